@@ -1,0 +1,172 @@
+"""The command line. Heavy imports are inside the commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    help="Measure the ladder: what each step from a naive GEMM to cuBLAS wins, in CUDA, Triton and Gluon.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+Results = Annotated[
+    Path | None,
+    typer.Option("--results", help="Folder of the CSV, environment.json and plots. [experiments/results/<device>]"),
+]
+
+
+def _refuse(error: Exception) -> typer.Exit:
+    err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(USAGE)
+
+
+@app.command("list")
+def list_all() -> None:
+    """The experiments with their questions, the rungs, and the baselines."""
+    import gemm_ref
+    from experiments.selection import EXPERIMENTS, load_experiment, question
+    from gemm_ref.baselines import BASELINES
+
+    _table("experiments", ("name", "question"), [(name, question(load_experiment(name))) for name in EXPERIMENTS])
+    _table(
+        "rungs (--stage)",
+        ("id", "idea", "dialects (--backend)"),
+        [(stage.id, stage.idea, ", ".join(stage.dialects)) for stage in gemm_ref.STAGES.values()],
+    )
+    _table(
+        "baselines (--backend)",
+        ("backend", "name", "what", "device"),
+        [(item.backend, item.name, item.idea, item.device) for item in BASELINES.values()],
+    )
+
+
+@app.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments. [all of them]")] = None,
+    stage: Annotated[list[str] | None, typer.Option(help="Only this rung: s04 or s04_shared_tile.")] = None,
+    backend: Annotated[
+        list[str] | None, typer.Option(help="Only this: cuda, triton, gluon, cublas, cpu, numpy or torch.")
+    ] = None,
+    size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
+    math: Annotated[str, typer.Option(help="The arithmetic.")] = "fp32",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
+    results: Results = None,
+) -> None:
+    """Measure, write CSV and environment.json, and draw. Options may be repeated.
+
+    Exit code: 1 if a kernel failed (the others are measured all the same), 2 for a command that makes no sense,
+    130 after Ctrl-C, which keeps what was measured.
+    """
+    from experiments import environment, runner
+    from experiments.contenders import contenders
+    from experiments.results import RESULTS
+    from experiments.selection import EXPERIMENTS, UsageError, load_experiment, make_request
+
+    try:
+        modules = [load_experiment(name) for name in names or EXPERIMENTS]
+        request = make_request(stage or (), backend or (), size or (), math, device)
+        folder = results or RESULTS / environment.slug(request.device)
+        chosen = {module: runner.choose(module, request, contenders()) for module in modules}
+        empty = [module.NAME for module, found in chosen.items() if not found]
+        if empty and (names or len(empty) == len(modules)):
+            raise UsageError(
+                f"nothing to run in {', '.join(empty)} on the {request.device} with these filters (the rungs are timed "
+                "on a GPU alone): `python -m experiments list` shows what there is"
+            )
+        failed = False
+        for module in modules:
+            if not chosen[module]:
+                continue
+            outcome = runner.run(module, request, chosen[module], folder, out)
+            runner.report(module.NAME, outcome, folder, out)
+            if outcome.interrupted:
+                err.print("interrupted: what was measured is kept, and `python -m experiments plot` draws it")
+                raise typer.Exit(INTERRUPTED)
+            failed = failed or bool(outcome.failures or outcome.stopped)
+            if request.device == "cpu" and results is None:
+                runner.draw_published(module, folder, out)
+            if outcome.stopped:
+                break
+    except UsageError as error:
+        raise _refuse(error) from error
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def plot(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments. [all of them]")] = None,
+    results: Results = None,
+) -> None:
+    """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
+    from experiments import environment, runner
+    from experiments.results import RESULTS, csv_path
+    from experiments.selection import EXPERIMENTS, UsageError, choose_device, load_experiment
+
+    try:
+        modules = [load_experiment(name) for name in names or EXPERIMENTS]
+        own = results or RESULTS / environment.slug(choose_device("auto"))
+        drawn = False
+        for module in modules:
+            if csv_path(own, module.NAME).exists():
+                runner.draw(module, own, own, out)
+                drawn = True
+            elif results is None and any(RESULTS.glob(f"*/{module.NAME}.csv")):
+                runner.draw_published(module, own, out)
+                drawn = True
+        if not drawn:
+            raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
+    except UsageError as error:
+        raise _refuse(error) from error
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine has for the experiments, and for each thing missing what to do."""
+    from experiments.doctor import MARKS, examine
+
+    findings = examine()
+    _table(
+        "this machine",
+        ("", "what", "found", "what to do"),
+        [(MARKS[item.state], item.what, item.found, item.advice) for item in findings],
+    )
+    if any(item.state == "missing" for item in findings):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def readme(
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
+) -> None:
+    """Write the README's generated blocks from the published data and the registry."""
+    from experiments.readme import README, MarkerError, update
+
+    try:
+        stale = update(README, write=not check)
+    except MarkerError as error:
+        raise _refuse(error) from error
+    if check and stale:
+        err.print("README.md is out of date: `python -m experiments readme` rewrites it")
+        raise typer.Exit(FAILED)
+    out.print("README.md " + ("rewritten" if stale else "is up to date"))
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, no_wrap=index == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)

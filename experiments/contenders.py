@@ -1,0 +1,82 @@
+"""A contender: one kernel of the registry or one baseline, as something that can be called."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+import gemm_ref
+from gemm_ref.baselines import BASELINES
+from gemm_ref.stages import DEFAULT_VARIANT, Config
+
+Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What a row of results is about. `load` gives the callable, and imports its package only then."""
+
+    stage: str  # a rung's id or a baseline's name
+    variant: str
+    backend: str  # cuda and triton for the rungs; cpu, numpy, torch and cublas for the baselines
+    dialect: str  # empty for baselines
+    math: str
+    devices: tuple[str, ...]
+    load: Callable[[], Gemm] = field(compare=False, repr=False)
+    config: Config | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        return not self.dialect
+
+    def refusal(self, capability: tuple[int, int]) -> str | None:
+        """Why a GPU of this compute capability cannot run it, or None if it can."""
+        return None if self.is_baseline else gemm_ref.get_stage(self.stage).refusal(capability)
+
+    def __str__(self) -> str:
+        variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
+        return f"{self.stage}{variant} {self.dialect}".strip()
+
+
+def contenders() -> list[Contender]:
+    """Every kernel of the registry in ladder order, then every baseline."""
+    rungs = [
+        Contender(
+            stage=item.stage.id,
+            variant=item.variant,
+            backend=item.backend,
+            dialect=item.dialect,
+            math=item.math,
+            devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
+            load=functools.partial(_load_rung, item),
+            config=item.config,
+        )
+        for item in gemm_ref.implementations()
+    ]
+    baselines = [
+        Contender(
+            stage=item.name,
+            variant=DEFAULT_VARIANT,
+            backend=item.backend,
+            dialect="",
+            math="fp32",
+            devices=(item.device,),
+            load=functools.partial(getattr, item, "function"),
+        )
+        for item in BASELINES.values()
+    ]
+    return rungs + baselines
+
+
+def _load_rung(item: gemm_ref.Implementation) -> Gemm:
+    names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
+    if item.backend == "cuda":
+        import cuda_kernels
+
+        return functools.partial(cuda_kernels.gemm, **names)
+    import triton_kernels
+
+    return functools.partial(triton_kernels.gemm, dialect=item.dialect, **names)

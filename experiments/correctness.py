@@ -1,0 +1,123 @@
+"""Is every rung right, in every dialect, at every kind of edge?
+
+Expectation: yes, with errors well under the bound, and bit for bit where the inputs make that possible.
+
+Method: each kernel multiplies the same seeded inputs, into a C full of NaN between guard bands, and is compared with
+the float64 oracle: normal inputs against the elementwise bound K * eps * (|A| @ |B|), integers and one-hot rows bit
+for bit. Sizes are those around the edges of the tiles; on the GPU each pair of them meets in each pair of
+dimensions, and two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU.
+
+Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+import gemm_ref
+from experiments import plot_correctness
+from experiments.contenders import Contender, Gemm
+from experiments.progress import Bars
+from experiments.results import ERROR, SKIPPED, Row, row_for
+from experiments.selection import Request
+from experiments.verify import Case, Verdict, load, refusal, verify
+
+NAME = "correctness"
+KINDS = ("normal", "integers", "one_hot")
+
+# Nothing, one, less than a warp, and one beside a tile edge on either side.
+EDGES = (0, 1, 2, 31, 33, 127, 129, 257)
+
+ON_CPU = (
+    (0, 33, 127),  # no rows
+    (31, 0, 2),  # no columns
+    (129, 127, 0),  # nothing to sum: zeros
+    (1, 1, 1),  # one element
+    (2, 257, 33),  # two rows across many tiles
+    (257, 31, 31),  # many tiles down, K inside one
+    (33, 129, 257),  # K in several steps with a tail, one past the tile on each side
+    (127, 2, 129),  # one short of a tile edge, two columns
+    (33, 31, 33),  # around one tile on every side
+    (1, 127, 1),  # an outer product of one row
+    (129, 1, 31),  # a matrix times a vector
+    (2, 2, 127),  # a deep, tiny product
+)
+ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
+ON_GPU_LARGE = (
+    (8192, 8192, 8192),  # a size that people use
+    (65537, 33, 65537),  # offsets into A past 2^31
+)
+
+
+def suits(contender: Contender, device: str) -> bool:
+    """The rungs alone: baselines are checked where they are used."""
+    return not contender.is_baseline and device in contender.devices
+
+
+def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
+    """Each problem with the kinds of inputs it is run with."""
+    if request.problems:
+        return [(problem, KINDS) for problem in request.problems]
+    if request.device == "cpu":
+        plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
+    else:
+        plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
+        plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE]
+    return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
+
+
+def covering() -> list[tuple[int, int, int]]:
+    """A Latin square over EDGES: 64 triples (m, n, k) in which any two dimensions take every pair of values."""
+    count = len(EDGES)
+    return [(EDGES[i], EDGES[j], EDGES[(i + j) % count]) for i in range(count) for j in range(count)]
+
+
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Row]:
+    """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
+    plan = cases(request)
+    bars.begin("checking", sum(len(kinds) for _, kinds in plan) * len(contenders))
+    able: dict[Contender, Gemm] = {}
+    broken: dict[Contender, Verdict] = {}
+    for contender in contenders:
+        fn, verdict = load(contender)
+        verdict = verdict or refusal(contender, request.device)
+        if verdict:
+            broken[contender] = verdict
+        else:
+            able[contender] = fn
+    for problem, kinds in plan:
+        for kind in kinds:
+            yield from _check_all(Case.make(problem, kind), request.device, contenders, able, broken, bars)
+
+
+def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Row]:
+    a, b = case.a.to(device), case.b.to(device)
+    for contender in contenders:
+        bars.doing(f"{contender} {case.problem}")
+        verdict = broken.get(contender)
+        if verdict is None:
+            verdict = verify(contender, able[contender], a, b, case)
+            if verdict.status == ERROR:  # it would say the same at every size
+                broken[contender] = Verdict(SKIPPED, f"not run after its error at {case.problem}: {verdict.detail}")
+        elif verdict.status == ERROR:
+            broken[contender] = Verdict(SKIPPED, f"not run: {verdict.detail}")
+        yield _row(contender, case, verdict)
+        bars.done()
+    if device == "cuda":
+        del a, b
+        torch.cuda.empty_cache()  # the largest operand takes 17 GB
+
+
+def _row(contender: Contender, case: Case, verdict: Verdict) -> Row:
+    values = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
+    if verdict.accuracy:
+        values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
+    return row_for(NAME, contender, case.problem, **values)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return plot_correctness.draw(folder, target)

@@ -1,0 +1,130 @@
+"""What a machine has for the experiments, and what to do about each thing that it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+
+from experiments import environment
+from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
+
+# "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
+MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})
+_INSTALL = "`make setup` installs it, or `pip install {}`"
+_DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for."""
+
+    what: str
+    state: str  # a key of MARKS
+    found: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Everything that the experiments use, in the order in which a new user meets it."""
+    packages = [_package(name) for name in ("torch", "triton", "numpy", "scipy", "pandas", "seaborn")]
+    python = Finding("Python", "ok", f"{platform.python_version()} on {environment.cpu_name()}")
+    tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas()]
+    return [python, *packages, *tools, *_gpus(), _counters()]
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, "ok", importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "missing", "not installed", _INSTALL.format(name))
+
+
+def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
+    try:
+        path = find()
+    except BuildError as error:
+        return Finding(what, "missing", "not found", str(error))
+    return Finding(what, "ok", f"{version_of(path).splitlines()[0]} ({path})" if version else path)
+
+
+def _nvcc() -> Finding:
+    try:
+        from cuda_kernels.toolchain import find_toolkit
+
+        nvcc = find_toolkit() / "bin" / "nvcc"
+        release = re.search(r"release [\d.]+", version_of(str(nvcc)))
+        return Finding("nvcc", "ok", f"{release.group() if release else 'unknown release'} ({nvcc})")
+    except BuildError as error:
+        return Finding("nvcc", "missing", "not found", str(error))
+
+
+def _ptxas() -> Finding:
+    try:
+        import triton
+
+        bundled = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    except ImportError:
+        bundled = None
+    path = str(bundled) if bundled and bundled.exists() else shutil.which("ptxas")
+    if path is None:
+        return Finding("ptxas", "absent", "not found", "comes with Triton on Linux; only a GPU needs it")
+    release = re.search(r"release [\d.]+", version_of(path))
+    return Finding("ptxas", "ok", f"{release.group() if release else 'unknown release'} ({path})")
+
+
+def _gpus() -> list[Finding]:
+    if torch.cuda.is_available():
+        return [_gpu(index) for index in range(torch.cuda.device_count())]
+    if torch.version.cuda is None and shutil.which("nvidia-smi"):
+        advice = "torch is a CPU build: install a CUDA build from https://pytorch.org/get-started/locally"
+        return [Finding("GPU", "absent", "there is a driver, but torch cannot use it", advice)]
+    advice = "nothing: kernels run on the reference GPU, and plots show published data"
+    return [Finding("GPU", "absent", "none", advice)]
+
+
+def _gpu(index: int) -> Finding:
+    properties = torch.cuda.get_device_properties(index)
+    arch = f"sm_{properties.major}{properties.minor}"
+    found = f"{properties.name}, {arch}, {properties.total_memory / 2**30:.0f} GiB, torch for CUDA {torch.version.cuda}"
+    if arch not in torch.cuda.get_arch_list() and properties.major < 7:
+        return Finding(f"GPU {index}", "absent", found, "too old for Triton and this torch: use --device cpu")
+    return Finding(f"GPU {index}", "ok", f"{found}, driver {_driver()}")
+
+
+def _driver() -> str:
+    command = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.splitlines()[0].strip() if done.stdout else "unknown"
+
+
+def _counters() -> Finding:
+    """Whether hardware counters can be read; no experiment of `make experiments` depends on them."""
+    what = "hardware counters"
+    if not torch.cuda.is_available():
+        return Finding(what, "absent", "no GPU", "the reference GPU counts without them")
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        return Finding(what, "absent", "ncu not found", "comes with Nsight Compute; put its folder on PATH")
+    if os.geteuid() == 0:
+        return Finding(what, "ok", f"{ncu}, as root")
+    try:
+        parameters = _DRIVER_PARAMETERS.read_text(encoding="utf-8")
+    except OSError:
+        return Finding(what, "absent", f"{ncu}; the driver's setting cannot be read", "try `ncu --version` and a run")
+    if re.search(r"RmProfilingAdminOnly:\s*1", parameters):
+        advice = "run as root, or set the kernel module option NVreg_RestrictProfilingToAdminUsers=0 and reboot"
+        return Finding(what, "absent", f"{ncu}, but the driver keeps them to administrators", advice)
+    return Finding(what, "ok", f"{ncu}, open to all users")

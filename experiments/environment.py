@@ -1,0 +1,130 @@
+"""Where and with what a measurement was made: the record that every row of results points to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def describe(device: str) -> dict:
+    """The environment now, as plain JSON values; `device` is "cpu" or "cuda". None is what cannot be known."""
+    commit, dirty = _commit()
+    name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": commit,
+        "dirty": dirty,
+        "device": name,
+        "slug": slug(device),
+        "gpu": _gpu() if device == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "cpu": cpu_name(),
+        "cpu_threads": torch.get_num_threads(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in ("torch", "triton", "numpy")},
+    }
+
+
+def slug(device: str) -> str:
+    """The name of the device's results folder: `cpu`, or the GPU's name as in `nvidia-h200`."""
+    if device == "cpu":
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+
+
+def cpu_name() -> str:
+    """The CPU's model, on Linux, macOS and Windows; the architecture where it has no name."""
+    try:
+        names = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        names = []
+    if not names and platform.system() == "Darwin":
+        names = [_output("sysctl", "-n", "machdep.cpu.brand_string") or ""]
+    return next((name.strip() for name in names if name.strip()), platform.processor() or platform.machine())
+
+
+def caption(runs: list[dict]) -> str:
+    """One line for a plot or a table: device, versions, commit and date, of one run or of several."""
+    if not runs:
+        return "no record of where this was measured"
+    last = runs[-1]
+    parts = [last["device"]]
+    if last["gpu"]:
+        parts += [f"driver {last['gpu']['driver']}", f"CUDA {last['cuda']}"]
+    parts += [f"{package} {last[package]}" for package in ("torch", "triton") if last[package]]
+    commit = (last["commit"] or "unknown")[:10] + (" with local changes" if last["dirty"] else "")
+    parts += [f"commit {commit}", last["date"][:10]]
+    if len(runs) > 1:
+        parts.append(f"the latest of {len(runs)} runs since {runs[0]['date'][:10]}: environment.json tells them apart")
+    return " · ".join(parts)
+
+
+def _gpu() -> dict:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    known = {
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": properties.L2_cache_size,
+        "driver": None,
+    }
+    try:
+        import pynvml
+
+        return known | _nvml(pynvml, str(properties.uuid))
+    except Exception as error:  # no management library, or a virtual GPU that hides it: its absence is recorded
+        return known | {"nvml_error": str(error)}
+
+
+def _nvml(nvml, uuid: str) -> dict:
+    nvml.nvmlInit()
+    try:
+        gpu = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        driver = nvml.nvmlSystemGetDriverVersion()
+        return {
+            "driver": driver.decode() if isinstance(driver, bytes) else driver,
+            "sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "max_sm_clock_mhz": nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+            "power_w": nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+            "power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+            "temperature_c": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+            "busy_percent": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+        }
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit and whether tracked code differs from it; a copy without git may name it in GEMM_LADDER_COMMIT."""
+    commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
+    if commit is None:
+        return os.environ.get("GEMM_LADDER_COMMIT"), None
+    # New data is not a change of the code that measured it.
+    changes = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
+    return commit, bool(changes)
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

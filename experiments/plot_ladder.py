@@ -1,0 +1,184 @@
+"""Plots of the ladder: TFLOP/s of every rung, the same as a share of cuBLAS, and how both change with the size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.ticker as ticker
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import gemm_ref
+from experiments import environment, results, style
+
+_ROW_INCHES = 0.62
+_LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw ladder.csv of `folder` into `target`: PNG and SVG at the largest size, and over all sizes."""
+    frame = results.read(folder, "ladder")
+    timed = frame[frame["median_us"].notna()]
+    if timed.empty:
+        return []
+    caption = environment.caption(results.runs_of(timed, folder))
+    first = timed.loc[(timed["m"] * timed["n"] * timed["k"]).idxmax()]
+    largest = frame[(frame["m"] == first["m"]) & (frame["n"] == first["n"]) & (frame["k"] == first["k"])]
+    paths = []
+    with style.themed():
+        paths += style.save(_speed(largest, caption), target, "ladder_tflops")
+        if largest["vs_cublas"].notna().any():
+            paths += style.save(_share(largest, caption), target, "ladder_vs_cublas")
+        if len(_sizes(timed)) > 1:
+            paths += style.save(_over_sizes(timed, caption), target, "ladder_sizes")
+    return paths
+
+
+def size_name(frame: pd.DataFrame) -> str:
+    """`4096 x 4096 x 4096` of a frame that holds one problem."""
+    first = frame.iloc[0]
+    return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}"
+
+
+def _speed(frame: pd.DataFrame, caption: str) -> Figure:
+    rows = style.rows_of(frame)
+    figure, ax = _figure(rows, f"The ladder at {size_name(frame)}, fp32", _MEDIAN_OF_TIMES, caption)
+    ax.set_xscale("log")
+    ax.set_xlim(*style.clear_of(list(frame["tflops"].dropna())))
+    for row in frame.itertuples():
+        if (row.stage, row.variant) not in rows:
+            continue
+        y = rows.index((row.stage, row.variant)) + _LANES.get(row.dialect, 0.0)
+        colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
+        if pd.isna(row.tflops):
+            ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
+            continue
+        low, high = _spread(row)
+        ax.plot([ax.get_xlim()[0], row.tflops], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
+        ax.plot([low, high], [y, y], color=colour, lw=4, alpha=0.45, solid_capstyle="butt", zorder=2)
+        ax.plot(row.tflops, y, marker, color=colour, ms=6, zorder=3)
+        ax.annotate(style.number(row.tflops), (max(high, row.tflops), y), (7, 0), **_VALUE)
+    _reference_line(ax, frame, "tflops", "cuBLAS {:.3g} TFLOP/s")
+    ax.set_xlabel("TFLOP/s, log scale")
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.grid(True, axis="x", which="major")
+    return figure
+
+
+def _why_not(row) -> str:
+    """A short word for a row without a time."""
+    detail = row.detail if len(row.detail) <= 80 else f"{row.detail[:79]}…"
+    return f"not timed: {detail}" if row.status == results.SKIPPED else f"{row.status}: {detail}"
+
+
+def _share(frame: pd.DataFrame, caption: str) -> Figure:
+    frame = frame[frame["vs_cublas"].notna() & (frame["dialect"] != "")]
+    rows = style.rows_of(frame)
+    figure, ax = _figure(rows, f"Share of cuBLAS at {size_name(frame)}, fp32", _MEDIAN_OF_RATIOS, caption)
+    for row in frame.itertuples():
+        y = rows.index((row.stage, row.variant)) + _LANES[row.dialect]
+        share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
+        ax.barh(y, share, height=0.21, color=style.COLOURS[row.dialect], lw=0)
+        ax.plot([low, high], [y, y], color=style.INK, lw=1.2)
+        ax.annotate(f"{style.number(share)}%", (high, y), (5, 0), **_VALUE)
+    ax.set_xlim(0, 110 * max(1.0, frame["vs_cublas_high"].max()))
+    ax.axvline(100, color=style.BASELINE, lw=1.2)
+    ax.annotate("cuBLAS", (100, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center", **_LINE_LABEL)
+    ax.set_xlabel("% of cuBLAS' speed")
+    return figure
+
+
+def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
+    """Small multiples: one panel a rung, the size across, a line a dialect."""
+    rungs = [key for key in style.rows_of(timed) if key[0] in gemm_ref.STAGES]
+    on_gpu = bool(rungs)
+    panels = rungs or style.rows_of(timed)
+    columns = min(4, len(panels))
+    lines = -(-len(panels) // columns)
+    figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
+    top = style.heading(figure, "Speed over the size of a cube, fp32", _MEDIAN_OF_TIMES)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
+    for ax, key in zip(axes, panels, strict=False):
+        own = timed[(timed["stage"] == key[0]) & (timed["variant"] == key[1])]
+        series = [(own[own["dialect"] == d], d) for d in gemm_ref.DIALECTS] if on_gpu else [(own, "")]
+        if on_gpu:
+            _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
+        for part, dialect in series:
+            colour = style.COLOURS.get(dialect, style.BASELINE)
+            _line(ax, part, colour, style.MARKERS.get(dialect, "o"), style.LABELS.get(dialect, ""))
+        ax.set_title(style.label_of(*key), size=9.5)
+        style.bare(ax, "x")
+    ax = figure.axes[0]
+    ax.set_xscale("log", base=2)
+    ax.set_xmargin(0.14)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_major_locator(ticker.FixedLocator(_sizes(timed)))
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    for ax in figure.axes:
+        if ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("TFLOP/s")
+        if ax.get_subplotspec().is_last_row():
+            ax.set_xlabel("M = N = K")
+    if on_gpu:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    for ax in list(axes):
+        ax.set_visible(False)
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
+_MEDIAN_OF_TIMES = "median; the bar at a mark is from the 20th to the 80th percentile"
+_MEDIAN_OF_RATIOS = "median of the ratios to cuBLAS within a round; the line is its 95% interval"
+_VALUE = {"textcoords": "offset points", "va": "center", "size": 8}
+_LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 8.5, "color": style.BASELINE}
+
+
+def _figure(rows: list, title: str, subtitle: str, caption: str) -> tuple[Figure, Axes]:
+    """A figure with one horizontal band a row and the names on the left."""
+    figure = Figure(figsize=(style.WIDTH, 1.9 + _ROW_INCHES * len(rows)))
+    top = style.heading(figure, title, subtitle)
+    bottom = style.footer(figure, caption)
+    ax = figure.subplots()
+    ax.set_ylim(len(rows) - 0.45, -0.55)  # the first rung on top
+    ax.set_yticks(range(len(rows)), [style.label_of(*row) for row in rows])
+    for index in range(0, len(rows), 2):
+        ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+    style.bare(ax, "y")
+    if any(row[0] in gemm_ref.STAGES for row in rows):
+        for dialect, colour in style.COLOURS.items():
+            ax.plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
+        figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.22 / figure.get_figheight())
+    figure.subplots_adjust(bottom=bottom + 0.45 / figure.get_figheight())
+    return figure, ax
+
+
+def _reference_line(ax: Axes, frame: pd.DataFrame, column: str, text: str) -> None:
+    reference = frame[frame["backend"] == "cublas"]
+    if reference.empty:
+        return
+    value = reference.iloc[0][column]
+    ax.axvline(value, color=style.BASELINE, lw=1.2, zorder=1)
+    ax.annotate(text.format(value), (value, 1), (0, 3), xycoords=("data", "axes fraction"), ha="right", **_LINE_LABEL)
+
+
+def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -> None:
+    cubes = frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])].sort_values("m")
+    if not cubes.empty:
+        ax.plot(cubes["m"], cubes["tflops"], color=colour, marker=marker or None, ms=4.5, lw=1.5, label=label)
+        ax.vlines(cubes["m"], *zip(*map(_spread, cubes.itertuples()), strict=True), color=colour, lw=3, alpha=0.45)
+
+
+def _spread(row) -> tuple[float, float]:
+    """TFLOP/s at the 80th and at the 20th percentile of time."""
+    return row.tflops * row.median_us / row.p80_us, row.tflops * row.median_us / row.p20_us
+
+
+def _sizes(frame: pd.DataFrame) -> list[int]:
+    cubes = frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
+    return sorted(set(cubes["m"]))

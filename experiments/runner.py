@@ -1,0 +1,117 @@
+"""Runs one experiment to its CSV and plots, whatever happens on the way: what was measured is always kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+
+from experiments import environment, results
+from experiments.contenders import Contender
+from experiments.progress import Bars
+from experiments.results import ERROR, FAIL, PASS, SKIPPED, Row
+from experiments.selection import Request, select
+from experiments.verify import DeviceLost
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an experiment."""
+
+    rows: tuple[Row, ...]
+    interrupted: bool = False
+    stopped: str = ""  # why it ended early, if it did
+
+    @property
+    def failures(self) -> list[Row]:
+        """Rows that are wrong or broke off."""
+        return [row for row in self.rows if row.status in (FAIL, ERROR)]
+
+
+def choose(module: ModuleType, request: Request, pool: Sequence[Contender]) -> list[Contender]:
+    """The contenders that pass the filters and that this experiment measures on the device."""
+    return [contender for contender in select(request, pool) if module.suits(contender, request.device)]
+
+
+def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console) -> Outcome:
+    """Measure, save after the last row or an interruption, and draw."""
+    record = environment.describe(request.device)  # before the work, so that its clocks are those of the start
+    rows: list[Row] = []
+    interrupted, stopped = False, ""
+    try:
+        with Bars(console) as bars:
+            for row in module.measure(request, chosen, bars):
+                rows.append(row)
+    except KeyboardInterrupt:
+        interrupted = True
+    except DeviceLost as lost:
+        stopped = str(lost)
+    finally:  # also when an experiment has a bug of its own
+        if rows:
+            results.save(folder, module.NAME, rows, record)
+    if rows and not interrupted:
+        draw(module, folder, folder, console)
+    return Outcome(tuple(rows), interrupted, stopped)
+
+
+def draw(module: ModuleType, folder: Path, target: Path, console: Console) -> None:
+    """Draw the experiment's CSV in `folder` into `target` and say which files were written."""
+    for path in module.plot(folder, target):
+        console.print(f"drew {_short(path)}", soft_wrap=True)
+
+
+def draw_published(module: ModuleType, own: Path, console: Console) -> None:
+    """Draw the data that came with the repo, into a folder of their own beside this machine's."""
+    published = [path for path in sorted(results.RESULTS.glob(f"*/{module.NAME}.csv")) if path.parent != own]
+    for path in published:
+        label = environment.caption(results.runs_of(results.read(path.parent, module.NAME), path.parent))
+        console.print(f"published data: {label}", soft_wrap=True)
+        draw(module, path.parent, own / f"published-{path.parent.name}", console)
+
+
+def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
+    """Print what passed, what failed and why, once for each contender."""
+    counts = {status: sum(row.status == status for row in outcome.rows) for status in (PASS, FAIL, ERROR, SKIPPED)}
+    said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing measured"
+    console.print(f"[bold]{name}[/]: {said}")
+    for title, style, rows in (
+        ("failed", "red", outcome.failures),
+        ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and not _follows(row, outcome)]),
+    ):
+        for who, of_one in _by_contender(rows).items():
+            first = of_one[0]
+            more = f" (and {len(of_one) - 1} more)" if len(of_one) > 1 else ""
+            console.print(f"[{style}]{title}[/] {who} at {first.m}x{first.n}x{first.k}{more}: ", end="", soft_wrap=True)
+            console.print(first.detail, markup=False, highlight=False, soft_wrap=True)
+    if outcome.stopped:
+        console.print("[red]stopped[/]: ", end="")
+        console.print(outcome.stopped, markup=False, soft_wrap=True)
+    if outcome.rows:
+        console.print(f"rows are in {_short(results.csv_path(folder, name))}", soft_wrap=True)
+
+
+def _follows(row: Row, outcome: Outcome) -> bool:
+    """Whether a skipped row only repeats an error that is reported anyway."""
+    return any(_who(other) == _who(row) for other in outcome.failures)
+
+
+def _by_contender(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_who(row), []).append(row)
+    return found
+
+
+def _who(row: Row) -> str:
+    variant = "" if row.variant == "default" else f":{row.variant}"
+    return f"{row.stage}{variant} {row.dialect}".strip()
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

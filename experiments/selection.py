@@ -1,0 +1,104 @@
+"""What was asked for on the command line, turned into experiments, problems and contenders; or a UsageError."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+
+import torch
+
+import gemm_ref
+from experiments.contenders import Contender
+from gemm_ref.baselines import BASELINES
+
+# name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
+EXPERIMENTS = MappingProxyType({"correctness": "experiments.correctness", "ladder": "experiments.ladder"})
+
+
+class UsageError(ValueError):
+    """The command cannot be carried out as asked; the message says what would be right."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The filters of one `run`. An empty filter takes everything."""
+
+    device: str  # "cpu" or "cuda"
+    stages: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    problems: tuple[gemm_ref.Problem, ...] = ()
+    math: str = "fp32"
+
+
+def load_experiment(name: str) -> ModuleType:
+    """The module of one experiment. Raises UsageError with the closest names when there is none."""
+    _known("experiment", name, EXPERIMENTS)
+    return importlib.import_module(EXPERIMENTS[name])
+
+
+def question(module: ModuleType) -> str:
+    """The first line of an experiment's docstring."""
+    return module.__doc__.strip().splitlines()[0]
+
+
+def make_request(
+    stages: Sequence[str], backends: Sequence[str], sizes: Sequence[str], math: str, device: str
+) -> Request:
+    """Check all filters. Raises UsageError naming what was wrong and what would be right."""
+    for backend in backends:
+        _known("backend", backend, known_backends())
+    _known("math mode", math, gemm_ref.MATHS)
+    try:
+        ids = tuple(gemm_ref.get_stage(stage).id for stage in stages)
+        problems = tuple(gemm_ref.Problem.parse(size) for size in sizes)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Request(choose_device(device), ids, tuple(backends), problems, math)
+
+
+def known_backends() -> tuple[str, ...]:
+    """What --backend takes: a rung's dialect, or a baseline's backend."""
+    return (*gemm_ref.DIALECTS, *(baseline.backend for baseline in BASELINES.values()))
+
+
+def choose_device(device: str) -> str:
+    """`auto` is the GPU where there is one. Raises UsageError for a GPU that is not there."""
+    _known("device", device, ("auto", "cpu", "cuda"))
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        build = torch.version.cuda or "no CUDA (a CPU build)"
+        raise UsageError(
+            f"--device cuda, but torch sees no GPU: torch {torch.__version__} is built for {build}. "
+            "On a machine with an NVIDIA GPU, `python -m experiments doctor` says what is missing; "
+            "without one, --device cpu runs every kernel on the reference GPU"
+        )
+    return device
+
+
+def select(request: Request, contenders: Iterable[Contender]) -> list[Contender]:
+    """The contenders that pass the filters; which device they need is for the experiment to judge.
+
+    --backend names a rung's dialect or a baseline's backend; --stage alone leaves the baselines out.
+    """
+    return [contender for contender in contenders if contender.math == request.math and _passes(request, contender)]
+
+
+def _passes(request: Request, contender: Contender) -> bool:
+    name = contender.backend if contender.is_baseline else contender.dialect
+    if request.backends and name not in request.backends:
+        return False
+    if contender.is_baseline:
+        return bool(request.backends) or not request.stages
+    return not request.stages or contender.stage in request.stages
+
+
+def _known(what: str, name: str, known: Iterable[str]) -> None:
+    known = list(known)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+        raise UsageError(f"unknown {what} {name!r}: {hint}")

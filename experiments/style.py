@@ -1,0 +1,120 @@
+"""The look that all plots share, and how they are saved: the same data and libraries give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+import seaborn as sns
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import gemm_ref
+from gemm_ref.baselines import BASELINES
+from gemm_ref.build import write_whole
+from gemm_ref.stages import DEFAULT_VARIANT
+
+# Told apart under the three common kinds of colour blindness too; the marker says the same again.
+COLOURS = MappingProxyType({"cuda": "#76b900", "triton": "#14467f", "gluon": "#d1495b"})
+MARKERS = MappingProxyType({"cuda": "o", "triton": "s", "gluon": "D"})
+LABELS = MappingProxyType({"cuda": "CUDA", "triton": "Triton", "gluon": "Gluon"})
+BASELINE = "#6b7280"
+INK, MUTED, FAILED = "#1f2933", "#6b7280", "#b91c1c"
+WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
+_DPI = 160
+
+_RC = {
+    **sns.axes_style("whitegrid"),
+    **sns.plotting_context("notebook", font_scale=0.85),
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#cbd2d9",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": "#e4e7eb",
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "svg.hashsalt": "gemm-ladder",
+}
+
+
+def rows_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """(stage, variant) of the rows of a plot, from the bottom of the ladder up to its top."""
+    present = set(zip(frame["stage"], frame["variant"], strict=True))
+    cpu = [(item.name, DEFAULT_VARIANT) for item in BASELINES.values() if item.device == "cpu"]
+    rungs = [(stage.id, variant) for stage in gemm_ref.STAGES.values() for variant in stage.variants]
+    return [key for key in cpu + rungs if key in present]
+
+
+def label_of(stage: str, variant: str) -> str:
+    """What a row is called: a baseline's title, or a rung's number over its words."""
+    if stage in BASELINES:
+        return BASELINES[stage].title
+    number, words = stage.split("_", 1)
+    return f"{number} {words.replace('_', ' ')}" + ("" if variant == DEFAULT_VARIANT else f"\n{variant}")
+
+
+def themed() -> rc_context:
+    """A context in which figures are made and saved; the process's own settings are untouched."""
+    return rc_context(_RC)
+
+
+def bare(ax: Axes, axis: str = "both") -> None:
+    """Take away what does not carry data: ticks, the frame, and the grid along `axis` ("x", "y" or "both")."""
+    ax.tick_params(length=0)
+    ax.grid(False, axis=axis, which="both")
+    sns.despine(ax=ax, left=True, bottom=True)
+
+
+def heading(figure: Figure, title: str, subtitle: str) -> float:
+    """Write title and subtitle at the top left; return the height that is left below, as a share of the figure's."""
+    inch = 1 / figure.get_figheight()
+    figure.text(0.012, 1 - 0.12 * inch, title, va="top", size=13, weight="bold")
+    figure.text(0.012, 1 - 0.40 * inch, subtitle, va="top", size=9.5, color=MUTED)
+    return 1 - 0.66 * inch
+
+
+def footer(figure: Figure, caption: str) -> float:
+    """Write the caption at the bottom left, wrapped at its separators; return the height it takes, likewise."""
+    lines, line = [], ""
+    for part in caption.split(" · "):
+        joined = f"{line} · {part}" if line else part
+        if len(joined) > 135:
+            lines, joined = [*lines, line], part
+        line = joined
+    lines.append(line)
+    inch = 1 / figure.get_figheight()
+    figure.text(0.012, 0.08 * inch, "\n".join(lines), va="bottom", size=7.5, color=MUTED, linespacing=1.4)
+    return (0.16 + 0.16 * len(lines)) * inch
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write `name`.png and `name`.svg, each whole or not at all; return their paths."""
+    png, svg = io.BytesIO(), io.StringIO()
+    figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = paths[0].with_name(f".{name}.png.part")
+    beside.write_bytes(png.getvalue())
+    os.replace(beside, paths[0])
+    write_whole(paths[1], svg.getvalue())
+    return paths
+
+
+def number(value: float) -> str:
+    """Three significant digits, without an exponent for the sizes that occur in tables and plots."""
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def clear_of(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of a log axis that leave room for labels on the right of the largest value."""
+    return min(values) / 1.6, max(values) * 2.0

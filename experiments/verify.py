@@ -1,0 +1,100 @@
+"""One checked run of a contender, with what went wrong as data instead of an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+import gemm_ref
+from experiments.contenders import Contender, Gemm
+from experiments.results import ERROR, FAIL, PASS, SKIPPED
+
+_DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
+
+
+class DeviceLost(RuntimeError):
+    """The GPU answers no more in this process (an illegal access does that), so nothing else can be measured."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`status` as in the results; accuracy when it passed, and why when it did not."""
+
+    status: str
+    detail: str = ""
+    accuracy: gemm_ref.Accuracy | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with inputs of one kind on the CPU, and the oracle that all contenders share."""
+
+    problem: gemm_ref.Problem
+    kind: str
+    a: torch.Tensor
+    b: torch.Tensor
+    oracle: gemm_ref.Oracle
+
+    @classmethod
+    def make(cls, problem: gemm_ref.Problem, kind: str) -> Case:
+        a, b = gemm_ref.make_inputs(problem, kind)
+        return cls(problem, kind, a, b, gemm_ref.Oracle(a, b))
+
+    @property
+    def exact(self) -> bool:
+        return self.kind in gemm_ref.EXACT_KINDS
+
+
+def refusal(contender: Contender, device: str) -> Verdict | None:
+    """SKIPPED with the reason where this GPU cannot run the contender; None where it can."""
+    reason = contender.refusal(torch.cuda.get_device_capability()) if device == "cuda" else None
+    return reason and Verdict(SKIPPED, reason)
+
+
+def verify(contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case) -> Verdict:
+    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong.
+
+    Raises DeviceLost, with the reason, if the GPU did not survive it.
+    """
+    try:
+        accuracy = gemm_ref.checked_run(
+            fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
+        )
+    except gemm_ref.WrongResult as error:
+        return Verdict(FAIL, _short(f"{case.kind} inputs: {error}"))
+    except Exception as error:  # a broken rung is a row, and the others go on
+        detail = describe(error)
+        if a.device.type == "cuda":
+            _check_device(contender, detail)
+        return Verdict(ERROR, detail)
+    return Verdict(PASS, accuracy=accuracy)
+
+
+def load(contender: Contender) -> tuple[Gemm | None, Verdict | None]:
+    """The contender's callable, or the verdict that its package could not be imported."""
+    try:
+        return contender.load(), None
+    except Exception as error:
+        return None, Verdict(ERROR, describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one short line."""
+    return _short(f"{type(error).__name__}: {error}")
+
+
+def _check_device(contender: Contender, detail: str) -> None:
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError as error:
+        raise DeviceLost(
+            f"{contender} left the GPU unusable in this process ({detail}): mend it, or leave it out with --stage "
+            "and --backend, and run again for the rest"
+        ) from error
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _DETAIL_LENGTH else line[: _DETAIL_LENGTH - 1] + "…"

@@ -1,0 +1,129 @@
+"""What 'correct' means: an elementwise bound against the float64 oracle, poisoned outputs, guard bands.
+
+Every kernel of the repo passes through `checked_run`; `check` is the comparison alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from gemm_ref.problem import MATHS
+from gemm_ref.reference import Oracle
+from gemm_ref.stages import Config
+
+GUARD = 4096  # elements before and after C that no kernel may touch
+# A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
+POISON_BITS = 0x7FC0DEAD
+
+_INTEGER_VIEW = {torch.float32: torch.int32}
+
+
+class WrongResult(AssertionError):
+    """A result that is not the product: the message says how many elements, where, and by how much."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far a correct result was from the oracle."""
+
+    rel_error: float  # ||C - oracle||_F / ||oracle||_F
+    bound_share: float  # the largest |error| / allowed error of any element; at most 1
+
+
+def check(
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    math: str = "fp32",
+    exact: bool = False,
+    config: Config | None = None,
+    oracle: Oracle | None = None,
+) -> Accuracy:
+    """Raise WrongResult unless c (M, N) is a @ b; return how accurate it is.
+
+    The error of each element may be at most K * eps * (|A| @ |B|): twice what IEEE arithmetic can lose in any
+    order of summation, so it never calls a sound kernel wrong. It does not by itself tell lower precision at large
+    K; `exact=True`, for the input kinds of `gemm_ref.EXACT_KINDS`, asks for the oracle's bits and does. NaN or Inf
+    fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one already computed.
+    """
+    oracle = oracle or Oracle(a, b)
+    if tuple(c.shape) != oracle.shape:
+        raise WrongResult(f"C has shape {tuple(c.shape)}; {oracle.shape} is the product's")
+    want = oracle.product.to(c.device)
+    if exact:
+        allowed = torch.zeros_like(want)
+        want = want.to(c.dtype).double()
+    else:
+        tiny = torch.finfo(c.dtype).smallest_normal * MATHS[math].eps  # what underflow may lose in each product
+        allowed = oracle.scale.to(c.device).mul(oracle.k * MATHS[math].eps).add_(oracle.k * tiny)
+    got = c.double()
+    error = (got - want).abs_()
+    overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right
+    same = (got == want) | (got.isnan() & want.isnan()) | (overflow & (got == want.to(c.dtype).double()))
+    right = same | (error <= allowed)
+    if not bool(right.all()):
+        raise WrongResult(_describe(c, want, error, allowed, ~right, config))
+    norm = want.norm()
+    error.masked_fill_(same, 0.0)
+    share = (error / allowed).nan_to_num_(nan=0.0).max().item() if error.numel() else 0.0
+    return Accuracy(rel_error=(error.norm() / norm).item() if norm > 0 else 0.0, bound_share=share)
+
+
+def checked_run(
+    fn: Callable[..., torch.Tensor],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    math: str = "fp32",
+    exact: bool = False,
+    config: Config | None = None,
+    oracle: Oracle | None = None,
+) -> Accuracy:
+    """Run `fn(a, b, out=c)` into a C full of NaN between guard bands, and check all that it may do wrong.
+
+    Raises WrongResult if C is wrong, if an element was never written, if memory around C changed, or if an input
+    changed. Returns the accuracy.
+    """
+    m, n = a.shape[0], b.shape[1]
+    ints = _INTEGER_VIEW[a.dtype]
+    arena = torch.full((m * n + 2 * GUARD,), POISON_BITS, dtype=ints, device=a.device)
+    c = arena[GUARD : GUARD + m * n].view(a.dtype).view(m, n)
+    before = (a.clone(), b.clone())
+    returned = fn(a, b, out=c)
+    if returned is not c:
+        raise WrongResult("the kernel did not hand back the `out` it was given")
+    for name, now, then in zip("ab", (a, b), before, strict=True):
+        if not torch.equal(now.view(ints), then.view(ints)):
+            raise WrongResult(f"the kernel changed its input {name}")
+    for name, band, first in (("before", arena[:GUARD], -GUARD), ("after", arena[GUARD + m * n :], m * n)):
+        touched = (band != POISON_BITS).nonzero()
+        if len(touched):
+            offset = first + int(touched[0])
+            raise WrongResult(f"{len(touched)} elements {name} C were written, the first at C's element {offset}")
+    return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle)
+
+
+def _describe(c, want, error, allowed, wrong, config: Config | None) -> str:
+    """A failure one can act on: how many, the worst with its tile, and the rectangle they lie in."""
+    places = wrong.nonzero()
+    score = torch.where(error.isfinite(), error / allowed.clamp_min(1e-300), torch.inf).masked_fill_(~wrong, -1.0)
+    row, col = divmod(int(score.argmax()), c.shape[1])
+    poison = c.contiguous().view(_INTEGER_VIEW[c.dtype]) == POISON_BITS
+    lines = [
+        f"{len(places)} of {c.numel()} elements of C are wrong",
+        f"worst at C[{row}, {col}]: got {c[row, col].item():.9g}, want {want[row, col].item():.9g}, "
+        f"error {error[row, col].item():.3g}, allowed {allowed[row, col].item():.3g}",
+    ]
+    if config is not None:
+        tile = f"tile ({row // config.BLOCK_M}, {col // config.BLOCK_N}) of {config.BLOCK_M} x {config.BLOCK_N}"
+        lines.append(f"in {tile}, at ({row % config.BLOCK_M}, {col % config.BLOCK_N}) of it")
+    (top, left), (bottom, right) = places.amin(0).tolist(), places.amax(0).tolist()
+    lines.append(f"all lie in rows {top}..{bottom} and columns {left}..{right} of {c.shape[0]} x {c.shape[1]}")
+    unwritten = int((poison & wrong).sum())
+    if unwritten:
+        lines.append(f"{unwritten} of them were never written")
+    return "; ".join(lines)

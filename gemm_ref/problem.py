@@ -1,0 +1,113 @@
+"""What is computed: the sizes and the arithmetic of one GEMM, and seeded inputs for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+INPUT_KINDS = ("normal", "uniform", "integers", "one_hot")
+INTEGER_LIMIT = 4  # integers are in [-4, 4]: sums of products stay exact in fp32 while K * 16 <= 2**24
+EXACT_KINDS = ("integers", "one_hot")  # any order of IEEE operations gives the oracle's bits
+_CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
+
+
+@dataclass(frozen=True)
+class Math:
+    """A math mode: what the elements are, and what the arithmetic between them is."""
+
+    name: str
+    dtype: torch.dtype  # of A, B and C
+    eps: float  # the spacing of 1.0 in the arithmetic, which scales the error bound
+
+
+MATHS = {"fp32": Math("fp32", torch.float32, torch.finfo(torch.float32).eps)}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """C[m, n] = A[m, k] @ B[k, n], row-major; any size may be 0 (k = 0 gives zeros, as in BLAS)."""
+
+    m: int
+    n: int
+    k: int
+    math: str = "fp32"
+
+    @classmethod
+    def parse(cls, text: str) -> Problem:
+        """`"4096"` is a cube and `"1021x509x131"` is M x N x K. Raises ValueError for anything else."""
+        if not re.fullmatch(r"\d+(x\d+x\d+)?", text):
+            raise ValueError(f"size {text!r} is not understood: write 4096 for a cube, or MxNxK such as 1021x509x131")
+        sizes = [int(part) for part in text.split("x")]
+        return cls(*(sizes * 3 if len(sizes) == 1 else sizes))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: a multiply and an add for each of the M*N*K products."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def min_bytes(self) -> int:
+        """The fewest bytes device memory must move: A and B read once, C written once."""
+        elements = self.m * self.k + self.k * self.n + self.m * self.n
+        return elements * MATHS[self.math].dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+def make_inputs(
+    problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Seeded A (M x K) and B (K x N), the same bits on every machine.
+
+    kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
+    `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
+    rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision.
+    Raises ValueError for another kind, and for integers whose sums could pass 2**24.
+    """
+    if kind not in INPUT_KINDS:
+        raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
+    if kind == "integers" and problem.k * INTEGER_LIMIT**2 > 2**24:
+        raise ValueError(f"integer inputs stay exact up to K = {2**24 // INTEGER_LIMIT**2}; K is {problem.k}")
+    seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
+    if kind == "one_hot":
+        a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
+    else:
+        a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
+    dtype = MATHS[problem.math].dtype
+    return tuple(torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
+
+
+def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> np.ndarray:
+    """Fill in chunks of one random stream each, on all cores; the chunks, not the cores, decide the bits."""
+    out = np.empty(shape, np.float32)
+    flat = out.reshape(-1)
+    starts = range(0, flat.size, _CHUNK)
+
+    def fill(start: int, stream: np.random.SeedSequence) -> None:
+        view, rng = flat[start : start + _CHUNK], np.random.default_rng(stream)
+        if kind == "normal":
+            rng.standard_normal(out=view, dtype=np.float32)
+        elif kind == "uniform":
+            rng.random(out=view, dtype=np.float32)
+            view *= 2
+            view -= 1
+        else:
+            view[:] = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT, view.size, dtype=np.int8, endpoint=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, starts, seed.spawn(len(starts))))
+    return out
+
+
+def _one_hot(m: int, k: int, seed: np.random.SeedSequence) -> np.ndarray:
+    a = np.zeros((m, k), np.float32)
+    if k:
+        rng = np.random.default_rng(seed)
+        a[np.arange(m), rng.integers(0, k, m)] = rng.standard_normal(m, dtype=np.float32)
+    return a

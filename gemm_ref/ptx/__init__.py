@@ -1,0 +1,37 @@
+"""The reference GPU: runs any kernel's PTX on a CPU, with NumPy, and sees every access.
+
+    kernel = ptx.load(text)
+    ptx.run(kernel, Launch(grid=(2, 2, 1), block=(32, 32, 1)), [a, b, c, m, n, k])
+
+It is functional, not a timing model: right results and exact counts, never times. nvcc, Triton and Gluon all end in
+PTX, so all of them run here as they were compiled. The instruction set is the one those compilers use for GEMM; an
+instruction that is missing is an error that names it and its source line.
+"""
+
+from gemm_ref.ptx import convert  # noqa: F401  registers `cvt`
+from gemm_ref.ptx.errors import (
+    BarrierFault,
+    KernelTrap,
+    MemoryFault,
+    ParseError,
+    PtxError,
+    UndefinedRegister,
+    Unsupported,
+)
+from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.program import Kernel, load, run
+
+__all__ = [
+    "Access",
+    "BarrierFault",
+    "Kernel",
+    "KernelTrap",
+    "MemoryFault",
+    "Observer",
+    "ParseError",
+    "PtxError",
+    "UndefinedRegister",
+    "Unsupported",
+    "load",
+    "run",
+]

@@ -1,0 +1,72 @@
+"""Instructions that move the program counter or make threads wait: PTX ISA, 9.7.12 and 9.7.13."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.decode import Control, Decoder
+from gemm_ref.ptx.errors import KernelTrap, ParseError, Unsupported
+from gemm_ref.ptx.parser import Instruction, Symbol
+from gemm_ref.ptx.types import DTYPES
+
+
+def branch(decoder: Decoder, instruction: Instruction) -> Control:
+    """`bra`: all lanes together where they agree, else in groups, the one that is furthest behind first."""
+    target_name = instruction.operands[0]
+    if not isinstance(target_name, Symbol) or target_name.name not in decoder.entry.labels:
+        raise ParseError(f"{instruction.place}: there is no such label")
+    target = decoder.entry.labels[target_name.name]
+    return lambda machine, mask, place: machine.branch(mask, place + 1, target)
+
+
+def leave(decoder: Decoder, instruction: Instruction) -> Control:
+    """`ret` and `exit`: these lanes are done."""
+    return lambda machine, mask, place: machine.leave(mask, place + 1)
+
+
+def trap(decoder: Decoder, instruction: Instruction) -> Control:
+    """`trap`: the kernel asked to be stopped."""
+
+    def control(machine, mask, place: int) -> int:
+        lane = machine.first_lane(mask)
+        raise KernelTrap(f"{instruction.place}: {machine.describe_lane(lane)} executed a trap")
+
+    return control
+
+
+def barrier(decoder: Decoder, instruction: Instruction) -> Control:
+    """`bar.sync`, `barrier.sync`, `barrier.cta.sync` and their `.arrive`: by number, for all threads or a count."""
+    parts = set(instruction.parts[1:])
+    if parts - {"sync", "arrive", "aligned", "cta"} or not parts & {"sync", "arrive"}:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    number = decoder.source(instruction.operands[0], DTYPES["u32"])
+    count = decoder.source(instruction.operands[1], DTYPES["u32"]) if len(instruction.operands) > 1 else None
+    waits = "sync" in parts
+
+    def control(machine, mask, place: int) -> int:
+        which = np.unique(number(machine))
+        if which.size > 1:
+            raise Unsupported(f"{instruction.place}: lanes name different barriers in one instruction")
+        expected = None if count is None else int(np.max(count(machine)))
+        return machine.arrive(mask, place + 1, ("barrier", int(which[0])), expected, waits)
+
+    return control
+
+
+def warp_barrier(decoder: Decoder, instruction: Instruction) -> Control:
+    """`bar.warp.sync`: the lanes of the mask wait for each other."""
+    member = decoder.source(instruction.operands[0], DTYPES["u32"])
+    return lambda machine, mask, place: machine.arrive_warp(mask, place + 1, member(machine))
+
+
+def control_for(decoder: Decoder, instruction: Instruction) -> Control | None:
+    """The control flow of an instruction, or None for one that simply goes on to the next."""
+    first = instruction.parts[0]
+    if first in ("bar", "barrier"):
+        build = warp_barrier if "warp" in instruction.parts else barrier
+        return build(decoder, instruction)
+    build = {"bra": branch, "ret": leave, "exit": leave, "trap": trap}.get(first)
+    return None if build is None else build(decoder, instruction)
+
+
+CONTROL = ("bra", "ret", "exit", "trap", "bar", "barrier")

@@ -1,0 +1,31 @@
+"""What can go wrong on the reference GPU, each with the place in the kernel's source."""
+
+from __future__ import annotations
+
+
+class PtxError(Exception):
+    """Any fault of the reference GPU; the message names the source line and the instruction."""
+
+
+class ParseError(PtxError):
+    """The text is not PTX that the reference GPU reads."""
+
+
+class Unsupported(PtxError):
+    """An instruction, or a form of one, that the reference GPU does not have."""
+
+
+class MemoryFault(PtxError):
+    """An access outside every tensor or memory block, or a misaligned one."""
+
+
+class BarrierFault(PtxError):
+    """Threads wait at a barrier that the others of their block never reach."""
+
+
+class KernelTrap(PtxError):
+    """The kernel executed `trap`."""
+
+
+class UndefinedRegister(PtxError):
+    """A register was read that no instruction had written."""

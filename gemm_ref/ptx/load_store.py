@@ -1,0 +1,386 @@
+"""Instructions that touch memory: ld, st, atom, red, and cp.async with its groups (PTX ISA, 9.7.9 and 9.7.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemm_ref.ptx.decode import Decoder, Execute, Read
+from gemm_ref.ptx.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
+from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.parser import Address, Instruction, Vector
+from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
+
+_SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+# Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
+_HINTS = {"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "nc"}
+_HINTS |= {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "noftz"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lanes of an access that fall into one memory block: all lanes where `lanes` is None."""
+
+    block: Block
+    start: int  # with `index`, the element of block.view(width) that a lane touches first: index + start
+    index: Value
+    lanes: np.ndarray | None
+
+    def view(self, width: int, element: int = 0) -> np.ndarray:
+        """The block's elements of `width` bytes, such that `index` finds the lanes' element number `element`."""
+        return self.block.view(width)[self.start + element :]
+
+
+@dataclass
+class PendingCopy:
+    """A cp.async that was issued: it lands when its lanes wait for its group."""
+
+    place: Piece
+    words: list[Value]
+    lanes: np.ndarray | None
+    group: Value  # number of the lane's cp.async group it belongs to
+
+
+class Accessor:
+    """Turns the address operand of one instruction into pieces of memory, with all checks."""
+
+    def __init__(self, decoder: Decoder, instruction: Instruction, address: Address, space: str, size: int, width: int):
+        self.instruction = instruction
+        self.offset = address.offset
+        self.space = space
+        self.size = size  # bytes a lane
+        self.width = width  # bytes of one element of a vector access
+        self.base = decoder.address(address)
+
+    def locate(self, machine, mask: np.ndarray | None, kind: str) -> list[Piece]:
+        """Check the access and tell observers of it; empty when no lane takes part."""
+        footprint = machine.footprint(self.base(machine))
+        offset, space = self.offset, self.space
+        active = machine.access_mask(mask)
+        if space == "generic":
+            lane = 0 if active is None else int(np.argmax(active))
+            space, offset = _resolve_generic(int(np.broadcast_to(footprint.addresses, machine.lanes)[lane]), offset)
+        if machine.observers:
+            addresses = footprint.addresses + offset
+            machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
+        if not ((footprint.low_bits | offset) & (self.size - 1)):
+            low, high = footprint.low + offset, footprint.high + offset
+            for block in machine.blocks(space):
+                if block.holds(low, high, self.size):
+                    start, index = offset // self.width, footprint.index(block, self.width)
+                    if start < 0:  # a view cannot begin before its block
+                        start, index = 0, index + start
+                    return [Piece(block, start, index, active)]
+        return self._locate_lane_by_lane(machine, footprint, offset, space, active)
+
+    def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
+        """The access again when not all lanes, active or not, are known to be in bounds of one block."""
+        addresses = np.broadcast_to(footprint.addresses, machine.lanes) + offset
+        waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
+        misaligned = waiting & ((addresses & (self.size - 1)) != 0)
+        if misaligned.any():
+            self._fault(machine, addresses, misaligned, space, f"is not at a multiple of {self.size}")
+        pieces = []
+        for block in machine.blocks(space):
+            inside = waiting & (addresses >= block.first) & (addresses + self.size <= block.first + block.size)
+            if inside.any():
+                safe = np.where(inside, addresses, addresses[np.argmax(inside)])
+                pieces.append(Piece(block, 0, block.index(safe, self.width), inside))
+                waiting &= ~inside
+        if waiting.any():
+            self._fault(machine, addresses, waiting, space, "is out of bounds")
+        return pieces
+
+    def _fault(self, machine, addresses: np.ndarray, wrong: np.ndarray, space: str, what: str) -> None:
+        lane = int(np.argmax(wrong))
+        address = int(addresses[lane])
+        if space == "global":
+            where = machine.memory.describe(address)
+        else:
+            block = machine.blocks(space)[0]
+            where = f"at byte {address} of {block.name} ({block.size} bytes)"
+        raise MemoryFault(
+            f"{self.instruction.place}: {machine.describe_lane(lane)} accesses {self.size} bytes {where}, which {what}"
+            f"; {int(wrong.sum())} lanes do (address {address:#x})"
+        )
+
+
+def _resolve_generic(address: int, offset: int) -> tuple[str, int]:
+    """The state space that a generic address lies in, and the offset that makes it an address of that space."""
+    if address >= LOCAL_WINDOW:
+        return "local", offset - LOCAL_WINDOW
+    if address >= SHARED_WINDOW:
+        return "shared", offset - SHARED_WINDOW
+    return "global", offset
+
+
+def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
+    """Space, vector length and element type of an ld or st; refuses modifiers that are not mere hints."""
+    space, count = "generic", 1
+    for part in instruction.parts[1:-1]:
+        if part in _SPACES:
+            space = _SPACES[part]
+        elif part in _VECTORS:
+            count = _VECTORS[part]
+        elif part not in _HINTS and not part.startswith(("L1::", "L2::")):
+            raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
+    return space, count, DTYPES[instruction.parts[-1]]
+
+
+def load(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`ld`: from memory into one register or a vector of them."""
+    destination, address = instruction.operands[:2]
+    if "param" in instruction.parts:
+        read, write = decoder.parameter(address), decoder.destination(destination)
+        return lambda machine, mask: write(machine, read(machine), mask)
+    space, count, dtype = _parse(instruction)
+    accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
+    targets = destination.items if isinstance(destination, Vector) else (destination,)
+    writes = [decoder.destination(target) if target is not None else None for target in targets]
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        pieces = accessor.locate(machine, mask, "load")
+        for element, write in enumerate(writes):
+            if write is not None and pieces:
+                write(machine, _gather(pieces, dtype, element), mask)
+
+    return execute
+
+
+def _gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
+    values = None
+    for piece in pieces:
+        # `clip` is the fast mode of take; the access is known to be in bounds
+        found = piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
+        values = found if values is None else np.where(piece.lanes, found, values)
+    return values
+
+
+def store(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`st`: from one register or a vector of them to memory."""
+    address, source = instruction.operands[:2]
+    space, count, dtype = _parse(instruction)
+    accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
+    sources = source.items if isinstance(source, Vector) else (source,)
+    reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in sources]
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        values = [read(machine) for read in reads]
+        for piece in accessor.locate(machine, mask, "store"):
+            for element, value in enumerate(values):
+                scatter(piece.view(dtype.itemsize, element), piece.index, value, piece.lanes)
+
+    return execute
+
+
+def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | None) -> None:
+    """Write the lanes' values; of several lanes at one place the last wins, as one of them does on a GPU."""
+    if lanes is not None:
+        if not lanes.any():
+            return
+        index = index[lanes] if index.ndim else index
+        value = value[lanes] if value.ndim else value
+    if index.ndim == 0 and value.ndim:
+        value = value[-1]
+    view[index] = value
+
+
+# --- atomics -------------------------------------------------------------------------------------------------
+
+_UPDATES: dict[str, Callable[[Value, Value], Value]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "exch": lambda old, new: new,
+}
+
+
+def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`atom` and `red`: lanes one after the other, in lane order, each sees what those before it did."""
+    returns = instruction.parts[0] == "atom"
+    operands = instruction.operands[1:] if returns else instruction.operands
+    space, operation = "generic", None
+    for part in instruction.parts[1:-1]:
+        if part in _SPACES:
+            space = _SPACES[part]
+        elif part in _UPDATES or part == "cas":
+            operation = part
+        elif part not in _HINTS:
+            raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
+    dtype = DTYPES[instruction.parts[-1]]
+    accessor = Accessor(decoder, instruction, operands[0], space, dtype.itemsize, dtype.itemsize)
+    reads = [decoder.source(operand, dtype) for operand in operands[1 : 3 if operation == "cas" else 2]]
+    write = decoder.destination(instruction.operands[0]) if returns and instruction.operands[0] is not None else None
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        values = [np.broadcast_to(read(machine), machine.lanes) for read in reads]
+        old = np.zeros(machine.lanes, dtype)
+        for piece in accessor.locate(machine, mask, "atomic"):
+            memory = piece.view(dtype.itemsize).view(dtype)
+            index = np.broadcast_to(piece.index, machine.lanes)
+            lanes = np.arange(machine.lanes) if piece.lanes is None else np.flatnonzero(piece.lanes)
+            for group in _collision_free(index, lanes):
+                where = index[group]
+                old[group] = memory[where]
+                if operation == "cas":
+                    memory[where] = np.where(old[group] == values[0][group], values[1][group], old[group])
+                else:
+                    memory[where] = _UPDATES[operation](old[group], values[0][group])
+        if write is not None:
+            write(machine, old, mask)
+
+    return execute
+
+
+def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
+    """Split lanes into groups that touch each place once, keeping lane order at each place."""
+    groups = []
+    while lanes.size:
+        _, first = np.unique(index[lanes], return_index=True)
+        groups.append(lanes[np.sort(first)])
+        lanes = np.delete(lanes, first)
+    return groups
+
+
+# --- cp.async ------------------------------------------------------------------------------------------------
+
+
+def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cp.async`: 4, 8 or 16 bytes from global to shared memory, landing at the wait and not before.
+
+    With a source size below the copy's, the rest is filled with zeros and is not read.
+    """
+    parts = instruction.parts
+    if "commit_group" in parts:
+        return _commit
+    if "wait_all" in parts:
+        return lambda machine, mask: (_commit(machine, mask), _wait(machine, mask, 0))
+    if "wait_group" in parts:
+        keep = instruction.operands[0].value
+        return lambda machine, mask: _wait(machine, mask, keep)
+    if parts[2] not in ("ca", "cg") or "mbarrier" in parts:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    to, source, bytes_ = instruction.operands[:3]
+    size = bytes_.value
+    hinted = "L2::cache_hint" in parts
+    extra = instruction.operands[3 : len(instruction.operands) - hinted]
+    target = Accessor(decoder, instruction, to, "shared", size, 4)
+    words = [
+        Accessor(decoder, instruction, Address(source.base, source.offset + 4 * word), "global", 4, 4)
+        for word in range(size // 4)
+    ]
+    whole = Accessor(decoder, instruction, source, "global", size, 4)
+    read_size: Read | None = decoder.source(extra[0], DTYPES["u32"]) if extra else None
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        places = target.locate(machine, mask, "async store")
+        if read_size is None:
+            pieces = whole.locate(machine, mask, "load")
+            values = [_gather(pieces, DTYPES["u32"], word) for word in range(size // 4)] if pieces else []
+        else:
+            filled = np.broadcast_to(read_size(machine), machine.lanes)
+            values = []
+            for word, accessor in enumerate(words):
+                wanted = filled > 4 * word
+                lanes = wanted if mask is None else wanted & mask
+                pieces = accessor.locate(machine, lanes, "load") if lanes.any() else []
+                found = _gather(pieces, DTYPES["u32"], 0) if pieces else np.uint32(0)
+                values.append(np.where(lanes, found, np.uint32(0)))
+        for piece in places:
+            machine.pending.append(PendingCopy(piece, values, piece.lanes, machine.groups))
+
+    return execute
+
+
+def _commit(machine, mask: np.ndarray | None) -> None:
+    machine.groups = machine.groups + 1 if mask is None else machine.groups + mask
+
+
+def _wait(machine, mask: np.ndarray | None, keep: int) -> None:
+    """Land the copies of all but the latest `keep` groups of each waiting lane."""
+    still = []
+    for copy in machine.pending:
+        done = np.asarray(copy.group < machine.groups - keep)
+        if mask is not None:
+            done = done & mask
+        if copy.lanes is not None:
+            done = done & copy.lanes
+        if done.any():
+            lanes = None if done.all() else np.broadcast_to(done, machine.lanes)
+            for word, value in enumerate(copy.words):
+                scatter(copy.place.view(4, word), copy.place.index, value, lanes)
+        if not done.all():
+            rest = np.broadcast_to(~done, machine.lanes)
+            copy.lanes = rest if copy.lanes is None else copy.lanes & rest
+            if copy.lanes.any():
+                still.append(copy)
+    machine.pending = still
+
+
+def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`ldmatrix` and `stmatrix` of 8 x 8 elements of 16 bits: lane l holds 32 bits, word l % 4 of row l / 4.
+
+    Lane 8 j + r gives the address of row r of matrix j, 16 bytes of shared memory.
+    """
+    loads = instruction.parts[0] == "ldmatrix"
+    known = {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
+    if set(instruction.parts[1:]) - known:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    registers, address = instruction.operands if loads else instruction.operands[::-1]
+    items = registers.items if isinstance(registers, Vector) else (registers,)
+    access = decoder.destination if loads else lambda item: decoder.source(item, DTYPES["u32"])
+    accessors = [access(item) for item in items]
+    rows = Accessor(decoder, instruction, address, "shared", 16, 4)
+    transposed = "trans" in instruction.parts
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        lane = machine.special("%laneid").astype(np.int64)
+        first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp
+        gives_address = lane < 8 * len(items)
+        active = machine.access_mask(mask)
+        if machine.launch.threads % 32 or (active is not None and _parted(active)):
+            raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
+        places = gives_address if mask is None else gives_address & mask
+        rows.locate(machine, places, "load" if loads else "store")
+        base = np.broadcast_to(rows.base(machine), machine.lanes).astype(np.int64) + rows.offset
+        block = machine.blocks("shared")[0]
+        for j, accessor in enumerate(accessors):
+            if transposed:
+                # 16 bits at a time: element (row, column) of lane l is (2 (l % 4) + half, l / 4)
+                halves = [block.index(base[first + 8 * j + 2 * (lane % 4) + h] + 2 * (lane // 4), 2) for h in (0, 1)]
+                view = block.view(2)
+            else:
+                halves = [block.index(base[first + 8 * j + lane // 4] + 4 * (lane % 4), 4)]
+                view = block.view(4)
+            if loads:
+                found = [view[index].astype(np.uint32) for index in halves]
+                accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)
+            else:
+                value = accessor(machine)
+                for shift, index in zip((0, 16), halves, strict=False):
+                    scatter(view, index, (value >> np.uint32(shift)).astype(view.dtype), active)
+
+    return execute
+
+
+def _parted(active: np.ndarray) -> bool:
+    warps = active.reshape(-1, 32)
+    return bool((warps.any(1) & ~warps.all(1)).any())
+
+
+LOAD_STORE = {
+    "ld": load,
+    "ldu": load,
+    "st": store,
+    "atom": atomic,
+    "red": atomic,
+    "ldmatrix": matrix,
+    "stmatrix": matrix,
+}

@@ -1,0 +1,326 @@
+"""The reference GPU itself: all lanes of some thread blocks in lockstep, each register one NumPy vector.
+
+A register that holds the same number in every lane (a size, a loop counter) is kept as one number. A program counter
+a lane exists only while lanes have parted: the group that is furthest behind in the program goes first, which brings
+structured code back together where its branches meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemm_ref.ptx.decode import Operation
+from gemm_ref.ptx.errors import BarrierFault
+from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
+from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.types import Value
+from gemm_ref.stages import Launch
+
+_FOOTPRINTS_KEPT = 64
+
+
+class Machine:
+    """Some thread blocks of one launch, from their first instruction to their last."""
+
+    def __init__(
+        self,
+        program: Sequence[Operation],
+        slots: int,
+        launch: Launch,
+        blocks: range,
+        parameters: Sequence[np.generic],
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        shared_bytes: int,
+        local_bytes: int,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.program = program
+        self.launch = launch
+        self.parameters = parameters
+        self.memory = memory
+        self.symbols = symbols
+        self.observers = observers
+        self.lanes = len(blocks) * launch.threads
+        lane = np.arange(self.lanes)
+        self.block_index = lane // launch.threads  # among the blocks of this machine
+        self.block_of_lane = self.block_index + blocks.start  # linear, in the whole grid
+        self.thread_of_lane = lane % launch.threads  # linear, in its block
+        self._per_owner = {
+            "shared": [PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))],
+            "local": [PerOwner("local memory", local_bytes, lane, self.lanes)],
+        }
+        self._shared_bytes = shared_bytes
+        self._special: dict[str, Value] = {}
+        self._footprints: dict[int, Footprint] = {}
+        self._kept: list[np.ndarray] = []  # keeps the ids in _footprints from being used again
+        self.registers: list[Value | None] = [None] * slots
+        self.pending: list = []  # cp.async copies that have not landed
+        self.groups: Value = np.int64(0)  # cp.async groups each lane has committed
+        # Control: None for `active` means that every lane still alive is here; None for `alive`, that all are.
+        self.alive: np.ndarray | None = None
+        self.active: np.ndarray | None = None
+        self._places = np.zeros(self.lanes, np.int64)  # where the lanes that are not active go on
+        self._waiting = np.zeros(self.lanes, bool)
+        self._waits: dict[tuple, np.ndarray] = {}  # barrier -> lanes that arrived and wait
+        self._arrived: dict[tuple, np.ndarray] = {}  # barrier -> arrivals of each block
+        self._stop = len(program)  # the place at which another group must be looked at
+        self._now = 0
+        self.executed = 0  # instructions, each counted once for all the lanes that execute it together
+
+    def run(self) -> None:
+        """Execute until every lane has left. Raises PtxError at the first fault."""
+        place: int | None = 0
+        registers, program = self.registers, self.program
+        while True:
+            if place >= self._stop:
+                place = self._regroup(place)
+                if place is None:
+                    return
+            operation = program[place]
+            self._now = place
+            mask = self.active
+            if operation.guard is not None:
+                guard = registers[operation.guard]
+                if operation.negated:
+                    guard = ~guard
+                if guard.ndim == 0:
+                    if not guard:
+                        place += 1
+                        continue
+                else:
+                    mask = guard if mask is None else guard & mask
+                    count = np.count_nonzero(mask)
+                    if count == 0:
+                        place += 1
+                        continue
+                    if count == self.lanes:
+                        mask = None
+            self.executed += 1
+            if operation.control is None:
+                operation.execute(self, mask)
+                place += 1
+            else:
+                place = operation.control(self, mask, place)
+
+    # --- who is where ----------------------------------------------------------------------------------------
+
+    def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
+        """Send the lanes of the mask to `target` and the other active ones `onward`."""
+        if mask is self.active:
+            return target
+        here = self.access_mask(self.active)
+        taken = self.access_mask(mask)
+        if taken is None or (here is not None and np.array_equal(taken, here)):
+            return target
+        if not taken.any():
+            return onward
+        here = np.ones(self.lanes, bool) if here is None else here
+        self._places[here] = onward
+        self._places[taken] = target
+        return self._choose()
+
+    def leave(self, mask: np.ndarray | None, onward: int) -> int:
+        """End the lanes of the mask."""
+        here, gone = self.access_mask(self.active), self.access_mask(mask)
+        if here is not None:
+            self._places[here] = onward
+        else:
+            self._places[:] = onward
+        if gone is None:
+            self.alive = np.zeros(self.lanes, bool)
+        else:
+            self.alive = ~gone if self.alive is None else self.alive & ~gone
+        for key in list(self._arrived):  # a barrier counts only the threads that are still there
+            self._release_warps(key) if key[0] == "warp" else self._release(key)
+        return self._choose()
+
+    def access_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
+        """The lanes that really act where `mask` may change registers; None for every lane of the machine."""
+        if mask is None:
+            mask = self.active
+        if self.alive is None:
+            return mask
+        return self.alive if mask is None else mask & self.alive
+
+    def _regroup(self, place: int) -> int | None:
+        here = self.access_mask(self.active)
+        if here is None:
+            return None  # past the last instruction, all together
+        self._places[here] = place
+        place = self._choose()
+        return None if place == len(self.program) else place
+
+    def _choose(self) -> int:
+        """Make the group of lanes that is furthest behind the active one; returns its place."""
+        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        ready = alive & ~self._waiting & (self._places < len(self.program))
+        if not ready.any():
+            if (alive & self._waiting).any():
+                self._report_stuck()
+            self._stop = len(self.program)
+            self.active = np.zeros(self.lanes, bool)
+            return len(self.program)
+        places = self._places[ready]
+        place = int(places.min())
+        active = ready & (self._places == place)
+        together = np.array_equal(active, alive)
+        self.active = None if together else active
+        others = places[places > place]
+        self._stop = int(others.min()) if others.size else len(self.program)
+        return place
+
+    # --- barriers --------------------------------------------------------------------------------------------
+
+    def arrive(self, mask, onward: int, key: tuple, expected: int | None, waits: bool) -> int:
+        """Lanes arrive at a barrier of their block; it opens for `expected` threads, or for all still there."""
+        lanes = self.access_mask(mask)
+        for observer in self.observers:
+            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        together = mask is None and self.active is None and not self._waiting.any()
+        if together and waits and key not in self._arrived and (expected is None or lanes is None):
+            if expected in (None, self.launch.threads):
+                return onward  # all threads of all blocks are here
+        lanes = np.ones(self.lanes, bool) if lanes is None else lanes
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        blocks = int(self.block_index[-1]) + 1
+        counts = np.bincount(self.block_index[lanes], minlength=blocks)
+        state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
+        state[0] += counts
+        state[1] = expected
+        if waits:
+            self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+            self._waiting |= lanes
+        self._release(key)
+        return self._choose()
+
+    def _release(self, key: tuple) -> None:
+        """Open a barrier for the blocks in which enough threads have arrived."""
+        arrived, expected = self._arrived[key]
+        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        if expected is None:
+            needed = np.bincount(self.block_index[alive], minlength=len(arrived))
+        else:
+            needed = np.full(len(arrived), expected)
+        opened = (arrived > 0) & (arrived >= needed)
+        if opened.any():
+            arrived[opened] = 0
+            if not arrived.any():
+                del self._arrived[key]
+            freed = opened[self.block_index] & self._waits.get(key, np.zeros(self.lanes, bool))
+            if key in self._waits:
+                self._waits[key] &= ~freed
+            self._waiting &= ~freed
+
+    def arrive_warp(self, mask, onward: int, member: Value) -> int:
+        """Lanes wait for the lanes of their warp that `member` names."""
+        lanes = self.access_mask(mask)
+        if lanes is None:
+            return onward
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        key = ("warp", self._now)
+        self._arrived[key] = np.broadcast_to(member, self.lanes)
+        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waiting |= lanes
+        self._release_warps(key)
+        return self._choose()
+
+    def _release_warps(self, key: tuple) -> None:
+        waits, member = self._waits[key], self._arrived[key]
+        lane = self.special("%laneid")
+        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
+        wanted = np.zeros(int(warp[-1]) + 1, np.uint32)
+        np.bitwise_or.at(wanted, warp[waits], member[waits])
+        missing = alive & ~waits & ((wanted[warp] >> lane & np.uint32(1)) != 0)
+        closed = np.bincount(warp[missing], minlength=len(wanted)) > 0
+        freed = waits & ~closed[warp]
+        self._waits[key] = waits & ~freed
+        if not self._waits[key].any():
+            del self._arrived[key]
+        self._waiting &= ~freed
+
+    def _report_stuck(self) -> None:
+        lane = int(np.argmax(self._waiting))
+        place = int(self._places[lane]) - 1
+        instruction = self.program[place].instruction
+        mates = self.block_index == self.block_index[lane]
+        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        waiting = int((mates & alive & (self._places == place + 1)).sum())
+        raise BarrierFault(
+            f"{instruction.place}: {self.describe_lane(lane)} waits here for ever: {waiting} of the "
+            f"{int((mates & alive).sum())} threads of its block that are still running reach this barrier"
+        )
+
+    # --- what instructions ask of the machine ----------------------------------------------------------------
+
+    def blocks(self, space: str) -> list[Block]:
+        """The memory blocks that an address of this state space may lie in."""
+        return self.memory.tensors if space == "global" else self._per_owner[space]
+
+    def footprint(self, addresses: Value) -> Footprint:
+        """The addresses' footprint, measured once as long as the register is not written again."""
+        if addresses.ndim == 0:
+            return Footprint(addresses)
+        found = self._footprints.get(id(addresses))
+        if found is None:
+            if len(self._kept) >= _FOOTPRINTS_KEPT:
+                self._footprints.clear()
+                self._kept.clear()
+            found = self._footprints[id(addresses)] = Footprint(addresses)
+            self._kept.append(addresses)
+        return found
+
+    def observe(self, access: Access) -> None:
+        for observer in self.observers:
+            observer.on_access(access)
+
+    def place(self) -> str:
+        """Source line and text of the instruction being executed."""
+        return self.program[self._now].instruction.place
+
+    def first_lane(self, mask: np.ndarray | None) -> int:
+        lanes = self.access_mask(mask)
+        return 0 if lanes is None else int(np.argmax(lanes))
+
+    def describe_lane(self, lane: int) -> str:
+        """`block (x, y, z) thread (x, y, z)`."""
+        block = _coordinates(int(self.block_of_lane[lane]), self.launch.grid)
+        return f"block {block} thread {_coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
+
+    def special(self, name: str) -> Value:
+        """The value of a special register: PTX ISA, chapter 10."""
+        if name not in self._special:
+            self._special[name] = self._compute_special(name)
+        return self._special[name]
+
+    def _compute_special(self, name: str) -> Value:
+        register, _, axis = name[1:].partition(".")
+        if axis:
+            extent = self.launch.block if register in ("tid", "ntid") else self.launch.grid
+            if register in ("ntid", "nctaid"):
+                return np.uint32(extent["xyz".index(axis)])
+            linear = self.thread_of_lane if register == "tid" else self.block_of_lane
+            values = _coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
+            return values[0] if (values == values[0]).all() else values
+        lane = (self.thread_of_lane % 32).astype(np.uint32)
+        if register.startswith("lanemask"):
+            one = np.uint32(1) << lane
+            below = one - np.uint32(1)
+            return {"eq": one, "lt": below, "le": below | one, "gt": ~(below | one), "ge": ~below}[register[-2:]]
+        return {
+            "laneid": lane,
+            "warpid": (self.thread_of_lane // 32).astype(np.uint32),
+            "nwarpid": np.uint32(self.launch.num_warps),
+            "dynamic_smem_size": np.uint32(self.launch.shared_bytes),
+            "total_smem_size": np.uint32(self._shared_bytes),
+        }[register]
+
+
+def _coordinates(linear, extent: tuple[int, int, int]) -> tuple:
+    """x, y, z of a linear index, x fastest: the order in which threads form warps."""
+    return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])

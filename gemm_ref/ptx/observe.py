@@ -1,0 +1,36 @@
+"""A window on every memory access and barrier, for counters and fault detectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemm_ref.ptx.parser import Instruction
+
+if TYPE_CHECKING:
+    from gemm_ref.ptx.machine import Machine
+
+
+@dataclass(frozen=True)
+class Access:
+    """One memory instruction, executed by many lanes at once."""
+
+    instruction: Instruction  # with its source file and line
+    kind: str  # load, store, atomic, or async store (the shared side of a cp.async)
+    space: str  # global, shared or local
+    size: int  # bytes a lane touches
+    addresses: np.ndarray  # of every lane, or one number where all agree; virtual for global, from 0 for the others
+    lanes: np.ndarray | None  # which lanes take part; None for all
+    machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
+
+
+class Observer:
+    """Told of what a kernel does while it runs; override what you want to see."""
+
+    def on_access(self, access: Access) -> None:
+        """A memory instruction is about to be executed; its bounds are not checked yet."""
+
+    def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+        """These lanes (None: all) have arrived at a barrier."""

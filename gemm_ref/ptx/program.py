@@ -1,0 +1,246 @@
+"""`load` PTX text and `run` it: choosing the kernel, decoding it once, and walking the grid in batches of blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gemm_ref.ptx.arithmetic import comparison, function_for
+from gemm_ref.ptx.control import control_for
+from gemm_ref.ptx.decode import Decoder, Execute, Operation
+from gemm_ref.ptx.errors import ParseError, Unsupported
+from gemm_ref.ptx.load_store import LOAD_STORE, async_copy
+from gemm_ref.ptx.machine import Machine
+from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from gemm_ref.ptx.observe import Observer
+from gemm_ref.ptx.parser import Entry, Instruction, Pair, Register, Vector, parse
+from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
+from gemm_ref.ptx.warp import WARP
+from gemm_ref.stages import Launch
+
+# Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
+BATCH_LANES = 1 << 15
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A decoded kernel."""
+
+    entry: Entry
+    operations: tuple[Operation, ...]
+    decoder: Decoder
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+
+@functools.lru_cache(maxsize=256)
+def load(text: str, entry: str | None = None) -> Kernel:
+    """Parse and decode PTX text; `entry` names the kernel where the module holds several.
+
+    Raises ParseError for text that is not PTX, and Unsupported for an instruction the reference GPU lacks, naming
+    it and its source line.
+    """
+    entries = parse(text)
+    if entry is None and len(entries) > 1:
+        raise ParseError(f"the module holds several kernels, name one: {', '.join(entries)}")
+    if entry is not None and entry not in entries:
+        raise ParseError(f"the module has no kernel {entry}; it has {', '.join(entries)}")
+    chosen = entries[entry] if entry else next(iter(entries.values()))
+    decoder = Decoder(chosen)
+    operations = tuple(_decode(decoder, instruction) for instruction in chosen.instructions)
+    return Kernel(chosen, operations, decoder)
+
+
+def run(
+    kernel: Kernel,
+    launch: Launch,
+    args: Sequence[torch.Tensor | int | float],
+    observers: Sequence[Observer] = (),
+    names: Sequence[str] = (),
+) -> int:
+    """Run a kernel over the whole grid; tensors are read and written in place.
+
+    args: one for each parameter, contiguous CPU tensors for pointers. names: what messages call them.
+    Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
+    first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
+    """
+    entry = kernel.entry
+    if len(args) != len(entry.parameters):
+        raise ValueError(f"{kernel.name} takes {len(entry.parameters)} arguments and was given {len(args)}")
+    memory = GlobalMemory()
+    parameters = []
+    for index, ((_, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
+        if isinstance(value, torch.Tensor):
+            value = memory.add(names[index] if index < len(names) else f"tensor argument {index}", value)
+        parameters.append(_parameter(value, kind))
+    symbols = {
+        variable.name: memory.add(variable.name, _initial(variable))
+        for variable in entry.variables
+        if variable.space in ("global", "const")
+    }
+    decoder = kernel.decoder
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    batch = max(1, BATCH_LANES // launch.threads)
+    executed = 0
+    with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does
+        for first in range(0, blocks, batch):
+            machine = Machine(
+                kernel.operations,
+                len(decoder.slots),
+                launch,
+                range(first, min(first + batch, blocks)),
+                parameters,
+                memory,
+                symbols,
+                decoder.static_shared.size + launch.shared_bytes,
+                decoder.local.size,
+                observers,
+            )
+            machine.run()
+            executed += machine.executed
+    return executed
+
+
+def _parameter(value: int | float, kind: str) -> np.generic:
+    dtype = DTYPES[kind]
+    if dtype.kind == "f":
+        return dtype.type(value)
+    unsigned = UNSIGNED[dtype.itemsize]
+    return unsigned.type(int(value) & (1 << 8 * dtype.itemsize) - 1).view(dtype)
+
+
+def _initial(variable) -> torch.Tensor:
+    return torch.frombuffer(bytearray(variable.data.ljust(variable.size, b"\0")), dtype=torch.uint8)
+
+
+def _decode(decoder: Decoder, instruction: Instruction) -> Operation:
+    guard = decoder.slot(instruction.guard.name) if instruction.guard else None
+    control = control_for(decoder, instruction)
+    try:
+        execute = None if control else _execution(decoder, instruction)
+    except Unsupported as error:
+        message = str(error)
+        raise Unsupported(message if instruction.place in message else f"{instruction.place}: {message}") from None
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        raise ParseError(f"{instruction.place}: operands not understood ({error})") from error
+    return Operation(instruction, guard, instruction.guard_negated, execute, control)
+
+
+def _execution(decoder: Decoder, instruction: Instruction) -> Execute:
+    first = instruction.parts[0]
+    if first == "cp" and instruction.parts[1] == "async":
+        return async_copy(decoder, instruction)
+    build = {**LOAD_STORE, **WARP, **_MOVES}.get(first)
+    return build(decoder, instruction) if build else _arithmetic(decoder, instruction)
+
+
+def _arithmetic(decoder: Decoder, instruction: Instruction) -> Execute:
+    function = function_for(instruction.name)
+    write = decoder.destination(instruction.operands[0])
+    reads = [decoder.source(o, t) for o, t in zip(instruction.operands[1:], function.sources, strict=True)]
+    apply = function.apply
+    if len(reads) == 2:
+        one, two = reads
+        return lambda machine, mask: write(machine, apply(one(machine), two(machine)), mask)
+    return lambda machine, mask: write(machine, apply(*[read(machine) for read in reads]), mask)
+
+
+def _set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`setp`: compare, then combine with a third predicate if there is one; the second result is the opposite."""
+    parts, operands = instruction.parts, instruction.operands
+    dtype = DTYPES[parts[-1]]
+    combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}.get(parts[2])
+    unknown = parts[2:-1] if combine is None else parts[3:-1]
+    if unknown:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    compare = comparison(parts[1], dtype)
+    pair = operands[0] if isinstance(operands[0], Pair) else Pair(operands[0], None)
+    writes = [(p, decoder.destination(r)) for p, r in ((True, pair.first), (False, pair.second)) if r is not None]
+    a, b = (decoder.source(operand, dtype) for operand in operands[1:3])
+    third = decoder.source(operands[3], DTYPES["pred"]) if combine else None
+
+    def execute(machine: Machine, mask: np.ndarray | None) -> None:
+        result = compare(a(machine), b(machine))
+        for positive, write in writes:
+            value = result if positive else ~result
+            write(machine, combine(value, third(machine)) if combine else value, mask)
+
+    return execute
+
+
+def _move(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`mov`: a register, an immediate or an address; with a vector on one side, packing or unpacking its bits."""
+    dtype = DTYPES[instruction.parts[-1]]
+    target, source = instruction.operands
+    if isinstance(target, Vector):
+        read = decoder.source(source, UNSIGNED[dtype.itemsize])
+        writes = [None if item is None else decoder.destination(item) for item in target.items]
+
+        def unpack(machine: Machine, mask: np.ndarray | None) -> None:
+            for part, write in zip(_split_words(read(machine), len(writes)), writes, strict=True):
+                if write is not None:
+                    write(machine, part, mask)
+
+        return unpack
+    write = decoder.destination(target)
+    if isinstance(source, Vector):
+        part = UNSIGNED[dtype.itemsize // len(source.items)]
+        reads = [decoder.source(item, part) for item in source.items]
+        return lambda machine, mask: write(machine, _join_words([read(machine) for read in reads]), mask)
+    read = decoder.source(source, dtype)
+    return lambda machine, mask: write(machine, read(machine), mask)
+
+
+def _split_words(value: Value, count: int) -> list[Value]:
+    """`count` equal parts of an unsigned integer, the lowest first."""
+    part = UNSIGNED[value.dtype.itemsize // count]
+    return [(value >> value.dtype.type(i * 8 * part.itemsize)).astype(part) for i in range(count)]
+
+
+def _join_words(parts: list[Value]) -> Value:
+    """The inverse of `_split_words`."""
+    bits = 8 * parts[0].dtype.itemsize
+    whole = UNSIGNED[parts[0].dtype.itemsize * len(parts)].type
+    return sum((part.astype(whole) << whole(i * bits) for i, part in enumerate(parts)), start=whole(0))
+
+
+def _convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cvta`: between an address in a state space and a generic one."""
+    parts = instruction.parts
+    space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
+    windows = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
+    if space not in windows or parts[-1] != "u64":
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    window = np.uint64(windows[space])
+    read, write = decoder.source(instruction.operands[1], DTYPES["u64"]), decoder.destination(instruction.operands[0])
+    if "to" in parts:
+        return lambda machine, mask: write(machine, read(machine) - window, mask)
+    return lambda machine, mask: write(machine, read(machine) + window, mask)
+
+
+def _nothing(decoder: Decoder, instruction: Instruction) -> Execute:
+    """Ordering, prefetching and pacing: in lockstep every access is already in order, and time is not modelled."""
+    return lambda machine, mask: None
+
+
+def _policy(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`createpolicy`: a cache hint, which has no effect on values."""
+    write = decoder.destination(instruction.operands[0])
+    return lambda machine, mask: write(machine, np.uint64(0), mask)
+
+
+_MOVES = {
+    "setp": _set_predicate,
+    "mov": _move,
+    "cvta": _convert_address,
+    "createpolicy": _policy,
+    **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"), _nothing),
+}
+
+

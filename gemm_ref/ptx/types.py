@@ -1,0 +1,40 @@
+"""PTX's fundamental types (PTX ISA, section 5.2) as NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+DTYPES: dict[str, np.dtype] = {
+    name: np.dtype(kind)
+    for name, kind in {
+        "pred": np.bool_,
+        "b8": np.uint8,
+        "u8": np.uint8,
+        "s8": np.int8,
+        "b16": np.uint16,
+        "u16": np.uint16,
+        "s16": np.int16,
+        "b32": np.uint32,
+        "u32": np.uint32,
+        "s32": np.int32,
+        "b64": np.uint64,
+        "u64": np.uint64,
+        "s64": np.int64,
+        "f16": np.float16,
+        "f32": np.float32,
+        "f64": np.float64,
+    }.items()
+}
+UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # by bytes
+SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+# A value in a register: one number when all lanes hold the same, else one element a lane.
+Value = np.generic | np.ndarray
+
+
+def is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f"
+
+
+def is_signed(dtype: np.dtype) -> bool:
+    return dtype.kind == "i"

@@ -1,0 +1,112 @@
+"""Instructions in which the lanes of a warp see each other: shfl, vote, activemask, elect (PTX ISA, 9.7.9, 9.7.13)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.decode import Decoder, Execute
+from gemm_ref.ptx.errors import Unsupported
+from gemm_ref.ptx.parser import Instruction, Pair
+from gemm_ref.ptx.types import DTYPES
+
+_U32, _PRED = DTYPES["u32"], DTYPES["pred"]
+
+
+def _destinations(decoder: Decoder, operand) -> list:
+    """Writers of `d` or `d|p`; None for a sink."""
+    pair = (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)
+    return [None if item is None else decoder.destination(item) for item in pair]
+
+
+def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`shfl.sync`: a lane's value from another lane of its warp."""
+    mode = instruction.parts[2]
+    write, write_valid = _destinations(decoder, instruction.operands[0])
+    value, lane_operand, clamp = (decoder.source(operand, _U32) for operand in instruction.operands[1:4])
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        _require_whole_warps(machine, mask, instruction)
+        lane = machine.special("%laneid").astype(np.int64)
+        b = (lane_operand(machine) & np.uint32(31)).astype(np.int64)
+        c = clamp(machine).astype(np.int64)
+        segment, bound = c >> 8 & 31, c & 31
+        highest, lowest = (lane & segment) | (bound & ~segment), lane & segment
+        source = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": lowest | (b & ~segment)}[mode]
+        valid = source >= highest if mode == "up" else source <= highest
+        source = np.where(valid, source, lane)
+        first = np.arange(machine.lanes) - lane
+        last = np.minimum(first + 31, (machine.block_index + 1) * machine.launch.threads - 1)  # a partial last warp
+        values = np.broadcast_to(value(machine), machine.lanes)
+        if write is not None:
+            write(machine, values[np.minimum(first + source, last)], mask)
+        if write_valid is not None:
+            write_valid(machine, valid, mask)
+
+    return execute
+
+
+def vote(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`vote.sync`: all, any, uni or ballot of a predicate over the warp's active lanes."""
+    mode = instruction.parts[2]
+    write = decoder.destination(instruction.operands[0])
+    predicate = decoder.source(instruction.operands[1], _PRED)
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        _require_whole_warps(machine, mask, instruction)
+        active = machine.access_mask(mask)
+        active = np.ones(machine.lanes, bool) if active is None else active
+        true = _ballot(machine, np.broadcast_to(predicate(machine), machine.lanes) & active)
+        here = _ballot(machine, active)
+        result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
+        write(machine, result, mask)
+
+    return execute
+
+
+def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`activemask`: the lanes of the warp that execute this together."""
+    write = decoder.destination(instruction.operands[0])
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        active = machine.access_mask(mask)
+        write(machine, _ballot(machine, np.ones(machine.lanes, bool) if active is None else active), mask)
+
+    return execute
+
+
+def elect(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`elect.sync`: the lowest lane of the member mask is the leader."""
+    write, write_leader = _destinations(decoder, instruction.operands[0])
+    member = decoder.source(instruction.operands[1], _U32)
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        members = np.broadcast_to(member(machine), machine.lanes)
+        leader = np.bitwise_count((members & (~members + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
+        if write is not None:
+            write(machine, leader, mask)
+        if write_leader is not None:
+            write_leader(machine, machine.special("%laneid") == leader, mask)
+
+    return execute
+
+
+def _ballot(machine, bits: np.ndarray) -> np.ndarray:
+    """For each lane, the 32 bits of its warp."""
+    lane = machine.special("%laneid")
+    warp = machine.block_index * machine.launch.num_warps + machine.thread_of_lane // 32
+    votes = np.zeros(int(warp[-1]) + 1, np.uint32)
+    np.bitwise_or.at(votes, warp[bits], np.uint32(1) << lane[bits])
+    return votes[warp]
+
+
+def _require_whole_warps(machine, mask: np.ndarray | None, instruction: Instruction) -> None:
+    """A GPU would wait here for the lanes of the member mask that are elsewhere; the reference GPU refuses."""
+    active = machine.access_mask(mask)
+    if active is None:
+        return
+    alive = np.ones(machine.lanes, bool) if machine.alive is None else machine.alive
+    if (_ballot(machine, active)[active] != _ballot(machine, alive)[active]).any():
+        raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
+
+
+WARP = {"shfl": shuffle, "vote": vote, "activemask": active_mask, "elect": elect}

@@ -1,0 +1,45 @@
+"""The oracle: the product in float64, and the scale that its error bound grows with."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+
+_CHUNK_ELEMENTS = 1 << 25  # of A converted to float64 at a time: 256 MiB
+
+
+def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A @ B in float64 on the CPU: a (M, K), b (K, N) of any real dtype and device; returns (M, N) float64."""
+    return Oracle(a, b).product
+
+
+class Oracle:
+    """A @ B and |A| @ |B| in float64 on the CPU, each computed once, when first asked for.
+
+    |A| @ |B| is what the rounding errors of any order of summation are bounded by (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2nd ed., section 3.1).
+    """
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.a, self.b = a.detach().cpu(), b.detach().cpu()
+        self.k = a.shape[1]
+        self.shape = (a.shape[0], b.shape[1])
+
+    @cached_property
+    def product(self) -> torch.Tensor:
+        """A @ B, (M, N) float64."""
+        return self._product(torch.Tensor.double)
+
+    @cached_property
+    def scale(self) -> torch.Tensor:
+        """|A| @ |B|, (M, N) float64."""
+        return self._product(lambda x: x.double().abs_())
+
+    def _product(self, convert) -> torch.Tensor:
+        b = convert(self.b)
+        rows = max(1, _CHUNK_ELEMENTS // max(1, self.k))  # so that a 17 GB operand is never whole in float64
+        out = torch.empty(self.shape, dtype=torch.float64)
+        for first in range(0, self.shape[0], rows):
+            torch.mm(convert(self.a[first : first + rows]), b, out=out[first : first + rows])
+        return out

@@ -1,0 +1,144 @@
+"""The one validation of a GEMM call, and the skeleton that every backend's `gemm` shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from gemm_ref.problem import MATHS, Problem
+from gemm_ref.stages import DEFAULT_VARIANT, DIALECTS, Implementation, get_stage
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that passed validation."""
+
+    implementation: Implementation
+    problem: Problem
+
+
+def validate(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None = None,
+    *,
+    stage: str,
+    dialect: str = "cuda",
+    variant: str = DEFAULT_VARIANT,
+    math: str | None = None,
+) -> Call:
+    """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
+
+    a: (M, K), b: (K, N), out: (M, N) or None, of one dtype and on one device. `math` is needed only where a
+    dtype has several math modes. Sizes may be 0. Strides are free.
+    """
+    rung = get_stage(stage)
+    rung.config(variant)
+    if dialect not in DIALECTS:
+        raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
+    if dialect not in rung.dialects:
+        raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
+    _check_tensors(a, b)
+    math = _choose_math(a.dtype, math, rung.maths, rung.id)
+    problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
+    too_long = {name: size for name, size in zip("MNK", (problem.m, problem.n, problem.k)) if size >= 2**31}
+    if too_long:
+        raise ValueError(f"sizes are passed to kernels as 32-bit integers; too long: {too_long}")
+    if out is not None:
+        _check_out(out, a, b, problem)
+    if a.device.type == "cuda":
+        refusal = rung.refusal(torch.cuda.get_device_capability(a.device))
+        if refusal:
+            raise ValueError(refusal)
+    return Call(Implementation(rung, variant, dialect, math), problem)
+
+
+def run(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None,
+    launch: Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], None],
+    **names: str | None,
+) -> torch.Tensor:
+    """Validate, make the operands contiguous, allocate C, `launch(call, a, b, c)`, and hand C back.
+
+    What every backend's `gemm` does around its launch. Operands that are not contiguous are copied first, and an
+    `out` that is not contiguous is filled from a contiguous result. Gradients do not flow through the kernels.
+    """
+    call = validate(a, b, out, **names)
+    m, n = call.problem.m, call.problem.n
+    direct = out is not None and out.is_contiguous()
+    c = out if direct else torch.empty((m, n), dtype=a.dtype, device=a.device)
+    if m and n:
+        launch(call, a.detach().contiguous(), b.detach().contiguous(), c.detach())
+    if out is None or direct:
+        return c
+    return out.copy_(c)
+
+
+def _check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
+    for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
+        if not isinstance(x, torch.Tensor):
+            raise ValueError(f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one")
+        if x.dim() != 2:
+            raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
+            f"b must have {a.shape[1]} rows, as a has columns"
+        )
+    if a.dtype != b.dtype:
+        raise ValueError(f"a is {a.dtype} and b is {b.dtype}: convert one, as in b.to({a.dtype})")
+    if a.device != b.device:
+        raise ValueError(f"a is on {a.device} and b on {b.device}: move one, as in b.to({str(a.device)!r})")
+    if a.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {a.device} is not supported: use a CUDA GPU, or the CPU for the reference GPU")
+
+
+def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...], stage: str) -> str:
+    if math is not None and math not in MATHS:
+        raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
+    if math is not None and math not in supported:
+        raise ValueError(f"{stage} does not compute in {math}: it has {', '.join(supported)}")
+    fitting = [name for name in supported if MATHS[name].dtype == dtype]
+    if not fitting:
+        wanted = " or ".join(str(MATHS[name].dtype) for name in supported)
+        raise ValueError(f"{stage} does not take {dtype}: convert the operands to {wanted}")
+    if math is None:
+        return fitting[0]
+    if math not in fitting:
+        raise ValueError(f"math mode {math} takes {MATHS[math].dtype}, and the operands are {dtype}")
+    return math
+
+
+def _check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
+    if not isinstance(out, torch.Tensor):
+        raise ValueError(f"out must be a torch.Tensor, not {type(out).__name__}")
+    if tuple(out.shape) != (problem.m, problem.n):
+        raise ValueError(f"out must have shape ({problem.m}, {problem.n}); it has {tuple(out.shape)}")
+    if out.dtype != a.dtype:
+        raise ValueError(f"out must be {a.dtype}; it is {out.dtype}")
+    if out.device != a.device:
+        raise ValueError(f"out must be on {a.device}, as the operands; it is on {out.device}")
+    if out.requires_grad:
+        raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
+    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride())):
+        raise ValueError("several elements of out share one place in memory (an expanded tensor): pass out.clone()")
+    for name, x in (("a", a), ("b", b)):
+        if _overlap(out, x):
+            raise ValueError(f"out shares memory with {name}, which the kernel still reads: pass a separate tensor")
+
+
+def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether the address ranges that x and y span meet (conservative for interleaved strides)."""
+    (x_first, x_end), (y_first, y_end) = _span(x), _span(y)
+    return x_first < y_end and y_first < x_end
+
+
+def _span(x: torch.Tensor) -> tuple[int, int]:
+    if x.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()

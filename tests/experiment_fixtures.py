@@ -1,0 +1,48 @@
+"""Made-up rows with plausible values, for the tests of results, plots and README; they claim nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments.contenders import Contender, contenders
+from experiments.results import Row, row_for
+from gemm_ref import Problem
+
+TFLOPS = {
+    "s01_naive": {"cuda": 0.39, "triton": 2.9, "gluon": 0.4},
+    "s02_coalesced": {"cuda": 5.4, "triton": 5.8, "gluon": 5.2},
+    "s03_block_tile": {"cuda": 5.1, "triton": 6.2, "gluon": 5.0},
+    "s04_shared_tile": {"cuda": 7.9, "triton": 16.4, "gluon": 9.3},
+}
+CUBLAS, CPU = 51.3, {"cpu_loop": 0.0011, "numpy_blas": 0.9, "torch_blas": 0.85}
+ENVIRONMENT = {
+    "date": "2020-02-02T02:02:02Z",
+    "commit": "0123456789abcdef",
+    "dirty": False,
+    "device": "NVIDIA Fixture",
+    "slug": "nvidia-fixture",
+    "gpu": {"driver": "1.2.3"},
+    "cuda": "13.0",
+    "cpu": "a CPU",
+    "torch": "2.11.0",
+    "triton": "3.6.0",
+    "numpy": "2.3.5",
+}
+
+
+def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Row]:
+    """A ladder over `sizes` in which s03 does not beat s02 in CUDA and Gluon."""
+    rng = np.random.default_rng(0)
+    return [_timed(contender, Problem(s, s, s), s / max(sizes), rng) for s in sizes for contender in contenders()]
+
+
+def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Row:
+    full = TFLOPS.get(contender.stage, {}).get(contender.dialect) or CPU.get(contender.stage, CUBLAS)
+    tflops = full * scale**0.3
+    median = problem.flops / tflops / 1e6
+    spread = 1 + 0.02 * rng.random()
+    values = {"median_us": median, "p20_us": median / spread, "p80_us": median * spread, "repeats": 9, "tflops": tflops}
+    if contender.devices != ("cpu",):
+        share = full / CUBLAS
+        values |= {"vs_cublas": share, "vs_cublas_low": share / 1.01, "vs_cublas_high": share * 1.01}
+    return row_for("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)

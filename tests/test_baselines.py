@@ -1,0 +1,119 @@
+"""The baselines against the oracle, and the precision that they pin and put back."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import gemm_ref
+from gemm_ref.baselines import BASELINES, cublas, ieee_fp32
+
+CPU = [item for item in BASELINES.values() if item.device == "cpu"]
+SHAPES = [(0, 3, 2), (3, 0, 2), (2, 3, 0), (1, 1, 1), (33, 17, 129), (127, 129, 31)]
+
+
+@pytest.mark.parametrize("item", CPU, ids=lambda item: item.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["normal", "one_hot"])
+def test_baseline_against_the_oracle(item, shape, kind):
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(*shape), kind)
+    gemm_ref.checked_run(item.function, a, b, exact=kind == "one_hot")
+
+
+@pytest.mark.parametrize("item", CPU, ids=lambda item: item.name)
+def test_strided_operands_and_result(item):
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(19, 23, 29))
+    out = torch.full((23, 19), torch.nan).T
+    result = item.function(a.T.contiguous().T, torch.cat([b, b], 1)[:, :23], out)
+    assert result is out
+    gemm_ref.check(out, a, b)
+
+
+@pytest.mark.parametrize("item", CPU, ids=lambda item: item.name)
+def test_operands_that_do_not_fit_are_refused(item):
+    a, b = torch.ones(2, 3), torch.ones(3, 4)
+    for operands, message in (
+        ((a, b.T), "inner sizes differ"),
+        ((a.double(), b.double()), "torch.float32"),
+        ((a, b, torch.empty(4, 2)), "must have shape"),
+        ((a, b, a.new_empty(2, 4).expand(2, 4).double()), "must be torch.float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            item.function(*operands)
+
+
+def test_cublas_says_where_it_runs():
+    with pytest.raises(ValueError, match="runs on cuda"):
+        cublas(torch.ones(2, 2), torch.ones(2, 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="cuBLAS needs a GPU")
+def test_cublas_is_ieee_even_where_tf32_is_allowed():
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(256, 256, 256), "one_hot", device="cuda")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        gemm_ref.checked_run(cublas, a, b, exact=True)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+# torch forbids going back from the new interface to the old one, so this has a process of its own.
+_PROBE = """
+import torch
+from gemm_ref.baselines import ieee_fp32
+
+scopes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+
+def state():
+    try:
+        old = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        old = "unreadable"
+    return old, *(scope.fp32_precision for scope in scopes)
+
+def pinned_and_put_back():
+    before = state()
+    try:
+        with ieee_fp32():
+            assert state() == ("highest", "ieee", "ieee"), state()
+            raise KeyError
+    except KeyError:
+        pass
+    assert state() == before, (before, state())
+
+pinned_and_put_back()
+torch.set_float32_matmul_precision("medium")
+assert state() != ("highest", "ieee", "ieee")
+pinned_and_put_back()
+torch.set_float32_matmul_precision("highest")
+scopes[0].fp32_precision = "tf32"
+pinned_and_put_back()
+"""
+
+
+def test_precision_is_put_back_after_an_exception_whichever_way_it_was_set():
+    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_precision_is_put_back_when_a_baseline_raises(monkeypatch):
+    before = [scope.fp32_precision for scope in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)]
+    seen = []
+
+    def broken(*_, **__):
+        seen.append(torch.backends.mkldnn.matmul.fp32_precision)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch, "mm", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        BASELINES["torch_blas"].function(torch.ones(2, 2), torch.ones(2, 2))
+    assert seen == ["ieee"]
+    assert [scope.fp32_precision for scope in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)] == before
+
+
+def test_pinning_nests():
+    with ieee_fp32(), ieee_fp32():
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"

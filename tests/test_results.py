@@ -1,0 +1,120 @@
+"""Results on disk: round trip, merging, whole files; and the README's block made from them."""
+
+import json
+
+import pandas as pd
+import pytest
+from experiment_fixtures import ENVIRONMENT, TFLOPS, ladder_rows
+
+from experiments import environment, readme, results
+from experiments.contenders import contenders
+from experiments.results import row_for
+from gemm_ref import STAGES, Problem
+
+LATER = ENVIRONMENT | {"date": "2021-03-03T03:03:03Z", "torch": "3.0"}
+
+
+def test_round_trip(tmp_path):
+    rows = ladder_rows()
+    results.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    frame = results.read(tmp_path, "ladder")
+    assert tuple(frame.columns) == results.COLUMNS
+    assert len(frame) == len(rows)
+    for row, read in zip(rows, frame.itertuples(), strict=True):
+        assert (read.stage, read.dialect, read.m) == (row.stage, row.dialect, row.m)
+        assert read.median_us == pytest.approx(row.median_us, rel=1e-5)
+        assert read.run == ENVIRONMENT["date"]
+        assert pd.isna(read.vs_cublas) == (row.vs_cublas is None)
+    assert results.read_runs(tmp_path) == {ENVIRONMENT["date"]: ENVIRONMENT}
+
+
+def test_rerun_of_a_part_keeps_the_rest_and_both_environments(tmp_path):
+    rows = ladder_rows()
+    results.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    again = [row for row in rows if row.stage == "s04_shared_tile" and row.m == 4096]
+    changed = [row_for("ladder", contenders()[0], Problem(1, 2, 3)), *again]
+    results.save(tmp_path, "ladder", changed, LATER)
+    frame = results.read(tmp_path, "ladder")
+    assert len(frame) == len(rows) + 1
+    renewed = frame[frame["run"] == LATER["date"]]
+    assert len(renewed) == len(changed)
+    assert set(renewed["stage"]) == {"s04_shared_tile", "s01_naive"}
+    assert [run["date"] for run in results.runs_of(frame, tmp_path)] == [ENVIRONMENT["date"], LATER["date"]]
+    assert "2 runs" in environment.caption(results.runs_of(frame, tmp_path))
+
+
+def test_environments_that_no_row_refers_to_are_dropped(tmp_path):
+    results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
+    results.save(tmp_path, "ladder", ladder_rows(), LATER)
+    assert list(results.read_runs(tmp_path)) == [LATER["date"]]
+
+
+def test_a_write_that_dies_leaves_the_old_file(tmp_path, monkeypatch):
+    results.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
+    before = (tmp_path / "ladder.csv").read_bytes()
+
+    def die(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", die)
+    with pytest.raises(OSError, match="disk full"):
+        results.save(tmp_path, "ladder", ladder_rows(), LATER)
+    assert (tmp_path / "ladder.csv").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"ladder.csv", "environment.json"}
+
+
+def test_environment_describes_this_machine():
+    record = environment.describe("cpu")
+    assert json.loads(json.dumps(record)) == record
+    assert record["slug"] == "cpu" and record["gpu"] is None
+    assert record["cpu"] and record["torch"] and record["python"]
+    assert record["date"].endswith("Z")
+
+
+@pytest.fixture
+def readme_file(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"# Title\n\n{readme.BEGIN}\nold\n{readme.END}\n\nkept\n", encoding="utf-8")
+    return path
+
+
+def test_readme_is_stale_until_written_and_then_not(tmp_path, readme_file):
+    results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
+    before = readme_file.read_bytes()
+    assert readme.update(readme_file, write=False, published=tmp_path)
+    assert readme_file.read_bytes() == before
+    assert readme.update(readme_file, write=True, published=tmp_path)
+    assert not readme.update(readme_file, write=False, published=tmp_path)
+    text = readme_file.read_text(encoding="utf-8")
+    assert text.startswith("# Title\n") and text.endswith("\nkept\n") and "old" not in text
+    results.save(tmp_path, "ladder", ladder_rows((4096,)), LATER)
+    assert readme.update(readme_file, write=False, published=tmp_path)
+
+
+def test_block_has_a_row_a_rung_with_the_numbers_of_4096(tmp_path):
+    results.save(tmp_path, "ladder", ladder_rows((2048, 4096, 8192)), ENVIRONMENT)
+    at_4096 = results.read(tmp_path, "ladder").query("m == 4096")
+    lines = readme.ladder_block(tmp_path).splitlines()
+    for stage in STAGES.values():
+        (line,) = [line for line in lines if line.startswith(f"| `{stage.id}`")]
+        assert stage.idea in line
+        for dialect in TFLOPS[stage.id]:
+            row = at_4096[(at_4096["stage"] == stage.id) & (at_4096["dialect"] == dialect)].iloc[0]
+            assert f"{row.tflops:#.3g} ({100 * row.vs_cublas:#.3g}%)" in line
+    assert any("NVIDIA Fixture" in line and "2020-02-02" in line and "4096" in line for line in lines)
+
+
+def test_block_names_the_rungs_that_do_not_beat_the_one_below(tmp_path):
+    results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
+    lines = [line for line in readme.ladder_block(tmp_path).splitlines() if "does not beat" in line]
+    assert len(lines) == 2  # CUDA and Gluon in the fixture; Triton's s03 is faster than its s02
+    assert all("`s03_block_tile` does not beat `s02_coalesced`" in line for line in lines)
+    assert "CUDA" in lines[0] and "Gluon" in lines[1]
+
+
+def test_readme_without_markers_is_refused(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text("# no markers\n", encoding="utf-8")
+    with pytest.raises(readme.MarkerError, match="ladder:begin"):
+        readme.update(path, write=True, published=tmp_path)
+    assert path.read_text(encoding="utf-8") == "# no markers\n"

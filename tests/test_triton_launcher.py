@@ -1,0 +1,51 @@
+"""How the Triton kernels are found, compiled without a GPU, and refused."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+import triton_kernels
+from gemm_ref import implementations
+
+RUNGS = implementations(("triton", "gluon"))
+
+
+def test_another_backends_dialect_is_sent_to_its_package():
+    x = torch.ones(2, 2)
+    with pytest.raises(ValueError, match="cuda_kernels"):
+        triton_kernels.gemm(x, x, stage="s01_naive", dialect="cuda")
+    with pytest.raises(ValueError, match="unknown dialect 'glue'"):
+        triton_kernels.gemm(x, x, stage="s01_naive", dialect="glue")
+
+
+def test_without_triton_the_error_says_what_to_install(monkeypatch):
+    rung = RUNGS[0]
+    for name in [name for name in sys.modules if name.startswith("triton_kernels.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "triton", None)  # what import meets where it is not installed
+    with pytest.raises(ModuleNotFoundError, match="pip install triton"):
+        triton_kernels.kernel_module(rung)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=str)
+def test_one_compiled_kernel_serves_every_size(rung):
+    launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
+    kernels = {
+        launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, variant=rung.variant, math=rung.math)
+        for sizes in ((4096, 4096, 4096), (1, 33, 257), (129, 1, 2), (31, 2, 1))
+    }
+    assert len(kernels) == 1
+
+
+def test_compiling_without_a_gpu_leaves_tritons_driver_as_it_was():
+    triton = pytest.importorskip("triton")
+    from triton_kernels.launcher import compile_for_inspection
+
+    before = triton.runtime.driver._active
+    assert compile_for_inspection("s02", "triton", 64, 64, 64).asm["cubin"]
+    assert triton.runtime.driver._active is before

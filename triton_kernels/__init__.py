@@ -1,0 +1,59 @@
+"""The ladder in Triton, one file a rung, and in `gluon/` its twins with explicit layouts.
+
+`gemm` runs a rung on a GPU, or on the reference GPU for tensors in CPU memory. Triton is imported when a kernel
+is first called, so this package imports without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+
+import torch
+
+from gemm_ref import Implementation, run
+from gemm_ref.stages import BACKENDS, DEFAULT_VARIANT
+from gemm_ref.validate import Call
+
+_PACKAGES = {"triton": "triton_kernels", "gluon": "triton_kernels.gluon"}  # dialect -> where its rungs are
+
+
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    stage: str,
+    dialect: str = "triton",
+    variant: str = DEFAULT_VARIANT,
+    math: str | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """C = A @ B by the rung `stage`, as Triton or Gluon compiles it.
+
+    a: (M, K), b: (K, N), out: (M, N) or None, of one dtype and on one device; returns `out` or a new (M, N). CUDA
+    tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from the
+    same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit
+    (`gemm_ref.validate`), ModuleNotFoundError where Triton is not installed.
+    """
+    if BACKENDS.get(dialect) not in (None, "triton"):
+        raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {BACKENDS[dialect]}_kernels.gemm")
+    return run(a, b, out, _launch, stage=stage, dialect=dialect, variant=variant, math=math)
+
+
+def kernel_module(implementation: Implementation) -> types.ModuleType:
+    """The module that holds a rung in one of Triton's dialects, imported when it is first asked for.
+
+    Raises ModuleNotFoundError saying what to install where Triton is missing or has no Gluon yet.
+    """
+    name = f"{_PACKAGES[implementation.dialect]}.{implementation.stage.id}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "triton":
+            raise
+        message = f"{implementation} needs Triton 3.6 or newer ({error}): pip install triton"
+        raise ModuleNotFoundError(message, name=error.name) from error
+
+
+def _launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    kernel_module(call.implementation).launch(call, a, b, c)

@@ -1,0 +1,109 @@
+"""One place that launches a jit function: on a GPU, on the reference GPU, or nowhere, to look at what it became."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import CompiledKernel
+
+import gemm_ref
+from gemm_ref import Implementation, Problem, get_stage
+from gemm_ref.problem import MATHS
+from gemm_ref.stages import DEFAULT_VARIANT
+from gemm_ref.validate import Call
+from triton_kernels import kernel_module
+
+REFERENCE_TARGET = GPUTarget("cuda", 90, 32)  # what is compiled for the reference GPU: an H200's architecture
+_SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
+
+
+def launch(
+    kernel: triton.JITFunction, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, num_stages: int
+) -> CompiledKernel | None:
+    """Run `kernel(a, b, c, M, N, K, the config's constants)` over the registry's grid with the registry's warps.
+
+    a: (M, K), b: (K, N), c: (M, N), contiguous. Where they are decides who runs it: CUDA tensors their GPU, CPU
+    tensors the reference GPU (or Triton's interpreter, in a process that has it switched on), and `meta` tensors
+    nobody: they are compiled for only. Returns the compiled kernel; the interpreter has none.
+    """
+    problem, implementation = call.problem, call.implementation
+    shape = implementation.stage.launch(problem.m, problem.n, implementation.variant)
+    args = (a, b, c, problem.m, problem.n, problem.k)
+    options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
+    options.update(implementation.config.constants())
+    interpreted = not isinstance(kernel, triton.JITFunction)
+    if a.is_cuda or interpreted:
+        with _driver_lock, torch.cuda.device_of(a):
+            return kernel[shape.grid](*args, **options)
+    with _without_gpu():
+        compiled = kernel.warmup(*args, grid=shape.grid, **options)
+    if not a.is_meta:
+        _run_on_reference_gpu(compiled, shape.grid, args)
+    return compiled
+
+
+def compile_for_inspection(
+    stage: str, dialect: str, m: int, n: int, k: int, *, variant: str = DEFAULT_VARIANT, math: str | None = None
+) -> CompiledKernel:
+    """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
+
+    In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and
+    `num_warps`. Raises ValueError for an unknown stage or variant.
+    """
+    rung = get_stage(stage)
+    implementation = Implementation(rung, variant, dialect, math or rung.maths[0])
+    dtype = MATHS[implementation.math].dtype
+    a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
+    return kernel_module(implementation).launch(Call(implementation, Problem(m, n, k, implementation.math)), a, b, c)
+
+
+def _run_on_reference_gpu(compiled: CompiledKernel, grid: tuple[int, int, int], args: tuple) -> None:
+    block = (32 * compiled.metadata.num_warps, 1, 1)
+    on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
+    gemm_ref.ptx.run(_loaded(compiled.asm["ptx"]), on, [*args, *[0] * _SCRATCH_POINTERS])
+
+
+@functools.cache
+def _loaded(ptx_text: str):
+    """The PTX, parsed once for each specialisation."""
+    return gemm_ref.ptx.load(ptx_text)
+
+
+class _NoGpu:
+    """A driver for Triton that knows its target and no device.
+
+    Triton decides how to specialise a kernel for its arguments (which sizes and addresses are multiples of 16) inside
+    a launch, and a launch asks the driver for the target and for the key of its cache of compiled kernels. With
+    these three answers `warmup` does what a launch would, on any machine, from the first argument to the cubin.
+    """
+
+    def get_current_target(self) -> GPUTarget:
+        return REFERENCE_TARGET
+
+    def get_current_device(self) -> str:
+        return "reference GPU"  # no GPU's index, so that real launches never find these kernels
+
+    def get_current_stream(self, device: str) -> None:
+        return None
+
+
+_driver_lock = threading.Lock()  # a launch on a GPU in another thread must not meet the driver below
+
+
+@contextlib.contextmanager
+def _without_gpu() -> Iterator[None]:
+    """Triton's active driver is `_NoGpu` inside, and whatever it was before (which may be none yet) outside."""
+    config = triton.runtime.driver
+    with _driver_lock:
+        before = config._active  # reading `active` would look for a GPU and raise where there is none
+        config.set_active(_NoGpu())
+        try:
+            yield
+        finally:
+            config.set_active(before)
