@@ -65,7 +65,7 @@ class Launch:
         return cdiv(self.threads, 32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a rung is itself: compared and hashed by identity
 class Stage:
     """One rung: its id (the stem of its files), its idea, its variants and where it can run."""
 

@@ -11,6 +11,9 @@ from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stages import DEFAULT_VARIANT, DIALECTS, Implementation, get_stage
 
 
+MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
+
+
 @dataclass(frozen=True)
 class Call:
     """A call that passed validation."""
@@ -43,9 +46,9 @@ def validate(
     _check_tensors(a, b)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
-    too_long = {name: size for name, size in zip("MNK", (problem.m, problem.n, problem.k)) if size >= 2**31}
-    if too_long:
-        raise ValueError(f"sizes are passed to kernels as 32-bit integers; too long: {too_long}")
+    sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
+    if max(sizes.values()) > MAX_SIZE:
+        raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {MAX_SIZE}; they are {sizes}")
     if out is not None:
         _check_out(out, a, b, problem)
     if a.device.type == "cuda":
@@ -124,7 +127,7 @@ def _check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Pro
         raise ValueError(f"out must be on {a.device}, as the operands; it is on {out.device}")
     if out.requires_grad:
         raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
-    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride())):
+    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
         raise ValueError("several elements of out share one place in memory (an expanded tensor): pass out.clone()")
     for name, x in (("a", a), ("b", b)):
         if _overlap(out, x):
@@ -140,5 +143,5 @@ def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
 def _span(x: torch.Tensor) -> tuple[int, int]:
     if x.numel() == 0:
         return 0, 0
-    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()

@@ -69,9 +69,11 @@ class Decoder:
             return self._symbol(operand.name, dtype)
         raise ParseError(f"operand {operand} of {self.entry.name} is not a value")
 
-    def _register(self, register: Register, dtype: np.dtype) -> Read:
+    def _register(self, register: Register, dtype: np.dtype | None) -> Read:
+        """A reader of a register as `dtype`, or as whatever was last written to it where that is None."""
         declared = self.dtype_of(register)
-        if declared.itemsize < dtype.itemsize or (declared == np.bool_) != (dtype == np.bool_):
+        dtype_or_own = dtype or declared
+        if declared.itemsize < dtype_or_own.itemsize or (declared == np.bool_) != (dtype_or_own == np.bool_):
             raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
         slot, name = self.slot(register.name), register.name
 
@@ -79,7 +81,7 @@ class Decoder:
             value = machine.registers[slot]
             if value is None:
                 raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
-            return value if value.dtype == dtype else _recast(value, dtype)
+            return value if dtype is None or value.dtype == dtype else _recast(value, dtype)
 
         return read
 
@@ -116,10 +118,13 @@ class Decoder:
         return write
 
     def address(self, address: Address) -> Read:
-        """A reader of an address operand's base, as unsigned bytes, without its offset."""
+        """A reader of an address operand's base in bytes, without its offset: the register's own value, not a view.
+
+        So that the machine knows it again, and measures its footprint once (`Machine.footprint`).
+        """
         base = self._named(address.base)
         if isinstance(base, Register) and base.name not in SPECIAL_REGISTERS:
-            return self.source(base, UNSIGNED[self.dtype_of(base).itemsize])
+            return self._register(base, None)
         return self.source(base, DTYPES["u64"])
 
     def parameter(self, address: Address) -> Read:

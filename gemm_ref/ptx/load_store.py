@@ -341,33 +341,38 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
     transposed = "trans" in instruction.parts
 
     def execute(machine, mask: np.ndarray | None) -> None:
-        lane = machine.special("%laneid").astype(np.int64)
-        first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp
-        gives_address = lane < 8 * len(items)
         active = machine.access_mask(mask)
         if machine.launch.threads % 32 or (active is not None and _parted(active)):
             raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
-        places = gives_address if mask is None else gives_address & mask
-        rows.locate(machine, places, "load" if loads else "store")
-        base = np.broadcast_to(rows.base(machine), machine.lanes).astype(np.int64) + rows.offset
-        block = machine.blocks("shared")[0]
+        places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
+        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
+        block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
         for j, accessor in enumerate(accessors):
-            if transposed:
-                # 16 bits at a time: element (row, column) of lane l is (2 (l % 4) + half, l / 4)
-                halves = [block.index(base[first + 8 * j + 2 * (lane % 4) + h] + 2 * (lane // 4), 2) for h in (0, 1)]
-                view = block.view(2)
-            else:
-                halves = [block.index(base[first + 8 * j + lane // 4] + 4 * (lane % 4), 4)]
-                view = block.view(4)
+            # 32 bits at once; transposed, two elements of a column
+            parts = [(j, 0), (j, 1)] if transposed else [(j, None)]
+            view = block.view(2 if transposed else 4)[rows.offset // (2 if transposed else 4) :]
+            index = [footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts]
             if loads:
-                found = [view[index].astype(np.uint32) for index in halves]
+                found = [view.take(i, mode="clip").astype(np.uint32) for i in index]
                 accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)
             else:
                 value = accessor(machine)
-                for shift, index in zip((0, 16), halves, strict=False):
-                    scatter(view, index, (value >> np.uint32(shift)).astype(view.dtype), active)
+                for shift, i in zip((0, 16), index, strict=False):
+                    scatter(view, i, (value >> np.uint32(shift)).astype(view.dtype), active)
 
     return execute
+
+
+def _matrix_index(machine, footprint: Footprint, j: int, half: int | None) -> np.ndarray:
+    """Where each lane finds its part of matrix j: its word, or half of one of a transposed matrix."""
+    lane = machine.special("%laneid").astype(np.int64)
+    first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp, whose lanes give the addresses
+    if half is None:
+        row, byte, width = lane // 4, 4 * (lane % 4), 4
+    else:
+        row, byte, width = 2 * (lane % 4) + half, 2 * (lane // 4), 2
+    addresses = np.broadcast_to(footprint.addresses, machine.lanes)[first + 8 * j + row] + byte
+    return machine.blocks("shared")[0].index(addresses, width)
 
 
 def _parted(active: np.ndarray) -> bool:

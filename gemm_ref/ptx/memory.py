@@ -8,6 +8,7 @@ memory at 0 for each thread, as PTX's state spaces do; the windows give both a p
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -29,20 +30,23 @@ class Footprint:
     """
 
     def __init__(self, addresses: Value) -> None:
-        self.addresses = addresses.astype(np.int64)
+        self.addresses = addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64)
         if addresses.ndim == 0:  # the same address in all lanes
-            self.low = self.high = int(addresses)
+            self.low = self.high = int(self.addresses)
             self.low_bits = self.low & 15
         else:
             self.low, self.high = int(self.addresses.min()), int(self.addresses.max())
             self.low_bits = int(np.bitwise_or.reduce(self.addresses)) & 15
-        self._indices: dict[tuple[int, int], Value] = {}
+        self._indices: dict[tuple, Value] = {}
 
     def index(self, block: Block, width: int) -> Value:
         """Where the lanes' addresses are in `block.view(width)`, in elements."""
-        key = (id(block), width)
+        return self.cached((id(block), width), lambda: block.index(self.addresses, width))
+
+    def cached(self, key: tuple, compute: Callable[[], Value]) -> Value:
+        """An index that depends on nothing but these addresses and `key`, computed once."""
         if key not in self._indices:
-            self._indices[key] = block.index(self.addresses, width)
+            self._indices[key] = compute()
         return self._indices[key]
 
 

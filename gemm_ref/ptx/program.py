@@ -23,7 +23,7 @@ from gemm_ref.ptx.warp import WARP
 from gemm_ref.stages import Launch
 
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
-BATCH_LANES = 1 << 15
+BATCH_LANES = 1 << 16
 
 
 @dataclass(frozen=True)

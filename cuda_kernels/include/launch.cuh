@@ -1,0 +1,26 @@
+// What every rung's launcher needs: the launch that Python computed, and one way to start a kernel and report on it.
+#pragma once
+#include <cuda_runtime.h>
+
+// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/stages.py.
+struct LaunchShape {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;  // dynamic
+};
+
+// Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.
+template <typename... Params, typename... Args>
+cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, Args... args) {
+    if (shape.shared_bytes > 48 * 1024) {  // more than this has to be asked for
+        cudaError_t error = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+        if (error != cudaSuccess) return error;
+    }
+    const dim3 grid(shape.grid[0], shape.grid[1], shape.grid[2]);
+    const dim3 block(shape.block[0], shape.block[1], shape.block[2]);
+    kernel<<<grid, block, shape.shared_bytes, stream>>>(args...);
+    return cudaGetLastError();
+}
+
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

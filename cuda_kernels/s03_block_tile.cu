@@ -1,0 +1,36 @@
+// Idea:         a block owns a tile of C and walks K in slices of BLOCK_K, still reading global memory alone.
+// Changed:      from s02, the loop over k is cut into slices; which thread reads what is unchanged.
+// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread an element; a slice is BLOCK_M x BLOCK_K of A and
+//               BLOCK_K x BLOCK_N of B.
+// Cost:         no shared memory; 0.25 FLOP a byte asked for, as before. In one slice a block uses each element of A
+//               BLOCK_N times and of B BLOCK_M times: it could need 1/32 of the bytes, if it kept them (s04).
+// Requires:     any M, N, K; row-major A, B, C.
+#include "launch.cuh"
+
+// A[M, K] @ B[K, N] = C[M, N]
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
+__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+s03_block_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    // Who am I
+    const int row = blockIdx.y * BLOCK_M + threadIdx.y;
+    const int col = blockIdx.x * BLOCK_N + threadIdx.x;
+    if (row >= M || col >= N) return;
+
+    float acc = 0.0f;
+    for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
+        // Multiply the slice
+        const int depth = min(BLOCK_K, K - k_start);  // the last slice may be short
+        for (int k = 0; k < depth; ++k) {
+            acc += A[(size_t)row * K + k_start + k] * B[(size_t)(k_start + k) * N + col];
+        }
+    }
+
+    // Store
+    C[(size_t)row * N + col] = acc;
+}
+
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
+                              const LaunchShape& shape, cudaStream_t stream) {
+    return launch_kernel(s03_block_tile<config::BLOCK_M, config::BLOCK_N, config::BLOCK_K>, shape, stream,
+                         A, B, C, M, N, K);
+}

@@ -1,0 +1,48 @@
+// Idea:         the slices of A and B are staged in shared memory, and every thread of the block reads them there.
+// Changed:      from s03, each slice is loaded once by the block, between two barriers, before it is multiplied.
+// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread an element; each thread loads one element of each slice,
+//               which is why the three block sizes are equal.
+// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB at 32; a slice of 2 x 4 KiB
+//               feeds 2 * 32^3 FLOP: 8 FLOP a byte of global memory, 32 times s03's.
+// Requires:     any M, N, K; row-major A, B, C.
+#include "launch.cuh"
+
+// A[M, K] @ B[K, N] = C[M, N]
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
+__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+s04_shared_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    static_assert(BLOCK_K == BLOCK_M && BLOCK_K == BLOCK_N, "BLOCK_K: a thread loads one element of each slice");
+    __shared__ float a_smem[BLOCK_M][BLOCK_K];  // (m, k)
+    __shared__ float b_smem[BLOCK_K][BLOCK_N];  // (k, n)
+
+    // Who am I. No thread leaves early: all are needed to load, and at the barriers.
+    const int row = blockIdx.y * BLOCK_M + threadIdx.y;
+    const int col = blockIdx.x * BLOCK_N + threadIdx.x;
+
+    float acc = 0.0f;
+    for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
+        // Load the slice. Past the edges it is 0, which adds nothing to the sums.
+        const int k_a = k_start + threadIdx.x;  // the column of A that this thread loads
+        const int k_b = k_start + threadIdx.y;  // the row of B
+        a_smem[threadIdx.y][threadIdx.x] = row < M && k_a < K ? A[(size_t)row * K + k_a] : 0.0f;
+        b_smem[threadIdx.y][threadIdx.x] = k_b < K && col < N ? B[(size_t)k_b * N + col] : 0.0f;
+        __syncthreads();  // the whole slice is written before anyone reads it
+
+        // Multiply the slice. A warp reads one address of a_smem (a broadcast) and 32 neighbours of b_smem, one in
+        // each bank: both are free of conflicts.
+#pragma unroll
+        for (int k = 0; k < BLOCK_K; ++k) {
+            acc += a_smem[threadIdx.y][k] * b_smem[k][threadIdx.x];
+        }
+        __syncthreads();  // everyone has read the slice before the next one overwrites it
+    }
+
+    // Store
+    if (row < M && col < N) C[(size_t)row * N + col] = acc;
+}
+
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
+                              const LaunchShape& shape, cudaStream_t stream) {
+    return launch_kernel(s04_shared_tile<config::BLOCK_M, config::BLOCK_N, config::BLOCK_K>, shape, stream,
+                         A, B, C, M, N, K);
+}

@@ -1,0 +1,71 @@
+"""From a rung's .cu and its registry entry to what the two machines run: a shared library, or PTX."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
+from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
+from gemm_ref.stages import Implementation
+
+FOLDER = Path(__file__).resolve().parent
+INCLUDE = FOLDER / "include"
+# -lineinfo: faults and profilers name the .cu's own lines. No --use_fast_math: the arithmetic stays IEEE.
+FLAGS = ("-O3", "-std=c++17", "-lineinfo", f"-I{INCLUDE}")
+REFERENCE_CAPABILITY = (9, 0)  # the reference GPU runs what an H200 would
+
+
+def compose(implementation: Implementation) -> str:
+    """The CUDA text of one implementation: its compile-time shape from the registry, then the rung's file.
+
+    The shape becomes `config::BLOCK_M` and so on; a #line directive keeps the file's own line numbers.
+    """
+    path = FOLDER / f"{implementation.stage.id}.cu"
+    constants = [f"constexpr int {name} = {value};" for name, value in implementation.config.constants().items()]
+    shape = f"namespace config {{ {' '.join(constants)} }}"
+    return f'{shape}\n#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+
+
+def _key(implementation: Implementation, *more: object) -> str:
+    includes = [path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.cuh"))]
+    return digest(compose(implementation), *includes, *FLAGS, *more)
+
+
+def _stem(implementation: Implementation) -> str:
+    return f"{implementation.stage.id}-{implementation.variant}-{implementation.math}"
+
+
+@functools.cache
+def library(implementation: Implementation, capability: tuple[int, int]) -> Path:
+    """The shared library of one implementation for one GPU architecture, built once.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    arch = architecture(capability)
+    return build_library(
+        f"{_stem(implementation)}-sm_{arch}".replace("-", "_"),
+        cuda=f"// {_key(implementation)}: covers the headers too\n{compose(implementation)}",
+        # all of nvcc's flags are here, so that load_inline adds no architecture of its own
+        cuda_cflags=(*FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}"),
+        cuda_home=find_toolkit(),
+    )
+
+
+@functools.cache
+def ptx(implementation: Implementation) -> str:
+    """The PTX of one implementation, as nvcc -O3 writes it for the reference GPU's architecture.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    arch = architecture(REFERENCE_CAPABILITY)
+    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    cached = CACHE / f"{_stem(implementation)}-{key}.ptx"
+    if not cached.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
+            source.write_text(compose(implementation), encoding="utf-8")
+            run_nvcc([*FLAGS, "-ptx", f"-arch=compute_{arch}", str(source), "-o", str(target)])
+            write_whole(cached, target.read_text(encoding="utf-8"))
+    return cached.read_text(encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Where nvcc is: the machine's CUDA toolkit, else the one in nvcc's PyPI wheels."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from gemm_ref.build import BuildError
+
+# What `pip install` needs to compile CUDA to PTX, and to machine code, on a computer without a toolkit.
+WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+
+
+@functools.cache
+def find_toolkit() -> Path:
+    """The CUDA toolkit's folder (its `bin/nvcc` exists): $CUDA_HOME, the nvcc on PATH, /usr/local/cuda, the wheels.
+
+    Raises BuildError saying how to get one when there is none.
+    """
+    for home in _candidates():
+        if (home / "bin" / "nvcc").is_file():
+            return home
+    raise BuildError(
+        "nvcc was not found: install NVIDIA's CUDA toolkit and set CUDA_HOME to it, or install its wheels with "
+        f"`pip install {' '.join(WHEELS)}` (`make` does this in its own environment)"
+    )
+
+
+def _candidates():
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    if nvcc := shutil.which("nvcc"):
+        yield _home_of(nvcc)
+    yield Path("/usr/local/cuda")
+    package = importlib.util.find_spec("nvidia")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        yield from sorted(Path(folder).glob("cu[0-9]*"), reverse=True)
+
+
+def _home_of(nvcc: str) -> Path:
+    """The toolkit that an nvcc belongs to, which may be a wrapper that lies elsewhere: nvcc itself says."""
+    plan = subprocess.run([nvcc, "--dryrun", "-E", "-x", "cu", os.devnull], capture_output=True, text=True)
+    here = re.search(r"^#\$ _HERE_=(.*)$", plan.stderr, re.M)
+    return Path(here[1]).parent if here else Path(nvcc).resolve().parent.parent
+
+
+def architecture(capability: tuple[int, int]) -> str:
+    """nvcc's name for a compute capability: from 9.0 on with the `a` that unlocks the chip's own instructions."""
+    number = f"{capability[0]}{capability[1]}"
+    return number + "a" if capability >= (9, 0) else number
+
+
+def run_nvcc(arguments: list[str]) -> None:
+    """Run nvcc. Raises BuildError with its output when it fails."""
+    done = subprocess.run([str(find_toolkit() / "bin" / "nvcc"), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}")
