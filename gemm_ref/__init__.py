@@ -1,6 +1,6 @@
 """What a GEMM is: the ladder's registry, problems and inputs, the float64 oracle, the check, the baselines."""
 
-from gemm_ref import ptx
+from gemm_ref import build, ptx
 from gemm_ref.check import Accuracy, WrongResult, check, checked_run
 from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS, MATHS, Problem, make_inputs
 from gemm_ref.reference import Oracle, gemm
@@ -22,6 +22,7 @@ __all__ = [
     "STAGES",
     "Stage",
     "WrongResult",
+    "build",
     "cdiv",
     "check",
     "checked_run",

@@ -1,0 +1,60 @@
+# GEMM Ladder's menu. Without PYTHON=..., every target first makes an environment of its own in .venv, once.
+
+TORCH ?= torch==2.13.0
+STAGE ?=
+VENV := .venv
+
+ifeq ($(origin PYTHON),command line)
+  PY := $(PYTHON)
+  READY :=
+else
+  PY := $(VENV)/bin/python
+  READY := $(VENV)/ready
+endif
+
+.PHONY: help setup test experiments plots readme doctor build ptx clean
+.DEFAULT_GOAL := help
+
+help: ## this menu
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make PYTHON=python3 TARGET   use an environment that is already there; nothing is installed"
+
+setup: $(READY) ## make the environment (the other targets do it by themselves)
+
+experiments: $(READY) ## the main job: run what this machine can, and draw the plots
+	$(PY) -m experiments run
+
+test: $(READY) ## pass the tests
+	$(PY) -m pytest -n auto --dist worksteal
+
+plots: $(READY) ## draw the plots again from the CSV
+	$(PY) -m experiments plot
+
+readme: $(READY) ## write the README's table from the published CSV
+	$(PY) -m experiments readme
+
+doctor: $(READY) ## what this machine has, and what to do about what is missing
+	$(PY) -m experiments doctor
+
+build: $(READY) ## compile every CUDA rung for this machine's GPU
+	$(PY) -m cuda_kernels build
+
+ptx: $(READY) ## print a CUDA rung's PTX: make ptx STAGE=s04
+	@test -n "$(STAGE)" || { echo "which rung? make ptx STAGE=s04" >&2; exit 2; }
+	@$(PY) -m cuda_kernels ptx $(STAGE)
+
+clean: ## remove what was built (results stay)
+	rm -rf build .pytest_cache .ruff_cache .hypothesis
+
+# torch first and pinned: what follows is content with it, and a looser wish would fetch another build.
+# The nvcc wheels only where the machine has no CUDA toolkit. `ready` is written last, so a set-up that broke off is
+# taken up again.
+$(VENV)/ready: pyproject.toml
+	@echo "setting up $(VENV): once, a minute or two"
+	python3 -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@if ! $(VENV)/bin/python -c "from cuda_kernels.toolchain import find_toolkit; find_toolkit()" 2>/dev/null; \
+	then $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[nvcc]"; fi
+	@touch $@
