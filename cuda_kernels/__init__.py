@@ -29,7 +29,7 @@ def gemm(
 
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
-    `gemm_ref.validate`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
+    `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
     return gemm_ref.run(a, b, out, _launch, stage=stage, variant=variant, math=math, dialect="cuda")
 

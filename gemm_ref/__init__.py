@@ -1,11 +1,11 @@
 """What a GEMM is: the ladder's registry, problems and inputs, the float64 oracle, the check, the baselines."""
 
 from gemm_ref import build, ptx
+from gemm_ref.call import Call, run, validate
 from gemm_ref.check import Accuracy, WrongResult, check, checked_run
 from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS, MATHS, Problem, make_inputs
 from gemm_ref.reference import Oracle, gemm
 from gemm_ref.stages import DIALECTS, STAGES, Config, Implementation, Launch, Stage, cdiv, get_stage, implementations
-from gemm_ref.validate import Call, run, validate
 
 __all__ = [
     "Accuracy",

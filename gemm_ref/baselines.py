@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from gemm_ref.build import build_library, open_library
+from gemm_ref.call import check_out, check_tensors
 from gemm_ref.problem import Problem
-from gemm_ref.validate import _check_out, _check_tensors
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
 _CXX_FLAGS = ("-O3",)
@@ -106,7 +106,7 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType({baseline.name: baseline fo
 
 def _result(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: str) -> torch.Tensor:
     """Check the operands and hand back the C to fill."""
-    _check_tensors(a, b)
+    check_tensors(a, b)
     if a.device.type != device:
         raise ValueError(f"this baseline runs on {device} and the operands are on {a.device}: move both there")
     if a.dtype != torch.float32:
@@ -114,7 +114,7 @@ def _result(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: 
     problem = Problem(a.shape[0], b.shape[1], a.shape[1])
     if out is None:
         return torch.empty((problem.m, problem.n), dtype=a.dtype, device=a.device)
-    _check_out(out, a, b, problem)
+    check_out(out, a, b, problem)
     return out
 
 

@@ -101,12 +101,17 @@ class Stage:
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run the rung, or None if it can."""
-        have = "%d.%d" % capability
         if self.only_capability is not None and capability != self.only_capability:
-            return f"{self.id} needs compute capability {'%d.%d' % self.only_capability} exactly; this GPU has {have}"
-        if capability < self.min_capability:
-            return f"{self.id} needs compute capability {'%d.%d' % self.min_capability} or newer; this GPU has {have}"
-        return None
+            needs = f"{_dotted(self.only_capability)} exactly"
+        elif capability < self.min_capability:
+            needs = f"{_dotted(self.min_capability)} or newer"
+        else:
+            return None
+        return f"{self.id} needs compute capability {needs}; this GPU has {_dotted(capability)}"
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
 
 
 def _rows_on_x(config: Config, m: int, n: int) -> Launch:
@@ -132,6 +137,19 @@ _LADDER = (
         idea="one thread an element of C, threadIdx.x walks the rows: uncoalesced",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
         launch_shape=_rows_on_x,
+        compiler=MappingProxyType(
+            {
+                "triton": (
+                    "cannot place lanes, so the tile is written transposed: the loads of A stay strided by K "
+                    "(TTGIR: 32 lanes down the rows), but the compiler gives C's store the other order and turns "
+                    "the tile round through 4 KiB of shared memory (one convert_layout)."
+                ),
+                "gluon": (
+                    "obeys: the loads of A and the store of C are both strided, as written (no convert_layout, no "
+                    "shared memory)."
+                ),
+            }
+        ),
     ),
     Stage(
         id="s02_coalesced",
@@ -139,6 +157,15 @@ _LADDER = (
         idea="threadIdx.x walks the columns, so a warp touches neighbouring addresses",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
         launch_shape=_columns_on_x,
+        compiler=MappingProxyType(
+            {
+                "triton": (
+                    "runs a warp along the columns by default: its PTX has the same instructions, each as often, "
+                    "as the Gluon twin's, and unlike nvcc's the loop over k is not unrolled."
+                ),
+                "gluon": "obeys: lanes run along the columns in every load and store, without shared memory.",
+            }
+        ),
     ),
     Stage(
         id="s03_block_tile",
@@ -146,6 +173,22 @@ _LADDER = (
         idea="a block owns a tile of C and walks K in slices, still from global memory alone",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)),
         launch_shape=_columns_on_x,
+        compiler=MappingProxyType(
+            {
+                "cuda": (
+                    "(nvcc and ptxas) unrolls both this rung's loop and s02's to 16 k a trip (SASS), with the "
+                    "same two loads for each FFMA; here the loop starts anew in every slice and sets up its "
+                    "bounds and addresses again, K / 32 times, and nothing is won for it: no byte is asked for "
+                    "less often."
+                ),
+                "triton": (
+                    "keeps no tile that the source does not ask for: 64 global loads for 32 fma a slice, the same "
+                    "instructions as the Gluon twin. The inner loop of fixed length is unrolled, which s02's is "
+                    "not."
+                ),
+                "gluon": "obeys: 64 global loads for 32 fma a slice, no shared memory.",
+            }
+        ),
     ),
     Stage(
         id="s04_shared_tile",
@@ -153,6 +196,19 @@ _LADDER = (
         idea="the slices of A and B are staged in shared memory and read from there",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)),
         launch_shape=_columns_on_x,
+        compiler=MappingProxyType(
+            {
+                "triton": (
+                    "stages both tiles of `tl.dot` in shared memory unasked (TTGIR: two local_alloc, unswizzled, "
+                    "two barriers a slice) and on sm_90 reads them with 8 ld.shared.v4 and 8 ldmatrix.x4 for 32 "
+                    "fma, also in fp32: the same instructions as the Gluon twin."
+                ),
+                "gluon": (
+                    "takes the tiles and their layout from the kernel; the two barriers a slice and the 16-byte "
+                    "reads (8 ld.shared.v4 and 8 ldmatrix.x4 for 32 fma) are the compiler's."
+                ),
+            }
+        ),
     ),
 )
 
@@ -169,6 +225,8 @@ def get_stage(name: str) -> Stage:
     by_number = {stage.id.split("_")[0]: stage for stage in STAGES.values()}
     if name in by_number:
         return by_number[name]
+    if close := difflib.get_close_matches(name, by_number, n=1, cutoff=0.7):  # s4 for s04
+        raise ValueError(f"unknown stage {name!r}: did you mean {by_number[close[0]].id}?")
     raise ValueError(_unknown("stage", name, STAGES))
 
 

@@ -12,8 +12,8 @@ import types
 import torch
 
 from gemm_ref import Implementation, run
+from gemm_ref.call import Call
 from gemm_ref.stages import BACKENDS, DEFAULT_VARIANT
-from gemm_ref.validate import Call
 
 _PACKAGES = {"triton": "triton_kernels", "gluon": "triton_kernels.gluon"}  # dialect -> where its rungs are
 
@@ -33,7 +33,7 @@ def gemm(
     a: (M, K), b: (K, N), out: (M, N) or None, of one dtype and on one device; returns `out` or a new (M, N). CUDA
     tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from the
     same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit
-    (`gemm_ref.validate`), ModuleNotFoundError where Triton is not installed.
+    (`gemm_ref.call`), ModuleNotFoundError where Triton is not installed.
     """
     if BACKENDS.get(dialect) not in (None, "triton"):
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {BACKENDS[dialect]}_kernels.gemm")

@@ -14,9 +14,9 @@ from triton.compiler import CompiledKernel
 
 import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
+from gemm_ref.call import Call
 from gemm_ref.problem import MATHS
 from gemm_ref.stages import DEFAULT_VARIANT
-from gemm_ref.validate import Call
 from triton_kernels import kernel_module
 
 REFERENCE_TARGET = GPUTarget("cuda", 90, 32)  # what is compiled for the reference GPU: an H200's architecture

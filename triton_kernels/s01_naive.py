@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from triton.compiler import CompiledKernel
 
-from gemm_ref.validate import Call
+from gemm_ref.call import Call
 from triton_kernels import launcher
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.errors import ParseError, Unsupported, UndefinedRegister
+from gemm_ref.ptx.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.parser import Address, Entry, Immediate, Instruction, Negated, Operand, Register, Symbol, Variable
 from gemm_ref.ptx.types import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 

@@ -351,7 +351,9 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
             # 32 bits at once; transposed, two elements of a column
             parts = [(j, 0), (j, 1)] if transposed else [(j, None)]
             view = block.view(2 if transposed else 4)[rows.offset // (2 if transposed else 4) :]
-            index = [footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts]
+            index = [
+                footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts
+            ]
             if loads:
                 found = [view.take(i, mode="clip").astype(np.uint32) for i in index]
                 accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)

@@ -177,7 +177,9 @@ def _parameters(text: str) -> list[tuple[str, str]]:
         words = [word for word in declaration.split() if not re.fullmatch(r"\d+", word)]
         kind = next(word[1:] for word in words if word[1:] in DTYPES)
         if "[" in words[-1]:
-            raise ParseError(f"parameter {words[-1]} is passed by value as bytes, which the reference GPU does not take")
+            raise ParseError(
+                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU does not take"
+            )
         parameters.append((words[-1], kind))
     return parameters
 

@@ -17,7 +17,7 @@ from gemm_ref.ptx.load_store import LOAD_STORE, async_copy
 from gemm_ref.ptx.machine import Machine
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
 from gemm_ref.ptx.observe import Observer
-from gemm_ref.ptx.parser import Entry, Instruction, Pair, Register, Vector, parse
+from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
 from gemm_ref.stages import Launch
@@ -242,5 +242,3 @@ _MOVES = {
     "createpolicy": _policy,
     **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"), _nothing),
 }
-
-

@@ -14,7 +14,7 @@ from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from gemm_ref.validate import Call
+from gemm_ref.call import Call
 from triton_kernels import launcher
 
 

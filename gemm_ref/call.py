@@ -10,7 +10,6 @@ import torch
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stages import DEFAULT_VARIANT, DIALECTS, Implementation, get_stage
 
-
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 
 
@@ -43,14 +42,14 @@ def validate(
         raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
-    _check_tensors(a, b)
+    check_tensors(a, b)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
     sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
     if max(sizes.values()) > MAX_SIZE:
         raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {MAX_SIZE}; they are {sizes}")
     if out is not None:
-        _check_out(out, a, b, problem)
+        check_out(out, a, b, problem)
     if a.device.type == "cuda":
         refusal = rung.refusal(torch.cuda.get_device_capability(a.device))
         if refusal:
@@ -81,10 +80,13 @@ def run(
     return out.copy_(c)
 
 
-def _check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
+def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise ValueError unless a (M, K) and b (K, N) are matrices of one dtype on one supported device."""
     for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
         if not isinstance(x, torch.Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one")
+            raise ValueError(
+                f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one"
+            )
         if x.dim() != 2:
             raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
     if a.shape[1] != b.shape[0]:
@@ -116,7 +118,8 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
     return math
 
 
-def _check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
+def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
+    """Raise ValueError unless `out` can take the product: (M, N), dtype and device of a, memory of its own."""
     if not isinstance(out, torch.Tensor):
         raise ValueError(f"out must be a torch.Tensor, not {type(out).__name__}")
     if tuple(out.shape) != (problem.m, problem.n):

@@ -1,0 +1,217 @@
+"""The checker's own tests: wrong kernels must be rejected, and sound ones never."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gemm_ref
+from gemm_ref import Problem, WrongResult, check, checked_run, make_inputs
+from gemm_ref.check import GUARD
+from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS
+
+SIZES = Problem(70, 65, 96)
+
+
+def _into(out, value):
+    return out.copy_(value) if out is not None else value
+
+
+def right(a, b, out=None):
+    return _into(out, (a.double() @ b.double()).float())
+
+
+def drops_k_tail(a, b, out=None):
+    k = a.shape[1] - a.shape[1] % 64
+    return _into(out, a[:, :k] @ b[:k])
+
+
+def transposes_a_tile(a, b, out=None):
+    c = a @ b
+    c[:32, :32] = c[:32, :32].t().clone()
+    return _into(out, c)
+
+
+def skips_a_barrier(a, b, out=None):
+    """Half a tile still holds the slice before: what a missing __syncthreads shows."""
+    stale = a.clone()
+    stale[16:32, 32:64] = a[16:32, 0:32]
+    return _into(out, stale @ b)
+
+
+def all_zeros(a, b, out=None):
+    return _into(out, torch.zeros(a.shape[0], b.shape[1]))
+
+
+def tf32(a, b, out=None):
+    """Operands cut to TF32's 10 bits of fraction, products and sums in fp32."""
+    cut = [(x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b)]
+    return _into(out, cut[0] @ cut[1])
+
+
+def bf16(a, b, out=None):
+    return _into(out, a.bfloat16().float() @ b.bfloat16().float())
+
+
+def misses_the_last_row(a, b, out=None):
+    out[:-1] = (a @ b)[:-1]
+    return out
+
+
+def adds_to_c(a, b, out=None):
+    """Needs C zeroed beforehand, as the notes' gemm_kernel2."""
+    return out.add_(a @ b)
+
+
+def nan_in_a_corner(a, b, out=None):
+    c = right(a, b, out)
+    c[-1, -1] = float("nan")
+    return c
+
+
+def infinite(a, b, out=None):
+    c = right(a, b, out)
+    c[0, 0] = float("inf")
+    return c
+
+
+WRONG = [drops_k_tail, transposes_a_tile, skips_a_barrier, all_zeros, tf32, bf16]
+WRONG += [misses_the_last_row, adds_to_c, nan_in_a_corner, infinite]
+
+
+@pytest.mark.parametrize("kernel", WRONG, ids=lambda f: f.__name__)
+def test_wrong_kernels_are_rejected(kernel):
+    with pytest.raises(WrongResult):
+        for kind in INPUT_KINDS:
+            checked_run(kernel, *make_inputs(SIZES, kind), exact=kind in EXACT_KINDS)
+
+
+@pytest.mark.parametrize("kernel", [tf32, bf16])
+def test_lower_precision_is_rejected_at_large_k(kernel):
+    """The bound grows with K and lets it pass there; one-hot rows do not."""
+    a, b = make_inputs(Problem(64, 64, 4096), "one_hot")
+    with pytest.raises(WrongResult):
+        checked_run(kernel, a, b, exact=True)
+
+
+@pytest.mark.parametrize("kind", INPUT_KINDS)
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(m=st.integers(0, 40), n=st.integers(0, 40), k=st.integers(0, 300), seed=st.integers(0, 2**31))
+def test_sound_arithmetic_is_never_rejected(kind, m, n, k, seed):
+    """A float32 sum in the worst order there is, one product after the other, stays inside the bound."""
+
+    def in_order(a, b, out=None):
+        out.zero_()
+        for i in range(a.shape[1]):
+            out += a[:, i, None] * b[None, i]
+        return out
+
+    accuracy = checked_run(in_order, *make_inputs(Problem(m, n, k), kind, seed), exact=kind in EXACT_KINDS)
+    assert 0 <= accuracy.bound_share <= 1
+
+
+def test_biased_sums_are_never_rejected():
+    """All-equal positive inputs, whose rounding errors all have one sign: the worst case for a bound."""
+    a, b = torch.full((4, 5000), 0.1), torch.full((5000, 4), 0.7)
+
+    def in_order(a, b, out=None):
+        out.zero_()
+        for i in range(a.shape[1]):
+            out += a[:, i, None] * b[None, i]
+        return out
+
+    assert checked_run(in_order, a, b).rel_error > 1e-6
+
+
+def test_overflow_to_infinity_is_right():
+    a, b = torch.full((2, 2), 3e38), torch.full((2, 2), 10.0)
+    check(torch.full((2, 2), float("inf")), a, b)
+    with pytest.raises(WrongResult):
+        check(torch.full((2, 2), float("-inf")), a, b)
+
+
+def test_nan_belongs_where_the_oracle_has_it():
+    a, b = make_inputs(Problem(4, 4, 4))
+    a[1, 2] = float("nan")
+    check(a @ b, a, b)
+    with pytest.raises(WrongResult):
+        check(torch.nan_to_num(a @ b), a, b)
+
+
+def test_report_says_what_where_and_which_tile():
+    a, b = make_inputs(SIZES)
+    c = right(a, b)
+    c[33, 64] += 1
+    with pytest.raises(WrongResult) as caught:
+        check(c, a, b, config=gemm_ref.get_stage("s04").config())
+    text = str(caught.value)
+    assert "1 of 4550 elements" in text and "worst at C[33, 64]" in text
+    assert "tile (1, 2) of 32 x 32, at (1, 0) of it" in text
+    assert "rows 33..33 and columns 64..64 of 70 x 65" in text
+
+
+def test_report_counts_what_was_never_written():
+    with pytest.raises(WrongResult, match="65 of them were never written"):
+        checked_run(misses_the_last_row, *make_inputs(SIZES))
+
+
+@pytest.mark.parametrize(("offset", "side"), [(-1, "before"), (SIZES.m * SIZES.n, "after")])
+def test_guard_bands_see_writes_around_c(offset, side):
+    def spills(a, b, out=None):
+        right(a, b, out)
+        around = out.as_strided((1,), (1,), out.storage_offset() + offset)
+        around.fill_(0.0)
+        return out
+
+    with pytest.raises(WrongResult, match=f"1 elements {side} C were written, the first at C's element {offset}"):
+        checked_run(spills, *make_inputs(SIZES))
+    assert GUARD >= 1024
+
+
+def test_changed_inputs_are_seen():
+    def scribbles(a, b, out=None):
+        right(a, b, out)
+        b[0, 0] = 7
+        return out
+
+    with pytest.raises(WrongResult, match="changed its input b"):
+        checked_run(scribbles, *make_inputs(SIZES))
+
+
+def test_out_must_be_handed_back():
+    with pytest.raises(WrongResult, match="did not hand back"):
+        checked_run(lambda a, b, out=None: right(a, b), *make_inputs(SIZES))
+
+
+def test_wrong_shape():
+    with pytest.raises(WrongResult, match="shape"):
+        check(torch.zeros(3, 4), *make_inputs(Problem(4, 3, 2)))
+
+
+def test_inputs_are_the_same_everywhere():
+    """Seeded streams: these numbers are part of the repo's results."""
+    a, b = make_inputs(Problem(2, 3, 4), "normal", seed=0)
+    again = make_inputs(Problem(2, 3, 4), "normal", seed=0)
+    assert torch.equal(a, again[0]) and torch.equal(b, again[1])
+    assert not torch.equal(a, make_inputs(Problem(2, 3, 4), "normal", seed=1)[0])
+    assert a.flatten()[:2].tolist() == [float.fromhex("0x1.a9a74p-6"), float.fromhex("-0x1.147ec8p+0")]
+    whole = make_inputs(Problem(4096, 1, 2048))[0].flatten()  # two chunks of the random stream, filled in parallel
+    assert not torch.equal(whole[: 1 << 22], whole[1 << 22 :]) and abs(whole.mean()) < 1e-2
+
+
+def test_integer_inputs_refuse_sums_that_are_not_exact():
+    with pytest.raises(ValueError, match="exact up to K"):
+        make_inputs(Problem(1, 1, 2**21), "integers")
+    with pytest.raises(ValueError, match="unknown input kind"):
+        make_inputs(Problem(1, 1, 1), "gaussian")
+
+
+def test_problem_sizes():
+    assert Problem.parse("4096") == Problem(4096, 4096, 4096)
+    assert Problem.parse("1021x509x131") == Problem(1021, 509, 131)
+    assert Problem(2, 3, 4).flops == 48 and Problem(2, 3, 4).min_bytes == 4 * (8 + 12 + 6)
+    for text in ("", "-1", "4x4", "4x4x4x4", "big"):
+        with pytest.raises(ValueError, match="not understood"):
+            Problem.parse(text)

@@ -1,0 +1,95 @@
+"""The registry, the files and the README say the same; the code is clean."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemm_ref import DIALECTS, STAGES
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNEL_FILES = {
+    "cuda": ROOT.glob("cuda_kernels/s*.cu"),
+    "triton": ROOT.glob("triton_kernels/s[0-9]*.py"),
+    "gluon": ROOT.glob("triton_kernels/gluon/s[0-9]*.py"),
+}
+HEADER = ("Idea:", "Changed:", "Tile/threads:", "Cost:", "Requires:")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_file_for_every_entry_and_no_other(dialect):
+    registered = {stage.id for stage in STAGES.values() if dialect in stage.dialects}
+    assert {path.stem for path in KERNEL_FILES[dialect]} == registered
+
+
+def test_ids_are_in_order_and_well_formed():
+    assert list(STAGES) == sorted(STAGES)
+    for stage in STAGES.values():
+        assert re.fullmatch(r"s\d\d_[a-z0-9_]+", stage.id)
+        assert set(stage.dialects) <= set(DIALECTS) and "cuda" in stage.dialects and "triton" in stage.dialects
+        # a dialect without a kernel is a finding, never an empty cell
+        assert {d for d in DIALECTS if d not in stage.dialects} <= set(stage.compiler)
+
+
+def test_readme_has_a_row_for_every_rung_and_no_other():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(s\d\d_\w+)`", readme, re.M)
+    assert sorted(set(rows)) == sorted(STAGES)
+
+
+def test_readme_is_what_the_data_gives():
+    from experiments.readme import README, update
+
+    assert not update(README, write=False), "README.md is out of date: `make readme` rewrites it"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("cuda_kernels/*.cu")), ids=lambda p: p.stem)
+def test_cuda_files_open_with_the_five_fields(path):
+    comment = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("// ")]
+    found = [field for line in comment for field in HEADER if line.startswith(f"// {field}")]
+    assert tuple(found) == HEADER
+    assert 'include "launch.cuh"' in path.read_text(encoding="utf-8")
+    assert "torch" not in path.read_text(encoding="utf-8")
+
+
+ALLOWED = {  # imports run one way
+    "gemm_ref": {"gemm_ref"},
+    "cuda_kernels": {"gemm_ref", "cuda_kernels"},
+    "triton_kernels": {"gemm_ref", "triton_kernels"},
+    "experiments": {"gemm_ref", "cuda_kernels", "triton_kernels", "experiments"},
+}
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_imports_run_one_way(package):
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for top in (name.split(".")[0] for name in names):
+                assert top not in ALLOWED or top in ALLOWED[package], f"{path} imports {top}"
+
+
+def test_importing_builds_and_reads_nothing():
+    """No compiler, no GPU, no Triton and no files at import: a machine without them can still import."""
+    code = (
+        "import os, sys; before = set(os.listdir('.'))\n"
+        "import gemm_ref, cuda_kernels, triton_kernels, experiments, torch\n"
+        "assert 'triton' not in sys.modules and 'seaborn' not in sys.modules\n"
+        "assert not torch.cuda.is_initialized() and set(os.listdir('.')) == before"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install ruff")
+@pytest.mark.parametrize("command", [("check",), ("format", "--check")], ids=" ".join)
+def test_ruff(command):
+    done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

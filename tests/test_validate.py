@@ -1,0 +1,118 @@
+"""Every mistake a caller can make gets an error that names it and says what would be right."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import cuda_kernels
+import triton_kernels
+from gemm_ref import Config, Launch, Stage, call, validate
+
+A, B = torch.zeros(4, 3), torch.zeros(3, 5)
+
+
+def _overlapping():
+    whole = torch.zeros(64)
+    return whole[:12].view(4, 3), B, whole[10:30].view(4, 5)
+
+
+MISTAKES = {
+    "not a tensor": ((np.zeros((4, 3)), B), "a must be a torch.Tensor, not ndarray"),
+    "rank 1": ((A, B[0]), r"b must have 2 dimensions, \(K, N\); its shape is \(5,\)"),
+    "rank 3": ((A[None], B), "a must have 2 dimensions"),
+    "inner sizes": ((A, B[:2]), r"inner sizes differ.*b must have 3 rows"),
+    "mixed dtypes": ((A, B.double()), r"a is torch.float32 and b is torch.float64.*b.to\(torch.float32\)"),
+    "unsupported dtype": (
+        (A.double(), B.double()),
+        "does not take torch.float64: convert the operands to torch.float32",
+    ),
+    "integers": ((A.int(), B.int()), "does not take torch.int32"),
+    "mixed devices": ((A, B.to("meta")), "a is on cpu and b on meta"),
+    "other device": ((A.to("meta"), B.to("meta")), "device meta is not supported"),
+    "out of the wrong shape": ((A, B, torch.zeros(5, 4)), r"out must have shape \(4, 5\); it has \(5, 4\)"),
+    "out of the wrong dtype": ((A, B, torch.zeros(4, 5).double()), "out must be torch.float32"),
+    "out on another device": ((A, B, torch.zeros(4, 5, device="meta")), "out must be on cpu"),
+    "out not a tensor": ((A, B, np.zeros((4, 5))), "out must be a torch.Tensor"),
+    "out overlaps": (_overlapping(), "out shares memory with a"),
+    "out is an operand": ((A[:, :1].expand(4, 4), torch.zeros(4, 3), A), "out shares memory with a"),
+    "out expanded": ((A, B, torch.zeros(4, 1).expand(4, 5)), "share one place in memory"),
+    "out requires grad": ((A, B, torch.zeros(4, 5, requires_grad=True)), "pass out.detach()"),
+}
+
+
+@pytest.mark.parametrize("package", [cuda_kernels, triton_kernels], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(package, mistake):
+    (a, b, *out), message = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=message):
+        package.gemm(a, b, stage="s01_naive", out=out[0] if out else None)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"stage": "s04_shard"}, "unknown stage 's04_shard': did you mean s04_shared_tile"),
+        ({"stage": "s4"}, "did you mean s04_shared_tile"),
+        ({"stage": "tensor"}, "unknown stage 'tensor'"),
+        ({"stage": "s01", "variant": "padded"}, "unknown variant of s01_naive 'padded'.*default"),
+        ({"stage": "s01", "math": "tf33"}, "unknown math mode 'tf33'"),
+        ({"stage": "s01", "dialect": "opencl"}, "unknown dialect 'opencl'"),
+    ],
+)
+def test_names(names, message):
+    with pytest.raises(ValueError, match=message):
+        validate(A, B, **names)
+
+
+def test_empty_out_overlaps_nothing():
+    empty = torch.zeros(4, 0)
+    validate(A, torch.zeros(3, 0), empty, stage="s01")
+
+
+def _stage(**changes) -> Stage:
+    plain = Stage(
+        id="s99_test",
+        title="Test",
+        idea="a rung for this test",
+        variants={"default": Config(BLOCK_M=32, BLOCK_N=32)},
+        launch_shape=lambda config, m, n: Launch((m, n, 1), (32, 1, 1)),
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def test_a_rung_this_gpu_cannot_run(monkeypatch):
+    """The refusal itself, and that a call on such a GPU raises it."""
+    assert _stage(min_capability=(8, 0)).refusal((9, 0)) is None
+    assert "needs compute capability 8.0 or newer; this GPU has 7.5" in _stage(min_capability=(8, 0)).refusal((7, 5))
+    only = _stage(only_capability=(9, 0))
+    assert only.refusal((9, 0)) is None
+    assert "needs compute capability 9.0 exactly; this GPU has 10.0" in only.refusal((10, 0))
+
+    monkeypatch.setattr(call, "get_stage", lambda name: only)
+    monkeypatch.setattr(call, "check_tensors", lambda a, b: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    on_gpu = SimpleNamespace(shape=(4, 3), dtype=torch.float32, device=SimpleNamespace(type="cuda"))
+    with pytest.raises(ValueError, match="s99_test needs compute capability 9.0 exactly; this GPU has 8.0"):
+        call.validate(on_gpu, SimpleNamespace(shape=(3, 5)), stage="s99_test")
+
+
+def test_a_dialect_that_a_rung_lacks(monkeypatch):
+    monkeypatch.setattr(call, "get_stage", lambda n: _stage(dialects=("cuda",)))
+    with pytest.raises(ValueError, match="s99_test has no gluon kernel: it is written in cuda"):
+        validate(A, B, stage="s99_test", dialect="gluon")
+
+
+def test_a_grid_past_the_limits():
+    with pytest.raises(ValueError, match="would need 70000 blocks along y.*a GPU takes 65535"):
+        _stage().launch(1, 70000)
+
+
+def test_sizes_past_32_bits():
+    a, b = torch.zeros(1, 1).expand(2**31, 1), torch.zeros(1, 1)
+    with pytest.raises(ValueError, match="no size may pass"):
+        validate(a, b, stage="s01")
