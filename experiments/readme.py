@@ -53,11 +53,11 @@ def ladder_block(published: Path) -> str:
         )
         parts.append("\n".join(_not_faster(at_size)))
     findings = [
-        f"- `{stage.id}`, {style.LABELS[dialect]}: {finding}"
+        f"- `{stage.id}`: {style.LABELS[dialect]} {finding}"
         for stage in gemm_ref.STAGES.values()
         for dialect, finding in stage.compiler.items()
     ]
-    parts.append("\n".join(findings))
+    parts.append("What each compiler decided, from its TTGIR, PTX or SASS:\n\n" + "\n".join(findings))
     return "\n\n".join(part for part in parts if part)
 
 
