@@ -184,8 +184,7 @@ _LADDER = (
                 ),
                 "triton": (
                     "keeps no tile that the source does not ask for: 64 global loads for 32 fma a slice, the same "
-                    "instructions as the Gluon twin. The inner loop of fixed length is unrolled, which s02's is "
-                    "not."
+                    "instructions as the Gluon twin. The inner loop of fixed length is unrolled whole: 32 k a trip."
                 ),
                 "gluon": "obeys: 64 global loads for 32 fma a slice, no shared memory.",
             }
