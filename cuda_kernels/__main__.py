@@ -34,7 +34,7 @@ def build() -> None:
 
 
 @app.command()
-def ptx(stage: str, variant: str = "default", math: str = "fp32") -> None:
+def ptx(stage: str, variant: str = "default") -> None:
     """Print the PTX that the reference GPU runs for one rung."""
     import gemm_ref
     from cuda_kernels.source import ptx as ptx_of
@@ -42,7 +42,7 @@ def ptx(stage: str, variant: str = "default", math: str = "fp32") -> None:
     try:
         rung = gemm_ref.get_stage(stage)
         rung.config(variant)
-        typer.echo(ptx_of(gemm_ref.Implementation(rung, variant, "cuda", math)), nl=False)
+        typer.echo(ptx_of(gemm_ref.Implementation(rung, variant, "cuda", rung.maths[0])), nl=False)
     except (ValueError, gemm_ref.build.BuildError) as error:
         _fail(str(error))
 

@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from gemm_ref.build import BuildError
+from gemm_ref.build import BuildError, find_cxx
 
 # What `pip install` needs to compile CUDA to PTX, and to machine code, on a computer without a toolkit.
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
@@ -20,8 +21,15 @@ WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-run
 def find_toolkit() -> Path:
     """The CUDA toolkit's folder (its `bin/nvcc` exists): $CUDA_HOME, the nvcc on PATH, /usr/local/cuda, the wheels.
 
-    Raises BuildError saying how to get one when there is none.
+    Raises BuildError saying how to get one when there is none, or when $CUDA_HOME holds none.
     """
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if wish := os.environ.get(variable):
+            if (Path(wish) / "bin" / "nvcc").is_file():
+                return Path(wish)
+            raise BuildError(
+                f"{variable} is set to {wish}, which has no bin/nvcc: set it to a CUDA toolkit, or unset it"
+            )
     for home in _candidates():
         if (home / "bin" / "nvcc").is_file():
             return home
@@ -31,10 +39,7 @@ def find_toolkit() -> Path:
     )
 
 
-def _candidates():
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable])
+def _candidates() -> Iterator[Path]:
     if nvcc := shutil.which("nvcc"):
         yield _home_of(nvcc)
     yield Path("/usr/local/cuda")
@@ -57,7 +62,11 @@ def architecture(capability: tuple[int, int]) -> str:
 
 
 def run_nvcc(arguments: list[str]) -> None:
-    """Run nvcc. Raises BuildError with its output when it fails."""
-    done = subprocess.run([str(find_toolkit() / "bin" / "nvcc"), *arguments], capture_output=True, text=True)
+    """Run nvcc, with the host compiler that the rest is built with. Raises BuildError with its output when it fails."""
+    command = [str(find_toolkit() / "bin" / "nvcc"), "-ccbin", find_cxx(), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}")
+        hint = ""
+        if "Unsupported gpu architecture" in done.stderr or "is not defined for option" in done.stderr:
+            hint = f"\nthis nvcc is too old for the architecture: `pip install {' '.join(WHEELS)}` brings a newer one"
+        raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}{hint}")

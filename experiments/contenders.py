@@ -51,7 +51,7 @@ def contenders() -> list[Contender]:
             dialect=item.dialect,
             math=item.math,
             devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
-            load=functools.partial(_load_rung, item),
+            load=functools.partial(gemm_of, item),
             config=item.config,
         )
         for item in gemm_ref.implementations()
@@ -71,7 +71,8 @@ def contenders() -> list[Contender]:
     return rungs + baselines
 
 
-def _load_rung(item: gemm_ref.Implementation) -> Gemm:
+def gemm_of(item: gemm_ref.Implementation) -> Gemm:
+    """`fn(a, b, out=None)` of one kernel of the registry; its package is imported here."""
     names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
     if item.backend == "cuda":
         import cuda_kernels

@@ -30,7 +30,7 @@ from experiments.selection import Request
 from experiments.verify import Case, Verdict, load, refusal, verify
 
 NAME = "ladder"
-SIZES = {"cuda": (1024, 2048, 4096), "cpu": (256, 512, 1024)}
+SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # at 512 the CPU loop is beside them
 GPU_BUDGET_S = 10.0  # for the rounds of one problem
 CPU_BUDGET_S = 2.0
 CPU_MIN_ROUNDS, CPU_MAX_ROUNDS = 3, 10  # by the wall clock, and a run may take seconds

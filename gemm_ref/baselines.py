@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from gemm_ref.build import build_library, open_library
-from gemm_ref.call import check_out, check_tensors
+from gemm_ref.call import as_operand, check_out, check_tensors
 from gemm_ref.problem import Problem
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
@@ -56,7 +56,7 @@ def ieee_fp32() -> Iterator[None]:
 def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """The triple loop of `cpu_gemm.cpp` on one core. Raises BuildError where no C++ compiler is found."""
     c = _result(a, b, out, "cpu")
-    a, b, whole = a.detach().contiguous(), b.detach().contiguous(), c.contiguous()
+    a, b, whole = as_operand(a), as_operand(b), c.contiguous()
     _loop_function()(a.data_ptr(), b.data_ptr(), whole.data_ptr(), a.shape[0], b.shape[1], a.shape[1])
     return c if whole is c else c.copy_(whole)
 
@@ -64,7 +64,7 @@ def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) 
 def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """`np.matmul`: the BLAS that NumPy was built with, on all its threads."""
     c = _result(a, b, out, "cpu")
-    np.matmul(a.detach().numpy(), b.detach().numpy(), out=c.numpy())
+    np.matmul(*(x.detach().resolve_neg().numpy() for x in (a, b)), out=c.numpy())
     return c
 
 

@@ -49,17 +49,32 @@ def write_whole(path: Path, text: str) -> None:
 
 @functools.cache
 def find_cxx() -> str:
-    """The C++ compiler's path ($CXX, else g++, c++, clang++). Raises BuildError when there is none."""
-    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
-        if name and (path := shutil.which(name)):
+    """The C++ compiler's path: $CXX if it is set, else g++, c++ or clang++.
+
+    Raises BuildError when there is none, or when $CXX names none: a wish that cannot be met is not passed over.
+    """
+    wish = os.environ.get("CXX")
+    if wish:
+        if path := shutil.which(wish):
+            return path
+        raise BuildError(
+            f"CXX is set to {wish!r}, which is no program here: set it to a C++ compiler's path, or unset it"
+        )
+    for name in ("g++", "c++", "clang++"):
+        if path := shutil.which(name):
             return path
     raise BuildError("no C++ compiler found: install g++ (on Debian, `apt install g++`) or set CXX to yours")
 
 
 @functools.cache
 def version_of(program: str) -> str:
-    """What `program --version` prints."""
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    """What `program --version` prints. Raises BuildError when it does not run."""
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BuildError(
+            f"{program} does not run ({error}): reinstall it, or point CXX or CUDA_HOME elsewhere"
+        ) from error
 
 
 def find_ninja() -> str:
@@ -113,6 +128,7 @@ def _load_inline(name, folder: Path, cpp, cuda, cflags, cuda_cflags, cuda_home: 
     find_ninja()
     from torch.utils import cpp_extension  # slow to import, and it looks for compilers as it loads
 
+    os.environ["CXX"] = find_cxx()  # what load_inline drives, and what the library's name was made from
     ldflags = []
     if cuda:
         cpp_extension.CUDA_HOME = str(cuda_home)
@@ -130,8 +146,15 @@ def _load_inline(name, folder: Path, cpp, cuda, cflags, cuda_cflags, cuda_home: 
             is_python_module=False,
         )
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"{name} did not build:\n{error}") from error
+        raise BuildError(f"{name} did not build:\n{_said_by_compiler(str(error))}") from error
     return folder / f"{name}.so"
+
+
+def _said_by_compiler(output: str) -> str:
+    """Ninja's report without the command lines, which are longer than what the compiler had to say."""
+    noise = ("[", "FAILED:", "ninja:", "Error building extension")
+    lines = [line for line in output.splitlines() if not line.startswith(noise) and " -c " not in line]
+    return "\n".join(lines).strip() or output
 
 
 def _cudart_flags(cuda_home: Path, folder: Path) -> list[str]:

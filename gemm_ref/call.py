@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import MATHS, Problem, check_shapes
 from gemm_ref.stages import DEFAULT_VARIANT, DIALECTS, Implementation, get_stage
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
@@ -71,29 +71,23 @@ def run(
     """
     call = validate(a, b, out, **names)
     m, n = call.problem.m, call.problem.n
-    direct = out is not None and out.is_contiguous()
+    direct = out is not None and out.is_contiguous() and not out.is_neg()
     c = out if direct else torch.empty((m, n), dtype=a.dtype, device=a.device)
     if m and n:
-        launch(call, a.detach().contiguous(), b.detach().contiguous(), c.detach())
+        launch(call, as_operand(a), as_operand(b), c.detach())
     if out is None or direct:
         return c
     return out.copy_(c)
 
 
+def as_operand(x: torch.Tensor) -> torch.Tensor:
+    """The numbers of x as a kernel reads them: row-major, outside autograd, with a lazy negation carried out."""
+    return x.detach().resolve_neg().contiguous()
+
+
 def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
     """Raise ValueError unless a (M, K) and b (K, N) are matrices of one dtype on one supported device."""
-    for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
-        if not isinstance(x, torch.Tensor):
-            raise ValueError(
-                f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one"
-            )
-        if x.dim() != 2:
-            raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
-    if a.shape[1] != b.shape[0]:
-        raise ValueError(
-            f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
-            f"b must have {a.shape[1]} rows, as a has columns"
-        )
+    check_shapes(a, b)
     if a.dtype != b.dtype:
         raise ValueError(f"a is {a.dtype} and b is {b.dtype}: convert one, as in b.to({a.dtype})")
     if a.device != b.device:
@@ -130,11 +124,21 @@ def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Prob
         raise ValueError(f"out must be on {a.device}, as the operands; it is on {out.device}")
     if out.requires_grad:
         raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
-    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
+    if _overlaps_itself(out):
         raise ValueError("several elements of out share one place in memory (an expanded tensor): pass out.clone()")
     for name, x in (("a", a), ("b", b)):
         if _overlap(out, x):
             raise ValueError(f"out shares memory with {name}, which the kernel still reads: pass a separate tensor")
+
+
+def _overlaps_itself(x: torch.Tensor) -> bool:
+    """Whether two elements of x may share one place: a stride that does not step over what the smaller ones span."""
+    covered = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1):
+        if stride < covered:
+            return True
+        covered = stride * size
+    return False
 
 
 def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:

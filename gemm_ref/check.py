@@ -50,7 +50,11 @@ def check(
     K; `exact=True`, for the input kinds of `gemm_ref.EXACT_KINDS`, asks for the oracle's bits and does. NaN or Inf
     fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one already computed.
     """
+    if math not in MATHS:
+        raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
     oracle = oracle or Oracle(a, b)
+    if c.dtype != MATHS[math].dtype:
+        raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].dtype}")
     if tuple(c.shape) != oracle.shape:
         raise WrongResult(f"C has shape {tuple(c.shape)}; {oracle.shape} is the product's")
     want = oracle.product.to(c.device)

@@ -40,7 +40,7 @@ class Problem:
     @classmethod
     def parse(cls, text: str) -> Problem:
         """`"4096"` is a cube and `"1021x509x131"` is M x N x K. Raises ValueError for anything else."""
-        if not re.fullmatch(r"\d+(x\d+x\d+)?", text):
+        if not re.fullmatch(r"[0-9]+(x[0-9]+x[0-9]+)?", text):
             raise ValueError(f"size {text!r} is not understood: write 4096 for a cube, or MxNxK such as 1021x509x131")
         sizes = [int(part) for part in text.split("x")]
         return cls(*(sizes * 3 if len(sizes) == 1 else sizes))
@@ -58,6 +58,24 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
+
+
+def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise ValueError unless a (M, K) and b (K, N) are dense matrices whose inner sizes agree."""
+    for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
+        if not isinstance(x, torch.Tensor):
+            raise ValueError(
+                f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one"
+            )
+        if x.layout != torch.strided:
+            raise ValueError(f"{name} must be dense; its layout is {x.layout}: pass {name}.to_dense()")
+        if x.dim() != 2:
+            raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
+            f"b must have {a.shape[1]} rows, as a has columns"
+        )
 
 
 def make_inputs(

@@ -6,11 +6,16 @@ from functools import cached_property
 
 import torch
 
+from gemm_ref.problem import check_shapes
+
 _CHUNK_ELEMENTS = 1 << 25  # of A converted to float64 at a time: 256 MiB
 
 
 def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A @ B in float64 on the CPU: a (M, K), b (K, N) of any real dtype and device; returns (M, N) float64."""
+    """A @ B in float64 on the CPU: a (M, K), b (K, N) of any real dtype and device; returns (M, N) float64.
+
+    Raises ValueError unless they are matrices whose inner sizes agree.
+    """
     return Oracle(a, b).product
 
 
@@ -22,6 +27,7 @@ class Oracle:
     """
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        check_shapes(a, b)
         self.a, self.b = a.detach().cpu(), b.detach().cpu()
         self.k = a.shape[1]
         self.shape = (a.shape[0], b.shape[1])

@@ -220,6 +220,8 @@ def get_stage(name: str) -> Stage:
 
     Raises ValueError naming the closest ids when there is none.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a stage is named by its id, such as 's01_naive' or 's01', not by {name!r}")
     if name in STAGES:
         return STAGES[name]
     by_number = {stage.id.split("_")[0]: stage for stage in STAGES.values()}

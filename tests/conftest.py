@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-import cuda_kernels
 import gemm_ref
-import triton_kernels
+from experiments.contenders import gemm_of
 
 DEVICES = [
     "cpu",
@@ -30,9 +29,4 @@ def device(request) -> str:
 @pytest.fixture
 def gemm(implementation):
     """`gemm(a, b, out=None)` of one kernel."""
-    stage, names = implementation.stage.id, {"variant": implementation.variant, "math": implementation.math}
-    if implementation.backend == "cuda":
-        return lambda a, b, out=None: cuda_kernels.gemm(a, b, stage=stage, out=out, **names)
-    return lambda a, b, out=None: triton_kernels.gemm(
-        a, b, stage=stage, dialect=implementation.dialect, out=out, **names
-    )
+    return gemm_of(implementation)

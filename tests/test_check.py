@@ -201,6 +201,14 @@ def test_inputs_are_the_same_everywhere():
     assert not torch.equal(whole[: 1 << 22], whole[1 << 22 :]) and abs(whole.mean()) < 1e-2
 
 
+def test_wrong_dtype_and_unknown_math():
+    a, b = make_inputs(Problem(4, 4, 4))
+    with pytest.raises(WrongResult, match="C is torch.float64; in fp32 it is torch.float32"):
+        check((a @ b).double(), a, b)
+    with pytest.raises(ValueError, match="unknown math mode 'zz'"):
+        check(a @ b, a, b, math="zz")
+
+
 def test_integer_inputs_refuse_sums_that_are_not_exact():
     with pytest.raises(ValueError, match="exact up to K"):
         make_inputs(Problem(1, 1, 2**21), "integers")

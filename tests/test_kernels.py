@@ -7,21 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cuda_kernels
 import gemm_ref
-import triton_kernels
-from gemm_ref import DIALECTS, STAGES, Problem, make_inputs
+from experiments.contenders import gemm_of
+from experiments.correctness import covering
+from gemm_ref import STAGES, Problem, make_inputs
 
-# 0: nothing to do. 1, 2: less than a warp. 31, 33, 127, 129: on either side of a tile's edge. 257: several tiles.
-EDGES = (0, 1, 2, 31, 33, 127, 129, 257)
-# A Latin square: any two of M, N and K take every pair of values, in 64 problems instead of 512.
-COVERING = [(EDGES[i], EDGES[j], EDGES[(i + j) % len(EDGES)]) for i in range(len(EDGES)) for j in range(len(EDGES))]
 PRIMES = Problem(1021, 509, 131)  # no size is a multiple of anything: every edge tile is partial
 
 
 def test_edges_bit_exact(implementation, gemm, device):
     """Small integers sum exactly in any order, so one wrong index shows as a wrong bit."""
-    for sizes in COVERING:
+    for sizes in covering():
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
         gemm_ref.checked_run(gemm, a, b, exact=True, config=implementation.config)
 
@@ -48,24 +44,17 @@ def test_offsets_past_32_bits(sizes):
     a, b = make_inputs(problem, "normal", seed=4, device="cuda")
     oracle = gemm_ref.Oracle(a, b)
     for item in gemm_ref.implementations():
-        gemm_ref.checked_run(_gemm(item.stage.id, item.dialect), a, b, oracle=oracle, config=item.config)
+        gemm_ref.checked_run(gemm_of(item), a, b, oracle=oracle, config=item.config)
 
 
-def _gemm(stage: str, dialect: str):
-    if dialect == "cuda":
-        return lambda a, b, out=None: cuda_kernels.gemm(a, b, stage=stage, out=out)
-    return lambda a, b, out=None: triton_kernels.gemm(a, b, stage=stage, dialect=dialect, out=out)
-
-
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
 @settings(max_examples=12, derandomize=True, deadline=None)
 @given(m=st.integers(0, 70), n=st.integers(0, 70), k=st.integers(0, 70), seed=st.integers(0, 2**31))
 def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     """CUDA, Triton and Gluon against the oracle and each other, at sizes and inputs that Hypothesis picks."""
     a, b = make_inputs(Problem(m, n, k), "uniform", seed=seed)
     oracle = gemm_ref.Oracle(a, b)
-    dialects = [dialect for dialect in DIALECTS if dialect in STAGES[stage].dialects]
-    results = [_gemm(stage, dialect)(a, b) for dialect in dialects]
+    results = [gemm_of(item)(a, b) for item in gemm_ref.implementations() if item.stage is stage]
     for c in results:
         gemm_ref.check(c, a, b, oracle=oracle)
     allowed = 2 * k * torch.finfo(torch.float32).eps * oracle.scale
@@ -80,11 +69,18 @@ def test_strided_operands_and_out(implementation, gemm, device):
     assert not a.is_contiguous() and not b.is_contiguous()
     arena = torch.full((30, 70), float("nan"), device=device)
     out = arena[2:27, 1:67:2]
-    assert gemm(a, b, out) is out
+    assert gemm(a, b, out=out) is out
     gemm_ref.check(out.contiguous(), a, b)
     outside = torch.ones_like(arena, dtype=torch.bool)
     outside[2:27, 1:67:2] = False
     assert arena[outside].isnan().all()
+
+
+def test_lazily_negated_operands(implementation, gemm, device):
+    """torch can negate by a flag on a view: a kernel that read the memory as it is would lose the sign."""
+    a, b = make_inputs(Problem(9, 10, 11), "integers", seed=9, device=device)
+    assert torch._neg_view(a).is_contiguous()
+    assert torch.equal(gemm(torch._neg_view(a), b), -gemm(a, b))
 
 
 def test_misaligned_operands(implementation, gemm, device):
@@ -107,7 +103,7 @@ def test_nothing_to_sum_gives_zeros(implementation, gemm, device):
     """BLAS: with K = 0 the product is zero, also where `out` held NaN."""
     a, b = torch.empty((33, 0), device=device), torch.empty((0, 65), device=device)
     out = torch.full((33, 65), float("nan"), device=device)
-    assert torch.equal(gemm(a, b, out), torch.zeros(33, 65, device=device))
+    assert torch.equal(gemm(a, b, out=out), torch.zeros(33, 65, device=device))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import cuda_kernels
+import gemm_ref
 import triton_kernels
 from gemm_ref import Config, Launch, Stage, call, validate
 
@@ -41,6 +42,8 @@ MISTAKES = {
     "out overlaps": (_overlapping(), "out shares memory with a"),
     "out is an operand": ((A[:, :1].expand(4, 4), torch.zeros(4, 3), A), "out shares memory with a"),
     "out expanded": ((A, B, torch.zeros(4, 1).expand(4, 5)), "share one place in memory"),
+    "out overlaps itself": ((A, B, torch.zeros(20).as_strided((4, 5), (1, 1))), "share one place in memory"),
+    "sparse": ((A.to_sparse(), B), "a must be dense; its layout is torch.sparse_coo"),
     "out requires grad": ((A, B, torch.zeros(4, 5, requires_grad=True)), "pass out.detach()"),
 }
 
@@ -58,6 +61,7 @@ def test_mistakes_are_named(package, mistake):
     [
         ({"stage": "s04_shard"}, "unknown stage 's04_shard': did you mean s04_shared_tile"),
         ({"stage": "s4"}, "did you mean s04_shared_tile"),
+        ({"stage": 4}, "a stage is named by its id"),
         ({"stage": "tensor"}, "unknown stage 'tensor'"),
         ({"stage": "s01", "variant": "padded"}, "unknown variant of s01_naive 'padded'.*default"),
         ({"stage": "s01", "math": "tf33"}, "unknown math mode 'tf33'"),
@@ -116,3 +120,12 @@ def test_sizes_past_32_bits():
     a, b = torch.zeros(1, 1).expand(2**31, 1), torch.zeros(1, 1)
     with pytest.raises(ValueError, match="no size may pass"):
         validate(a, b, stage="s01")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [(A, A, "inner sizes differ"), (A[0], B, "2 dimensions"), (np.zeros((4, 3)), B, "must be a torch.Tensor")],
+)
+def test_the_oracle_validates_too(a, b, message):
+    with pytest.raises(ValueError, match=message):
+        gemm_ref.gemm(a, b)

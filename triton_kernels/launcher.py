@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Iterator
 
@@ -66,13 +65,8 @@ def compile_for_inspection(
 def _run_on_reference_gpu(compiled: CompiledKernel, grid: tuple[int, int, int], args: tuple) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
-    gemm_ref.ptx.run(_loaded(compiled.asm["ptx"]), on, [*args, *[0] * _SCRATCH_POINTERS])
-
-
-@functools.cache
-def _loaded(ptx_text: str):
-    """The PTX, parsed once for each specialisation."""
-    return gemm_ref.ptx.load(ptx_text)
+    kernel = gemm_ref.ptx.load(compiled.asm["ptx"])
+    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=("A", "B", "C"))
 
 
 class _NoGpu:

@@ -11,6 +11,7 @@ instruction that is missing is an error that names it and its source line.
 from gemm_ref.ptx import convert  # noqa: F401  registers `cvt`
 from gemm_ref.ptx.errors import (
     BarrierFault,
+    EndlessLoop,
     KernelTrap,
     MemoryFault,
     ParseError,
@@ -24,6 +25,7 @@ from gemm_ref.ptx.program import Kernel, load, run
 __all__ = [
     "Access",
     "BarrierFault",
+    "EndlessLoop",
     "Kernel",
     "KernelTrap",
     "MemoryFault",

@@ -44,7 +44,8 @@ def barrier(decoder: Decoder, instruction: Instruction) -> Control:
     waits = "sync" in parts
 
     def control(machine, mask, place: int) -> int:
-        which = np.unique(number(machine))
+        lanes, which = machine.access_mask(mask), number(machine)
+        which = np.unique(which if lanes is None or which.ndim == 0 else which[lanes])
         if which.size > 1:
             raise Unsupported(f"{instruction.place}: lanes name different barriers in one instruction")
         expected = None if count is None else int(np.max(count(machine)))

@@ -14,6 +14,8 @@ _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def _cvt(parts: list[str]) -> Function:
+    if len(parts) < 3 or parts[-2] not in DTYPES:
+        raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     to, source = DTYPES[parts[-2]], DTYPES[parts[-1]]
     modifiers = set(parts[1:-2])
     rounding = modifiers & set(_TO_INTEGER)
@@ -23,23 +25,30 @@ def _cvt(parts: list[str]) -> Function:
     if is_float(source) and (rounding or not is_float(to)):
         if not rounding:
             raise Unsupported(f"{'.'.join(parts)} needs a rounding to an integer such as .rzi")
-        return Function((source,), to, _float_to_integral(to, _TO_INTEGER[rounding.pop()]))
+        if is_float(to) and "sat" in modifiers:
+            raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
+        return Function((source,), to, _float_to_integral(source, to, _TO_INTEGER[rounding.pop()]))
     if "sat" in modifiers:
         return Function((source,), to, _saturating(to))
     return Function((source,), to, lambda a: a.astype(to))
 
 
-def _float_to_integral(to: np.dtype, rounded: np.ufunc) -> Callable[[Value], Value]:
+def _float_to_integral(source: np.dtype, to: np.dtype, rounded: np.ufunc) -> Callable[[Value], Value]:
     if is_float(to):
         return lambda a: rounded(a).astype(to)
     limits = np.iinfo(to)
+    # the manual: NaN gives zero, but the top bit alone where one side has 64 bits
+    nan = to.type(0)
+    if source.itemsize == 8 or to.itemsize == 8:
+        nan = to.type(limits.min if to.kind == "i" else 1 << 8 * to.itemsize - 1)
 
     def apply(a: Value) -> Value:
-        # out of range clamps and NaN gives 0; 2.0**63 is not below the limit, so compare before converting
+        # out of range clamps; 2.0**63 is not below the limit, so compare before converting
         whole = rounded(a.astype(np.float64))
         inside = np.where((whole >= float(limits.min)) & (whole < float(limits.max) + 1), whole, 0.0).astype(to)
         high = whole >= float(limits.max) + 1
-        return np.where(high, to.type(limits.max), np.where(whole < float(limits.min), to.type(limits.min), inside))[()]
+        result = np.where(high, to.type(limits.max), np.where(whole < float(limits.min), to.type(limits.min), inside))
+        return np.where(np.isnan(a), nan, result)[()]
 
     return apply
 

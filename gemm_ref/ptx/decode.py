@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.errors import ParseError, UndefinedRegister, Unsupported
-from gemm_ref.ptx.parser import Address, Entry, Immediate, Instruction, Negated, Operand, Register, Symbol, Variable
+from gemm_ref.ptx.parser import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
 from gemm_ref.ptx.types import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 
 Read = Callable[["Machine"], Value]  # noqa: F821 -- the machine imports this file
@@ -34,6 +45,11 @@ class Decoder:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.slots: dict[str, int] = {}
+        # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten, and
+        # read as all ones (NaN), so that using one shows.
+        self.guarded = {
+            self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
+        }
         self.static_shared, self.dynamic_shared = _lay_out(entry.variables, "shared")
         self.local, _ = _lay_out(entry.variables, "local")
         self.offsets = {**self.static_shared.offsets, **self.local.offsets}
@@ -41,6 +57,12 @@ class Decoder:
     def slot(self, name: str) -> int:
         """The place of a register in the machine's register file."""
         return self.slots.setdefault(name, len(self.slots))
+
+    def guard(self, register: Register) -> int:
+        """The slot of a guard. Raises ParseError when it is not a predicate."""
+        if self.dtype_of(register) != np.bool_:
+            raise ParseError(f"guard {register.name} of {self.entry.name} is not a predicate")
+        return self.slot(register.name)
 
     def dtype_of(self, register: Register) -> np.dtype:
         """The declared type of a register, b-types as unsigned integers."""
@@ -79,6 +101,8 @@ class Decoder:
 
         def read(machine) -> Value:
             value = machine.registers[slot]
+            if value is None and slot in self.guarded:
+                return _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype_or_own) if declared != np.bool_ else np.bool_(False)
             if value is None:
                 raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
             return value if dtype is None or value.dtype == dtype else _recast(value, dtype)
@@ -127,13 +151,15 @@ class Decoder:
             return self._register(base, None)
         return self.source(base, DTYPES["u64"])
 
-    def parameter(self, address: Address) -> Read:
-        """A reader of a kernel parameter. Raises Unsupported for a read inside one."""
+    def parameter(self, address: Address, dtype: np.dtype) -> Read:
+        """A reader of a kernel parameter as `dtype`. Raises Unsupported for a read inside one."""
         names = [name for name, _ in self.entry.parameters]
         if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
             raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not have")
         index = names.index(address.base.name)
-        return lambda machine: machine.parameters[index]
+        if DTYPES[self.entry.parameters[index][1]].itemsize < dtype.itemsize:
+            raise Unsupported(f"{self.entry.name} reads past parameter {address.base.name}")
+        return lambda machine: _recast(machine.parameters[index], dtype)
 
 
 @dataclass(frozen=True)
@@ -161,6 +187,21 @@ def _lay_out(variables: list[Variable], space: str) -> tuple[Layout, set[str]]:
 SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
 SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
 SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
+
+
+def _written(instruction: Instruction) -> list[str]:
+    """The registers in the place of an instruction's destination."""
+    first = instruction.operands[0] if instruction.operands else None
+    items = first.items if isinstance(first, Vector) else (first,)
+    return [item.name for item in items if isinstance(item, Register)]
+
+
+def dtype_named(instruction: Instruction) -> np.dtype:
+    """The type at the end of an instruction's name. Raises Unsupported for one that is not here."""
+    dtype = DTYPES.get(instruction.parts[-1])
+    if dtype is None:
+        raise Unsupported(f"the reference GPU has no {instruction.name} (type {instruction.parts[-1]})")
+    return dtype
 
 
 def _recast(value: Value, dtype: np.dtype) -> Value:

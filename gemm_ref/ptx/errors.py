@@ -23,6 +23,10 @@ class BarrierFault(PtxError):
     """Threads wait at a barrier that the others of their block never reach."""
 
 
+class EndlessLoop(PtxError):
+    """The kernel was still running when its allowance of instructions was used up."""
+
+
 class KernelTrap(PtxError):
     """The kernel executed `trap`."""
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.decode import Decoder, Execute, Read
-from gemm_ref.ptx.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.decode import Decoder, Execute, Read, dtype_named
+from gemm_ref.ptx.errors import MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.parser import Address, Instruction, Vector
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 
 _SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
+_BEFORE_WINDOW = 1 << 32
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 # Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
 _HINTS = {"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "nc"}
@@ -61,11 +62,16 @@ class Accessor:
         footprint = machine.footprint(self.base(machine))
         offset, space = self.offset, self.space
         active = machine.access_mask(mask)
+        every = footprint
+        if active is not None:
+            if not active.any():
+                return []
+            if not footprint.uniform:  # lanes that take no part may hold any address
+                footprint = footprint.among(active)
         if space == "generic":
-            lane = 0 if active is None else int(np.argmax(active))
-            space, offset = _resolve_generic(int(np.broadcast_to(footprint.addresses, machine.lanes)[lane]), offset)
+            space, offset = self._resolve_generic(footprint)
         if machine.observers:
-            addresses = footprint.addresses + offset
+            addresses = every.addresses + offset
             machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
         if not ((footprint.low_bits | offset) & (self.size - 1)):
             low, high = footprint.low + offset, footprint.high + offset
@@ -78,7 +84,7 @@ class Accessor:
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
 
     def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
-        """The access again when not all lanes, active or not, are known to be in bounds of one block."""
+        """The access again when its lanes are not all in bounds of one block."""
         addresses = np.broadcast_to(footprint.addresses, machine.lanes) + offset
         waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
         misaligned = waiting & ((addresses & (self.size - 1)) != 0)
@@ -95,6 +101,13 @@ class Accessor:
             self._fault(machine, addresses, waiting, space, "is out of bounds")
         return pieces
 
+    def _resolve_generic(self, footprint: Footprint) -> tuple[str, int]:
+        """The state space that generic addresses lie in, and the offset that makes them addresses of that space."""
+        space, window = _space_of(footprint.low)
+        if _space_of(footprint.high) != (space, window):
+            raise Unsupported(f"{self.instruction.place}: one instruction whose lanes access different state spaces")
+        return space, self.offset - window
+
     def _fault(self, machine, addresses: np.ndarray, wrong: np.ndarray, space: str, what: str) -> None:
         lane = int(np.argmax(wrong))
         address = int(addresses[lane])
@@ -109,13 +122,13 @@ class Accessor:
         )
 
 
-def _resolve_generic(address: int, offset: int) -> tuple[str, int]:
-    """The state space that a generic address lies in, and the offset that makes it an address of that space."""
-    if address >= LOCAL_WINDOW:
-        return "local", offset - LOCAL_WINDOW
-    if address >= SHARED_WINDOW:
-        return "shared", offset - SHARED_WINDOW
-    return "global", offset
+def _space_of(address: int) -> tuple[str, int]:
+    """The state space that a generic address lies in, and where that space's window begins."""
+    # a little before a window belongs to it: a base below an array that a positive offset brings back
+    for space, window in (("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)):
+        if address >= window - _BEFORE_WINDOW:
+            return space, window
+    return "global", 0
 
 
 def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
@@ -128,14 +141,14 @@ def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
             count = _VECTORS[part]
         elif part not in _HINTS and not part.startswith(("L1::", "L2::")):
             raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
-    return space, count, DTYPES[instruction.parts[-1]]
+    return space, count, dtype_named(instruction)
 
 
 def load(decoder: Decoder, instruction: Instruction) -> Execute:
     """`ld`: from memory into one register or a vector of them."""
     destination, address = instruction.operands[:2]
     if "param" in instruction.parts:
-        read, write = decoder.parameter(address), decoder.destination(destination)
+        read, write = decoder.parameter(address, dtype_named(instruction)), decoder.destination(destination)
         return lambda machine, mask: write(machine, read(machine), mask)
     space, count, dtype = _parse(instruction)
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
@@ -214,7 +227,9 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
             operation = part
         elif part not in _HINTS:
             raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
-    dtype = DTYPES[instruction.parts[-1]]
+    if operation is None:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    dtype = dtype_named(instruction)
     accessor = Accessor(decoder, instruction, operands[0], space, dtype.itemsize, dtype.itemsize)
     reads = [decoder.source(operand, dtype) for operand in operands[1 : 3 if operation == "cas" else 2]]
     write = decoder.destination(instruction.operands[0]) if returns and instruction.operands[0] is not None else None
@@ -272,27 +287,38 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     hinted = "L2::cache_hint" in parts
     extra = instruction.operands[3 : len(instruction.operands) - hinted]
     target = Accessor(decoder, instruction, to, "shared", size, 4)
-    words = [
-        Accessor(decoder, instruction, Address(source.base, source.offset + 4 * word), "global", 4, 4)
-        for word in range(size // 4)
+    if size not in (4, 8, 16) or (parts[2] == "cg" and size != 16):
+        raise ParseError(f"{instruction.place}: cp.async.{parts[2]} copies no {size} bytes")
+    single = [
+        Accessor(decoder, instruction, Address(source.base, source.offset + byte), "global", 1, 1)
+        for byte in range(size)
     ]
     whole = Accessor(decoder, instruction, source, "global", size, 4)
     read_size: Read | None = decoder.source(extra[0], DTYPES["u32"]) if extra else None
 
+    def padded(machine, mask: np.ndarray | None, wanted: np.ndarray) -> list[np.ndarray]:
+        """The words of lanes that read `wanted` bytes: at once where that is all of them, else byte by byte."""
+        here = machine.access_mask(mask)
+        here = np.ones(machine.lanes, bool) if here is None else here
+        full, partly = here & (wanted >= size), here & (wanted < size)
+        pieces = whole.locate(machine, full, "load")
+        values = [np.zeros(machine.lanes, np.uint32) for _ in range(size // 4)]
+        if pieces:
+            values = [np.where(full, _gather(pieces, DTYPES["u32"], word), np.uint32(0)) for word in range(size // 4)]
+        for byte in range(int(wanted[partly].max(initial=0))):
+            lanes = partly & (wanted > byte)
+            found = _gather(single[byte].locate(machine, lanes, "load"), DTYPES["u8"], 0).astype(np.uint32)
+            values[byte // 4] |= np.where(lanes, found << np.uint32(8 * (byte % 4)), np.uint32(0))
+        return values
+
     def execute(machine, mask: np.ndarray | None) -> None:
         places = target.locate(machine, mask, "async store")
-        if read_size is None:
+        wanted = None if read_size is None else read_size(machine)
+        if wanted is None or (wanted.ndim == 0 and wanted >= size):
             pieces = whole.locate(machine, mask, "load")
             values = [_gather(pieces, DTYPES["u32"], word) for word in range(size // 4)] if pieces else []
         else:
-            filled = np.broadcast_to(read_size(machine), machine.lanes)
-            values = []
-            for word, accessor in enumerate(words):
-                wanted = filled > 4 * word
-                lanes = wanted if mask is None else wanted & mask
-                pieces = accessor.locate(machine, lanes, "load") if lanes.any() else []
-                found = _gather(pieces, DTYPES["u32"], 0) if pieces else np.uint32(0)
-                values.append(np.where(lanes, found, np.uint32(0)))
+            values = padded(machine, mask, np.broadcast_to(wanted, machine.lanes))
         for piece in places:
             machine.pending.append(PendingCopy(piece, values, piece.lanes, machine.groups))
 
@@ -350,10 +376,13 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
         for j, accessor in enumerate(accessors):
             # 32 bits at once; transposed, two elements of a column
             parts = [(j, 0), (j, 1)] if transposed else [(j, None)]
-            view = block.view(2 if transposed else 4)[rows.offset // (2 if transposed else 4) :]
+            start = rows.offset // (2 if transposed else 4)
+            view = block.view(2 if transposed else 4)[max(start, 0) :]
             index = [
                 footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts
             ]
+            if start < 0:  # a view cannot begin before its block
+                index = [i + start for i in index]
             if loads:
                 found = [view.take(i, mode="clip").astype(np.uint32) for i in index]
                 accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.ptx.decode import Operation
-from gemm_ref.ptx.errors import BarrierFault
+from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer
 from gemm_ref.ptx.types import Value
 from gemm_ref.stages import Launch
 
 _FOOTPRINTS_KEPT = 64
+MAX_INSTRUCTIONS = 5_000_000  # of one batch of blocks: a K of 10^5 in these kernels takes fewer, some minutes
 
 
 class Machine:
@@ -84,6 +85,9 @@ class Machine:
             mask = self.active
             if operation.guard is not None:
                 guard = registers[operation.guard]
+                if guard is None:
+                    name = operation.instruction.guard.name
+                    raise UndefinedRegister(f"{self.place()}: guard {name} is read before anything was written to it")
                 if operation.negated:
                     guard = ~guard
                 if guard.ndim == 0:
@@ -91,14 +95,21 @@ class Machine:
                         place += 1
                         continue
                 else:
-                    mask = guard if mask is None else guard & mask
-                    count = np.count_nonzero(mask)
+                    here = self.alive if mask is None else mask
+                    if here is not None:
+                        guard = guard & here  # what lanes that have left would do does not count
+                    count = np.count_nonzero(guard)
                     if count == 0:
                         place += 1
                         continue
-                    if count == self.lanes:
-                        mask = None
+                    if count != (self.lanes if here is None else np.count_nonzero(here)):
+                        mask = guard
             self.executed += 1
+            if self.executed > MAX_INSTRUCTIONS:
+                raise EndlessLoop(
+                    f"{self.place()}: still running after {MAX_INSTRUCTIONS} instructions: does the loop around this "
+                    "line end? (gemm_ref.ptx.machine.MAX_INSTRUCTIONS is the limit)"
+                )
             if operation.control is None:
                 operation.execute(self, mask)
                 place += 1
@@ -117,6 +128,9 @@ class Machine:
             return target
         if not taken.any():
             return onward
+        there = self.program[target] if target < len(self.program) else None
+        if there is not None and there.guard is None and there.instruction.parts[0] in ("ret", "exit"):
+            return self.leave(mask, onward)  # at once, so that the others go on as all that are left
         here = np.ones(self.lanes, bool) if here is None else here
         self._places[here] = onward
         self._places[taken] = target
@@ -222,8 +236,8 @@ class Machine:
             return onward
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
-        key = ("warp", self._now)
-        self._arrived[key] = np.broadcast_to(member, self.lanes)
+        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
+        self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
         self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
         self._waiting |= lanes
         self._release_warps(key)
@@ -231,18 +245,19 @@ class Machine:
 
     def _release_warps(self, key: tuple) -> None:
         waits, member = self._waits[key], self._arrived[key]
-        lane = self.special("%laneid")
         alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
-        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
-        wanted = np.zeros(int(warp[-1]) + 1, np.uint32)
-        np.bitwise_or.at(wanted, warp[waits], member[waits])
-        missing = alive & ~waits & ((wanted[warp] >> lane & np.uint32(1)) != 0)
-        closed = np.bincount(warp[missing], minlength=len(wanted)) > 0
-        freed = waits & ~closed[warp]
+        freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
         self._waits[key] = waits & ~freed
         if not self._waits[key].any():
             del self._arrived[key]
         self._waiting &= ~freed
+
+    def ballot(self, bits: np.ndarray) -> np.ndarray:
+        """For each lane, the 32 bits of its warp."""
+        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
+        votes = np.zeros(int(warp[-1]) + 1, np.uint32)
+        np.bitwise_or.at(votes, warp[bits], np.uint32(1) << self.special("%laneid")[bits])
+        return votes[warp]
 
     def _report_stuck(self) -> None:
         lane = int(np.argmax(self._waiting))

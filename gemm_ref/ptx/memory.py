@@ -33,11 +33,20 @@ class Footprint:
         self.addresses = addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64)
         if addresses.ndim == 0:  # the same address in all lanes
             self.low = self.high = int(self.addresses)
-            self.low_bits = self.low & 15
+            self.low_bits = self.low & 31
         else:
             self.low, self.high = int(self.addresses.min()), int(self.addresses.max())
-            self.low_bits = int(np.bitwise_or.reduce(self.addresses)) & 15
+            self.low_bits = int(np.bitwise_or.reduce(self.addresses)) & 31
+        self.uniform = addresses.ndim == 0
         self._indices: dict[tuple, Value] = {}
+        self._among: tuple[np.ndarray, Footprint] | None = None
+
+    def among(self, lanes: np.ndarray) -> Footprint:
+        """The footprint of these lanes, at least one; the others take the first one's address. Kept for one mask."""
+        if self._among is None or self._among[0] is not lanes:
+            safe = np.where(lanes, self.addresses, self.addresses[np.argmax(lanes)])
+            self._among = (lanes, Footprint(safe))
+        return self._among[1]
 
     def index(self, block: Block, width: int) -> Value:
         """Where the lanes' addresses are in `block.view(width)`, in elements."""

@@ -210,11 +210,14 @@ def _variable(statement: str) -> Variable:
 
 
 def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
-    """Walk the statements between the kernel's braces; inner braces only scope names and are passed over."""
+    """Walk the statements between the kernel's braces; inner braces only scope names."""
     file, line, position = "", 0, 0
     while True:
         while position < len(body) and (body[position].isspace() or body[position] in "{};"):
             position += 1
+            if body[position - 1] == "{":
+                end = _closing_brace(body, position)
+                body = body[:position] + _scoped(entry, body[position:end]) + body[end:]
         if position == len(body):
             return
         if directive := re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*").match(body, position):
@@ -233,6 +236,19 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
             position = end + 1
 
 
+def _scoped(entry: Entry, block: str) -> str:
+    """A block in braces, with names it declares that the kernel already has (inline assembly, twice) made new."""
+    names = [n.strip() for declared in re.findall(r"\.reg\s+\.\w+\s+([^;]*);", block) for n in declared.split(",")]
+    labels = re.findall(r"(?:^|[;{}\s])([A-Za-z_$][\w$]*)\s*:(?!:)", block)
+    for name in {*names, *labels}:
+        stem, counted, _ = name.partition("<")
+        if name in entry.labels or stem + counted in entry.registers:
+            fresh = f"{stem}$s{len(entry.instructions)}_"
+            tail = r"(?=<?\d+\b)" if counted else r"(?![\w$])"
+            block = re.sub(rf"(?<![\w$%.]){re.escape(stem)}{tail}", lambda _, fresh=fresh: fresh, block)
+    return block
+
+
 def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
     if text.startswith(".reg"):
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()
@@ -249,10 +265,14 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
         if match is None:
             raise ParseError(f"{file}:{line}: instruction not understood: {text}")
         negated, guard, name, operands = match.groups()
+        try:
+            read = tuple(_operand(part) for part in _split(operands))
+        except ParseError as error:
+            raise ParseError(f"{file}:{line}: {text}: {error}") from None
         entry.instructions.append(
             Instruction(
                 name=name,
-                operands=tuple(_operand(part) for part in _split(operands)),
+                operands=read,
                 guard=Register(guard) if guard else None,
                 guard_negated=negated == "!",
                 text=text,

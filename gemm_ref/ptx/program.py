@@ -11,7 +11,7 @@ import torch
 
 from gemm_ref.ptx.arithmetic import comparison, function_for
 from gemm_ref.ptx.control import control_for
-from gemm_ref.ptx.decode import Decoder, Execute, Operation
+from gemm_ref.ptx.decode import Decoder, Execute, Operation, dtype_named
 from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.load_store import LOAD_STORE, async_copy
 from gemm_ref.ptx.machine import Machine
@@ -120,13 +120,13 @@ def _initial(variable) -> torch.Tensor:
 
 
 def _decode(decoder: Decoder, instruction: Instruction) -> Operation:
-    guard = decoder.slot(instruction.guard.name) if instruction.guard else None
-    control = control_for(decoder, instruction)
     try:
+        guard = decoder.guard(instruction.guard) if instruction.guard else None
+        control = control_for(decoder, instruction)
         execute = None if control else _execution(decoder, instruction)
-    except Unsupported as error:
+    except (Unsupported, ParseError) as error:
         message = str(error)
-        raise Unsupported(message if instruction.place in message else f"{instruction.place}: {message}") from None
+        raise type(error)(message if instruction.place in message else f"{instruction.place}: {message}") from None
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
         raise ParseError(f"{instruction.place}: operands not understood ({error})") from error
     return Operation(instruction, guard, instruction.guard_negated, execute, control)
@@ -154,7 +154,7 @@ def _arithmetic(decoder: Decoder, instruction: Instruction) -> Execute:
 def _set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
     """`setp`: compare, then combine with a third predicate if there is one; the second result is the opposite."""
     parts, operands = instruction.parts, instruction.operands
-    dtype = DTYPES[parts[-1]]
+    dtype = dtype_named(instruction)
     combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}.get(parts[2])
     unknown = parts[2:-1] if combine is None else parts[3:-1]
     if unknown:
@@ -167,16 +167,19 @@ def _set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine: Machine, mask: np.ndarray | None) -> None:
         result = compare(a(machine), b(machine))
+        also = third(machine) if third else None  # read first: it may be one of the destinations
         for positive, write in writes:
             value = result if positive else ~result
-            write(machine, combine(value, third(machine)) if combine else value, mask)
+            write(machine, combine(value, also) if combine else value, mask)
 
     return execute
 
 
 def _move(decoder: Decoder, instruction: Instruction) -> Execute:
     """`mov`: a register, an immediate or an address; with a vector on one side, packing or unpacking its bits."""
-    dtype = DTYPES[instruction.parts[-1]]
+    dtype = dtype_named(instruction)
+    if len(instruction.parts) > 2:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
     target, source = instruction.operands
     if isinstance(target, Vector):
         read = decoder.source(source, UNSIGNED[dtype.itemsize])

@@ -7,7 +7,7 @@ import numpy as np
 from gemm_ref.ptx.decode import Decoder, Execute
 from gemm_ref.ptx.errors import Unsupported
 from gemm_ref.ptx.parser import Instruction, Pair
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, Value
 
 _U32, _PRED = DTYPES["u32"], DTYPES["pred"]
 
@@ -22,10 +22,12 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
     """`shfl.sync`: a lane's value from another lane of its warp."""
     mode = instruction.parts[2]
     write, write_valid = _destinations(decoder, instruction.operands[0])
-    value, lane_operand, clamp = (decoder.source(operand, _U32) for operand in instruction.operands[1:4])
+    if instruction.name not in {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    value, lane_operand, clamp, member = (decoder.source(operand, _U32) for operand in instruction.operands[1:5])
 
     def execute(machine, mask: np.ndarray | None) -> None:
-        _require_whole_warps(machine, mask, instruction)
+        _require_members(machine, mask, member(machine), instruction)
         lane = machine.special("%laneid").astype(np.int64)
         b = (lane_operand(machine) & np.uint32(31)).astype(np.int64)
         c = clamp(machine).astype(np.int64)
@@ -49,14 +51,16 @@ def vote(decoder: Decoder, instruction: Instruction) -> Execute:
     """`vote.sync`: all, any, uni or ballot of a predicate over the warp's active lanes."""
     mode = instruction.parts[2]
     write = decoder.destination(instruction.operands[0])
-    predicate = decoder.source(instruction.operands[1], _PRED)
+    if instruction.name not in {f"vote.sync.{form}" for form in ("all.pred", "any.pred", "uni.pred", "ballot.b32")}:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    predicate, member = decoder.source(instruction.operands[1], _PRED), decoder.source(instruction.operands[2], _U32)
 
     def execute(machine, mask: np.ndarray | None) -> None:
-        _require_whole_warps(machine, mask, instruction)
+        _require_members(machine, mask, member(machine), instruction)
         active = machine.access_mask(mask)
         active = np.ones(machine.lanes, bool) if active is None else active
-        true = _ballot(machine, np.broadcast_to(predicate(machine), machine.lanes) & active)
-        here = _ballot(machine, active)
+        here = machine.ballot(active) & member(machine)
+        true = machine.ballot(np.broadcast_to(predicate(machine), machine.lanes) & active) & here
         result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
         write(machine, result, mask)
 
@@ -69,7 +73,7 @@ def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine, mask: np.ndarray | None) -> None:
         active = machine.access_mask(mask)
-        write(machine, _ballot(machine, np.ones(machine.lanes, bool) if active is None else active), mask)
+        write(machine, machine.ballot(np.ones(machine.lanes, bool) if active is None else active), mask)
 
     return execute
 
@@ -80,7 +84,8 @@ def elect(decoder: Decoder, instruction: Instruction) -> Execute:
     member = decoder.source(instruction.operands[1], _U32)
 
     def execute(machine, mask: np.ndarray | None) -> None:
-        members = np.broadcast_to(member(machine), machine.lanes)
+        active = machine.access_mask(mask)
+        members = machine.ballot(np.ones(machine.lanes, bool) if active is None else active) & member(machine)
         leader = np.bitwise_count((members & (~members + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
         if write is not None:
             write(machine, leader, mask)
@@ -90,22 +95,13 @@ def elect(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-def _ballot(machine, bits: np.ndarray) -> np.ndarray:
-    """For each lane, the 32 bits of its warp."""
-    lane = machine.special("%laneid")
-    warp = machine.block_index * machine.launch.num_warps + machine.thread_of_lane // 32
-    votes = np.zeros(int(warp[-1]) + 1, np.uint32)
-    np.bitwise_or.at(votes, warp[bits], np.uint32(1) << lane[bits])
-    return votes[warp]
-
-
-def _require_whole_warps(machine, mask: np.ndarray | None, instruction: Instruction) -> None:
+def _require_members(machine, mask: np.ndarray | None, member: Value, instruction: Instruction) -> None:
     """A GPU would wait here for the lanes of the member mask that are elsewhere; the reference GPU refuses."""
     active = machine.access_mask(mask)
-    if active is None:
+    if active is None or (mask is None and machine.active is None):
         return
     alive = np.ones(machine.lanes, bool) if machine.alive is None else machine.alive
-    if (_ballot(machine, active)[active] != _ballot(machine, alive)[active]).any():
+    if (active & ((machine.ballot(alive & ~active) & member) != 0)).any():
         raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
 
 
