@@ -30,6 +30,7 @@ from gemm_ref import ptx
 from gemm_ref.ptx.arithmetic import BUILDERS
 from gemm_ref.ptx.control import CONTROL
 from gemm_ref.ptx.load_store import LOAD_STORE
+from gemm_ref.ptx.matrix import MATRIX
 from gemm_ref.ptx.program import _MOVES
 from gemm_ref.ptx.warp import WARP
 
@@ -240,7 +241,7 @@ def test_every_opcode_of_the_machine_has_a_test():
     for module in ("test_ptx_memory", "test_ptx_warp", "test_ptx_machine", "test_ptx_faults"):
         importlib.import_module(module)
     opcodes = {case.opcode for case in importlib.import_module("test_ptx_opcodes").CASES} | set(COVERED)
-    machine = {*BUILDERS, *LOAD_STORE, *WARP, *_MOVES, *CONTROL, "cp"}
+    machine = {*BUILDERS, *LOAD_STORE, *MATRIX, *WARP, *_MOVES, *CONTROL, "cp"}
     assert opcodes == machine
 
 

@@ -8,7 +8,6 @@ PTX, so all of them run here as they were compiled. The instruction set is the o
 instruction that is missing is an error that names it and its source line.
 """
 
-from gemm_ref.ptx import convert  # noqa: F401  registers `cvt`
 from gemm_ref.ptx.errors import (
     BarrierFault,
     EndlessLoop,

@@ -42,7 +42,7 @@ def function_for(name: str) -> Function:
     return builder(parts)
 
 
-def _builds(*names: str) -> Callable[[Builder], Builder]:
+def builds(*names: str) -> Callable[[Builder], Builder]:
     def register(builder: Builder) -> Builder:
         BUILDERS.update(dict.fromkeys(names, builder))
         return builder
@@ -50,14 +50,14 @@ def _builds(*names: str) -> Callable[[Builder], Builder]:
     return register
 
 
-def _only(parts: list[str], *allowed: str) -> None:
+def only(parts: list[str], *allowed: str) -> None:
     """Refuse modifiers that would change the meaning and are not handled."""
     unknown = set(parts[1:-1]) - set(allowed)
     if unknown:
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)} (modifier {', '.join(sorted(unknown))})")
 
 
-def _no_floats(parts: list[str]) -> np.dtype:
+def no_floats(parts: list[str]) -> np.dtype:
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
@@ -67,22 +67,22 @@ def _no_floats(parts: list[str]) -> np.dtype:
 # --- add, sub, mul, mad, fma, div, rem -----------------------------------------------------------------------
 
 
-@_builds("add", "sub")
+@builds("add", "sub")
 def _add(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
-    _only(parts, *_HARMLESS)
+    only(parts, *_HARMLESS)
     return Function((dtype, dtype), dtype, np.add if parts[0] == "add" else np.subtract)
 
 
-@_builds("mul", "mad")
+@builds("mul", "mad")
 def _mul(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
-        _only(parts, *_HARMLESS)
+        only(parts, *_HARMLESS)
         if parts[0] == "mad":
             return _fma(parts)
         return Function((dtype, dtype), dtype, np.multiply)
-    _only(parts, "lo", "hi", "wide")
+    only(parts, "lo", "hi", "wide")
     if "wide" in parts:
         wide = (SIGNED if is_signed(dtype) else UNSIGNED)[2 * dtype.itemsize]
         product, result = lambda a, b: a.astype(wide) * b.astype(wide), wide
@@ -114,9 +114,9 @@ def _high_product(dtype: np.dtype) -> Callable[[Value, Value], Value]:
     return high64
 
 
-@_builds("fma")
+@builds("fma")
 def _fma(parts: list[str]) -> Function:
-    _only(parts, *_HARMLESS)
+    only(parts, *_HARMLESS)
     if parts[-1] != "f32":
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     return Function((_F32,) * 3, _F32, fma32)
@@ -156,15 +156,15 @@ def _round_to_odd(product: np.ndarray, c: np.ndarray, total: np.ndarray) -> np.n
     return np.where(error == 0, total, odd.view(np.float64))
 
 
-@_builds("div", "rem")
+@builds("div", "rem")
 def _div(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         if parts[0] == "rem":
             raise Unsupported("rem is an integer instruction")
-        _only(parts, *_HARMLESS)
+        only(parts, *_HARMLESS)
         return Function((dtype, dtype), dtype, np.divide)
-    _only(parts)
+    only(parts)
     return Function((dtype, dtype), dtype, _truncated(np.floor_divide if parts[0] == "div" else np.remainder))
 
 
@@ -182,10 +182,10 @@ def _truncated(floored: np.ufunc) -> Callable[[Value, Value], Value]:
     return apply
 
 
-@_builds("rcp", "sqrt", "rsqrt")
+@builds("rcp", "sqrt", "rsqrt")
 def _reciprocal(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
-    _only(parts, *_HARMLESS)
+    only(parts, *_HARMLESS)
     apply = {
         "rcp": lambda a: dtype.type(1) / a,
         "sqrt": np.sqrt,
@@ -197,17 +197,17 @@ def _reciprocal(parts: list[str]) -> Function:
 # --- abs, neg, min, max --------------------------------------------------------------------------------------
 
 
-@_builds("abs", "neg")
+@builds("abs", "neg")
 def _abs(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
-    _only(parts)
+    only(parts)
     return Function((dtype,), dtype, np.abs if parts[0] == "abs" else np.negative)
 
 
-@_builds("min", "max")
+@builds("min", "max")
 def _min(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
-    _only(parts, "NaN")
+    only(parts, "NaN")
     smaller = parts[0] == "min"
     if not is_float(dtype):
         return Function((dtype, dtype), dtype, np.minimum if smaller else np.maximum)
@@ -224,166 +224,20 @@ def _min(parts: list[str]) -> Function:
     return Function((dtype, dtype), dtype, apply)
 
 
-# --- logic and shifts ----------------------------------------------------------------------------------------
-
-
-@_builds("and", "or", "xor")
-def _logic(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    apply = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[0]]
-    return Function((dtype, dtype), dtype, apply)
-
-
-@_builds("not", "cnot")
-def _not(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    return Function((dtype,), dtype, np.invert if parts[0] == "not" else lambda a: (a == 0).astype(dtype))
-
-
-@_builds("lop3")
-def _lop3(parts: list[str]) -> Function:
-    _only(parts)
-
-    def apply(a: Value, b: Value, c: Value, table: Value) -> Value:
-        result = np.zeros_like(a | b | c)
-        for index in range(8):
-            if int(table) >> index & 1:  # bit `index` of the table is the result for a, b, c = its bits 2, 1, 0
-                result |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
-        return result
-
-    return Function((_U32,) * 4, _U32, apply)
-
-
-@_builds("shl", "shr")
-def _shift(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    bits = 8 * dtype.itemsize
-
-    def left(a: Value, amount: Value) -> Value:
-        shifted = a << np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
-        return np.where(amount < bits, shifted, dtype.type(0))[()]
-
-    def right(a: Value, amount: Value) -> Value:
-        shifted = a >> np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
-        if is_signed(dtype):
-            return shifted  # amounts past the width leave the sign everywhere
-        return np.where(amount < bits, shifted, dtype.type(0))[()]
-
-    return Function((dtype, _U32), dtype, left if parts[0] == "shl" else right)
-
-
-@_builds("shf")
-def _funnel_shift(parts: list[str]) -> Function:
-    _only(parts, "l", "r", "wrap", "clamp")
-
-    def apply(low: Value, high: Value, amount: Value) -> Value:
-        amount = amount & np.uint32(31) if "wrap" in parts else np.minimum(amount, np.uint32(32))
-        both = high.astype(np.uint64) << np.uint64(32) | low
-        if "r" in parts:
-            return (both >> amount.astype(np.uint64)).astype(np.uint32)
-        return (both << amount.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
-
-    return Function((_U32,) * 3, _U32, apply)
-
-
-# --- bit fields ----------------------------------------------------------------------------------------------
-
-
-@_builds("bfe")
-def _bit_field_extract(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    bits = 8 * dtype.itemsize
-
-    def apply(a: Value, position: Value, length: Value) -> Value:
-        pos = np.minimum(position & np.uint32(255), np.uint32(bits))
-        end = np.minimum(pos + (length & np.uint32(255)), np.uint32(bits))
-        # push the field to the top and back: the shift down fills with zeros or, for a signed type, with its top bit
-        top = _shift(["shl", parts[-1]]).apply(a, np.uint32(bits) - end)
-        field = _shift(["shr", parts[-1]]).apply(top, np.uint32(bits) - (end - pos))
-        if not is_signed(dtype):
-            return field
-        # a field that starts past the end of a is all sign
-        sign = a >> dtype.type(bits - 1)
-        return np.where(length & np.uint32(255), np.where(pos < bits, field, sign), dtype.type(0))[()]
-
-    return Function((dtype, _U32, _U32), dtype, apply)
-
-
-@_builds("bfi")
-def _bit_field_insert(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    shift_left = _shift(["shl", parts[-1]]).apply
-
-    def apply(a: Value, b: Value, position: Value, length: Value) -> Value:
-        pos, count = position & np.uint32(255), length & np.uint32(255)
-        ones = shift_left(dtype.type(1), count) - dtype.type(1)  # count past the width gives 0 - 1: all ones
-        mask = shift_left(ones, pos)
-        return (b & ~mask) | (shift_left(a, pos) & mask)
-
-    return Function((dtype, dtype, _U32, _U32), dtype, apply)
-
-
-@_builds("popc", "clz", "brev")
-def _count_bits(parts: list[str]) -> Function:
-    dtype = _no_floats(parts)
-    _only(parts)
-    bits = 8 * dtype.itemsize
-
-    def bit(a: Value, index: int) -> Value:
-        return a >> dtype.type(index) & dtype.type(1)
-
-    def popc(a: Value) -> Value:
-        return np.bitwise_count(a).astype(np.uint32)
-
-    def clz(a: Value) -> Value:
-        for step in (1 << i for i in range(bits.bit_length() - 1)):
-            a = a | a >> dtype.type(step)  # spread the leading one to the right
-        return np.uint32(bits) - popc(a)
-
-    def brev(a: Value) -> Value:
-        return sum(bit(a, i) << dtype.type(bits - 1 - i) for i in range(bits)).astype(dtype)
-
-    if parts[0] == "brev":
-        return Function((dtype,), dtype, brev)
-    return Function((dtype,), _U32, popc if parts[0] == "popc" else clz)
-
-
-@_builds("prmt")
-def _permute_bytes(parts: list[str]) -> Function:
-    _only(parts)
-
-    def apply(a: Value, b: Value, selector: Value) -> Value:
-        both = b.astype(np.uint64) << np.uint64(32) | a
-        result = np.uint32(0)
-        for index in range(4):
-            choice = selector >> np.uint32(4 * index) & np.uint32(15)
-            byte = (both >> (choice & np.uint32(7)).astype(np.uint64) * np.uint64(8)).astype(np.uint32) & np.uint32(255)
-            sign = np.where(byte & np.uint32(128), np.uint32(255), np.uint32(0))
-            result = result | np.where(choice & np.uint32(8), sign, byte) << np.uint32(8 * index)
-        return result[()]
-
-    return Function((_U32,) * 3, _U32, apply)
-
-
 # --- selection -----------------------------------------------------------------------------------------------
 
 
-@_builds("selp")
+@builds("selp")
 def _select(parts: list[str]) -> Function:
     dtype = DTYPES[parts[-1]]
-    _only(parts)
+    only(parts)
     return Function((dtype, dtype, _PRED), dtype, lambda a, b, p: np.where(p, a, b)[()])
 
 
-@_builds("slct")
+@builds("slct")
 def _select_by_sign(parts: list[str]) -> Function:
     dtype, condition = DTYPES[parts[-2]], DTYPES[parts[-1]]
-    _only(parts, parts[-2])
+    only(parts, parts[-2])
     return Function((dtype, dtype, condition), dtype, lambda a, b, c: np.where(c >= 0, a, b)[()])
 
 

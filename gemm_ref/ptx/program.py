@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gemm_ref.ptx import bitwise, convert  # noqa: F401  they register their instructions
 from gemm_ref.ptx.arithmetic import comparison, function_for
+from gemm_ref.ptx.async_copy import async_copy
 from gemm_ref.ptx.control import control_for
 from gemm_ref.ptx.decode import Decoder, Execute, Operation, dtype_named
 from gemm_ref.ptx.errors import ParseError, Unsupported
-from gemm_ref.ptx.load_store import LOAD_STORE, async_copy
+from gemm_ref.ptx.load_store import LOAD_STORE
 from gemm_ref.ptx.machine import Machine
+from gemm_ref.ptx.matrix import MATRIX
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
 from gemm_ref.ptx.observe import Observer
 from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
@@ -136,7 +139,7 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Execute:
     first = instruction.parts[0]
     if first == "cp" and instruction.parts[1] == "async":
         return async_copy(decoder, instruction)
-    build = {**LOAD_STORE, **WARP, **_MOVES}.get(first)
+    build = {**LOAD_STORE, **MATRIX, **WARP, **_MOVES}.get(first)
     return build(decoder, instruction) if build else _arithmetic(decoder, instruction)
 
 
