@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help texts have brackets that are not markup
 )
 out = Console()
 err = Console(stderr=True)
@@ -80,10 +82,13 @@ def run(
         chosen = {module: runner.choose(module, request, contenders()) for module in modules}
         empty = [module.NAME for module, found in chosen.items() if not found]
         if empty and (names or len(empty) == len(modules)):
-            raise UsageError(
-                f"nothing to run in {', '.join(empty)} on the {request.device} with these filters (the rungs are timed "
-                "on a GPU alone): `python -m experiments list` shows what there is"
-            )
+            reasons = [
+                f"nothing to run in {module.NAME} on the {request.device}: "
+                + runner.why_nothing(module, request, contenders())
+                for module in modules
+                if not chosen[module]
+            ]
+            raise UsageError("; ".join(reasons) + ". `python -m experiments list` shows what there is")
         failed = False
         for module in modules:
             if not chosen[module]:
@@ -91,7 +96,9 @@ def run(
             outcome = runner.run(module, request, chosen[module], folder, out)
             runner.report(module.NAME, outcome, folder, out)
             if outcome.interrupted:
-                err.print("interrupted: what was measured is kept, and `python -m experiments plot` draws it")
+                kept = "the rows above are kept, and `python -m experiments plot` with the same --results draws them"
+                text = kept if outcome.rows else f"nothing was measured in {module.NAME}"
+                err.print(f"interrupted: {text}", markup=False, highlight=False, soft_wrap=True)
                 raise typer.Exit(INTERRUPTED)
             failed = failed or bool(outcome.failures or outcome.stopped)
             if request.device == "cpu" and results is None:
@@ -111,7 +118,7 @@ def plot(
 ) -> None:
     """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
     from experiments import environment, runner
-    from experiments.results import RESULTS, csv_path
+    from experiments.results import RESULTS, check_writable, csv_path
     from experiments.selection import EXPERIMENTS, UsageError, choose_device, load_experiment
 
     try:
@@ -120,9 +127,11 @@ def plot(
         drawn = False
         for module in modules:
             if csv_path(own, module.NAME).exists():
+                check_writable(own)
                 runner.draw(module, own, own, out)
                 drawn = True
             elif results is None and any(RESULTS.glob(f"*/{module.NAME}.csv")):
+                check_writable(own)
                 runner.draw_published(module, own, out)
                 drawn = True
         if not drawn:
@@ -140,7 +149,7 @@ def doctor() -> None:
     _table(
         "this machine",
         ("", "what", "found", "what to do"),
-        [(MARKS[item.state], item.what, item.found, item.advice) for item in findings],
+        [(Text.from_markup(MARKS[item.state]), item.what, item.found, item.advice) for item in findings],
     )
     if any(item.state == "missing" for item in findings):
         raise typer.Exit(FAILED)
@@ -152,10 +161,11 @@ def readme(
 ) -> None:
     """Write the README's generated blocks from the published data and the registry."""
     from experiments.readme import README, MarkerError, update
+    from experiments.selection import UsageError
 
     try:
         stale = update(README, write=not check)
-    except MarkerError as error:
+    except (MarkerError, UsageError) as error:
         raise _refuse(error) from error
     if check and stale:
         err.print("README.md is out of date: `python -m experiments readme` rewrites it")
@@ -163,10 +173,10 @@ def readme(
     out.print("README.md " + ("rewritten" if stale else "is up to date"))
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str | Text, ...]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index == 0, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # no markup in paths
     out.print(table)

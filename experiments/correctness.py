@@ -21,9 +21,10 @@ import gemm_ref
 from experiments import plot_correctness
 from experiments.contenders import Contender, Gemm
 from experiments.progress import Bars
-from experiments.results import ERROR, SKIPPED, Row, row_for
+from experiments.results import ERROR, SKIPPED, Row, row_for, short
 from experiments.selection import Request
-from experiments.verify import Case, Verdict, load, refusal, verify
+from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
+from gemm_ref.problem import INTEGER_LIMIT
 
 NAME = "correctness"
 KINDS = ("normal", "integers", "one_hot")
@@ -50,23 +51,32 @@ ON_GPU_LARGE = (
     (8192, 8192, 8192),  # a size that people use
     (65537, 33, 65537),  # offsets into A past 2^31
 )
+CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
+CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
 
 
-def suits(contender: Contender, device: str) -> bool:
-    """The rungs alone: baselines are checked where they are used."""
-    return not contender.is_baseline and device in contender.devices
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if contender.is_baseline:
+        return "baselines are not part of it: they are checked where they are timed"
+    return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
 
 
 def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
     """Each problem with the kinds of inputs it is run with."""
     if request.problems:
-        return [(problem, KINDS) for problem in request.problems]
+        return [(problem, tuple(kind for kind in KINDS if _defined(kind, problem))) for problem in request.problems]
     if request.device == "cpu":
         plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
     else:
         plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
         plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE]
     return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
+
+
+def _defined(kind: str, problem: gemm_ref.Problem) -> bool:
+    """Whether there are inputs of this kind: at large K, sums of integers would be exact no more."""
+    return kind != "integers" or problem.k * INTEGER_LIMIT**2 <= 2**24
 
 
 def covering() -> list[tuple[int, int, int]]:
@@ -90,7 +100,22 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
             able[contender] = fn
     for problem, kinds in plan:
         for kind in kinds:
-            yield from _check_all(Case.make(problem, kind), request.device, contenders, able, broken, bars)
+            slow = _too_slow(problem) if request.device == "cpu" else None
+            if slow:
+                yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in contenders)
+                bars.done(len(contenders))
+            else:
+                yield from _check_all(Case.make(problem, kind), request.device, contenders, able, broken, bars)
+
+
+def _too_slow(problem: gemm_ref.Problem) -> Verdict | None:
+    """SKIPPED, with how long it would take, where the reference GPU would take more than some seconds."""
+    products = problem.flops // 2
+    if products <= CPU_MOST_PRODUCTS:
+        return None
+    seconds = products / CPU_PRODUCTS_PER_S
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+    return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
 
 
 def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Row]:
@@ -101,21 +126,25 @@ def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) ->
         if verdict is None:
             verdict = verify(contender, able[contender], a, b, case)
             if verdict.status == ERROR:  # it would say the same at every size
-                broken[contender] = Verdict(SKIPPED, f"not run after its error at {case.problem}: {verdict.detail}")
+                broken[contender] = Verdict(
+                    SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}"
+                )
         elif verdict.status == ERROR:
-            broken[contender] = Verdict(SKIPPED, f"not run: {verdict.detail}")
-        yield _row(contender, case, verdict)
+            broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
+        yield _row(contender, case.problem, case.kind, verdict)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
         bars.done()
     if device == "cuda":
         del a, b
         torch.cuda.empty_cache()  # the largest operand takes 17 GB
 
 
-def _row(contender: Contender, case: Case, verdict: Verdict) -> Row:
-    values = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
+def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Row:
+    values = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
-    return row_for(NAME, contender, case.problem, **values)
+    return row_for(NAME, contender, problem, **values)
 
 
 def plot(folder: Path, target: Path) -> list[Path]:

@@ -21,7 +21,8 @@ from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
 MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})
 _INSTALL = "`make setup` installs it, or `pip install {}`"
-_DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+_DRIVER = Path("/proc/driver/nvidia")
+_DRIVER_PARAMETERS = _DRIVER / "params"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
         path = find()
     except BuildError as error:
         return Finding(what, "missing", "not found", str(error))
-    return Finding(what, "ok", f"{version_of(path).splitlines()[0]} ({path})" if version else path)
+    if not version:
+        return Finding(what, "ok", path)
+    try:
+        return Finding(what, "ok", f"{(version_of(path).splitlines() or ['?'])[0]} ({path})")
+    except BuildError as error:
+        return Finding(what, "missing", f"{path} does not run", str(error))
 
 
 def _nvcc() -> Finding:
@@ -62,10 +68,18 @@ def _nvcc() -> Finding:
         from cuda_kernels.toolchain import find_toolkit
 
         nvcc = find_toolkit() / "bin" / "nvcc"
-        release = re.search(r"release [\d.]+", version_of(str(nvcc)))
-        return Finding("nvcc", "ok", f"{release.group() if release else 'unknown release'} ({nvcc})")
     except BuildError as error:
         return Finding("nvcc", "missing", "not found", str(error))
+    return _released("nvcc", str(nvcc))
+
+
+def _released(what: str, path: str) -> Finding:
+    """One of NVIDIA's compilers, which print a release."""
+    try:
+        release = re.search(r"release [\d.]+", version_of(path))
+    except BuildError as error:
+        return Finding(what, "missing", f"{path} does not run", str(error))
+    return Finding(what, "ok", f"{release.group() if release else 'unknown release'} ({path})")
 
 
 def _ptxas() -> Finding:
@@ -78,26 +92,46 @@ def _ptxas() -> Finding:
     path = str(bundled) if bundled and bundled.exists() else shutil.which("ptxas")
     if path is None:
         return Finding("ptxas", "absent", "not found", "comes with Triton on Linux; only a GPU needs it")
-    release = re.search(r"release [\d.]+", version_of(path))
-    return Finding("ptxas", "ok", f"{release.group() if release else 'unknown release'} ({path})")
+    return _released("ptxas", path)
 
 
 def _gpus() -> list[Finding]:
     if torch.cuda.is_available():
         return [_gpu(index) for index in range(torch.cuda.device_count())]
-    if torch.version.cuda is None and shutil.which("nvidia-smi"):
+    driver = _DRIVER.exists() or shutil.which("nvidia-smi")
+    if driver and torch.version.cuda is not None:
+        return [_unusable()]
+    if driver:
         advice = "torch is a CPU build: install a CUDA build from https://pytorch.org/get-started/locally"
         return [Finding("GPU", "absent", "there is a driver, but torch cannot use it", advice)]
     advice = "nothing: kernels run on the reference GPU, and plots show published data"
     return [Finding("GPU", "absent", "none", advice)]
 
 
+def _unusable() -> Finding:
+    """What CUDA says where there is a driver and a CUDA build of torch, and still no GPU."""
+    try:
+        torch.cuda.init()
+        said = "CUDA starts, but shows torch no GPU"
+    except Exception as error:  # torch raises several kinds, and each is worth reading
+        said = " ".join(str(error).split())
+    advice = (
+        f"see that `nvidia-smi` works and shows CUDA {torch.version.cuda} or newer (else update the driver), that "
+        "CUDA_VISIBLE_DEVICES is unset or names a GPU, and that you may open /dev/nvidia*; or use --device cpu"
+    )
+    return Finding("GPU", "missing", said, advice)
+
+
 def _gpu(index: int) -> Finding:
     properties = torch.cuda.get_device_properties(index)
     arch = f"sm_{properties.major}{properties.minor}"
     found = f"{properties.name}, {arch}, {properties.total_memory / 2**30:.0f} GiB, torch for CUDA {torch.version.cuda}"
-    if arch not in torch.cuda.get_arch_list() and properties.major < 7:
-        return Finding(f"GPU {index}", "absent", found, "too old for Triton and this torch: use --device cpu")
+    built = [(int(sm[:-1]), int(sm[-1])) for sm in re.findall(r"sm_(\d+)", " ".join(torch.cuda.get_arch_list()))]
+    if built and (properties.major, properties.minor) < min(built):
+        return Finding(f"GPU {index}", "absent", found, "older than this torch is built for: use --device cpu")
+    if built and properties.major > max(built)[0]:
+        advice = "newer than this torch is built for: install a newer torch, or use --device cpu"
+        return Finding(f"GPU {index}", "absent", found, advice)
     return Finding(f"GPU {index}", "ok", f"{found}, driver {_driver()}")
 
 
@@ -114,7 +148,7 @@ def _counters() -> Finding:
     """Whether hardware counters can be read; no experiment of `make experiments` depends on them."""
     what = "hardware counters"
     if not torch.cuda.is_available():
-        return Finding(what, "absent", "no GPU", "the reference GPU counts without them")
+        return Finding(what, "absent", "no GPU", "the reference GPU runs without them")
     ncu = shutil.which("ncu")
     if ncu is None:
         return Finding(what, "absent", "ncu not found", "comes with Nsight Compute; put its folder on PATH")

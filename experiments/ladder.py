@@ -6,7 +6,7 @@ Method: every contender is checked against the oracle at the size it is timed at
 one-hot rows bit for bit, and never timed if wrong. On a GPU all contenders of a size are then timed in one process,
 in rounds of random order, each from a cold L2 cache, after a second of cuBLAS (`experiments.measure`); their ratio to
 cuBLAS is formed round by round. CPU baselines are timed by the wall clock. Without a GPU they are all there is to
-time, since the reference GPU counts and has no clock; the plots then show the data that was published.
+time, since the reference GPU runs kernels but has no clock; the plots then show the data that was published.
 
 Run: `python -m experiments run ladder [--stage S] [--backend B] [--size 4096]`
 """
@@ -27,7 +27,7 @@ from experiments.contenders import Contender, Gemm, contenders
 from experiments.progress import Bars
 from experiments.results import SKIPPED, Row, row_for
 from experiments.selection import Request
-from experiments.verify import Case, Verdict, load, refusal, verify
+from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 
 NAME = "ladder"
 SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # at 512 the CPU loop is beside them
@@ -41,9 +41,16 @@ BLAS_FLOPS_PER_S_A_THREAD = 1e10
 Able = dict[Contender, tuple[Gemm, Verdict]]  # what passed: its callable and how accurate it was
 
 
-def suits(contender: Contender, device: str) -> bool:
-    """Rungs are timed on a GPU alone; CPU baselines everywhere."""
-    return device == "cuda" or (contender.is_baseline and device in contender.devices)
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is not timed on this device or at these sizes; empty if it is."""
+    for problem in request.problems:
+        if problem.flops == 0:
+            return f"there is nothing to time at size {problem}"
+    if request.device == "cuda":
+        return ""
+    if not contender.is_baseline:
+        return "the rungs are timed on a GPU alone"
+    return "" if request.device in contender.devices else f"{contender.backend} needs a GPU"
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Row]:
@@ -71,9 +78,9 @@ def _measure_problem(problem: gemm_ref.Problem, device: str, chosen, bars: Bars)
             able[contender] = (fn, verdict)
         else:
             yield row_for(NAME, contender, problem, status=verdict.status, detail=verdict.detail)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
         bars.done()
-    if problem.flops == 0:
-        return
     on_cpu = {contender: entry for contender, entry in able.items() if _home(contender) == "cpu"}
     on_gpu = {contender: entry for contender, entry in able.items() if _home(contender) == "cuda"}
     if on_gpu:
@@ -121,9 +128,15 @@ def _time(problem, case: Case, device: str, able: Able, timer: timing.Timer, bar
     else:
         rounds = timing.choose_rounds(round_us, CPU_BUDGET_S, CPU_MIN_ROUNDS, CPU_MAX_ROUNDS)
     bars.begin(f"{problem}: timing on the {'GPU' if on_gpu else 'CPU'}", rounds * len(works))
-    times = timing.interleave(works, timer, rounds, after_each=bars.done)
+    interrupted = None
+    try:
+        times = timing.interleave(works, timer, rounds, after_each=bars.done)
+    except timing.Interrupted as early:
+        times, interrupted = early.times, early
     for contender, times_us in times.items():
         yield _timed_row(problem, contender, able[contender][1], times_us, times.get(reference))
+    if interrupted:
+        raise interrupted
 
 
 def _timed_row(

@@ -23,6 +23,7 @@ Work = Callable[[], object]  # one call of what is timed, with its operands boun
 Timer = Callable[[Work], float]  # runs it once and returns microseconds
 
 MIN_ROUNDS, MAX_ROUNDS = 7, 30
+KEPT_ROUNDS = 3  # as many finished ones are worth keeping when the rest are interrupted
 CONFIDENCE = 0.95
 # The threads of a BLAS go on spinning after a call (OpenBLAS for 2^26 cycles) and would take the cores of the next.
 SETTLE_S = 0.05
@@ -45,6 +46,14 @@ class Ratio:
     median: float
     low: float
     high: float
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while timing; `times` has what the finished rounds gave, or nothing where they are too few."""
+
+    def __init__(self, times: dict[Hashable, np.ndarray]) -> None:
+        super().__init__()
+        self.times = times
 
 
 def cpu_timer(work: Work) -> float:
@@ -102,14 +111,22 @@ def choose_rounds(round_us: float, budget_s: float, least: int = MIN_ROUNDS, mos
 def interleave(
     works: Mapping[Name, Work], timer: Timer, rounds: int, seed: int = 0, after_each: Work = lambda: None
 ) -> dict[Name, np.ndarray]:
-    """Time every work once in each round, in a random order; returns microseconds, shape (rounds,), for each."""
+    """Time every work once in each round, in a random order; returns microseconds, shape (rounds,), for each.
+
+    Raises Interrupted, with the times of the finished rounds, for a KeyboardInterrupt.
+    """
     order = np.random.default_rng(seed)
     names = list(works)
     times = {name: np.empty(rounds) for name in names}
-    for turn in range(rounds):
-        for index in order.permutation(len(names)):
-            times[names[index]][turn] = timer(works[names[index]])
-            after_each()
+    turn = 0
+    try:
+        for turn in range(rounds):
+            for index in order.permutation(len(names)):
+                times[names[index]][turn] = timer(works[names[index]])
+                after_each()
+    except KeyboardInterrupt as stop:
+        finished = {name: taken[:turn] for name, taken in times.items()} if turn >= KEPT_ROUNDS else {}
+        raise Interrupted(finished) from stop
     return times
 
 

@@ -17,22 +17,31 @@ _LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw ladder.csv of `folder` into `target`: PNG and SVG at the largest size, and over all sizes."""
+    """Draw ladder.csv of `folder` into `target`: PNG and SVG at one size, and over all sizes.
+
+    The one size is that at which most kernels were timed, and of several such the largest.
+    """
     frame = results.read(folder, "ladder")
     timed = frame[frame["median_us"].notna()]
     if timed.empty:
         return []
     caption = environment.caption(results.runs_of(timed, folder))
-    first = timed.loc[(timed["m"] * timed["n"] * timed["k"]).idxmax()]
-    largest = frame[(frame["m"] == first["m"]) & (frame["n"] == first["n"]) & (frame["k"] == first["k"])]
+    m, n, k = _fullest(timed)
+    fullest = frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
     paths = []
     with style.themed():
-        paths += style.save(_speed(largest, caption), target, "ladder_tflops")
-        if largest["vs_cublas"].notna().any():
-            paths += style.save(_share(largest, caption), target, "ladder_vs_cublas")
+        paths += style.save(_speed(fullest, caption), target, "ladder_tflops")
+        if (fullest["vs_cublas"].notna() & (fullest["dialect"] != "")).any():
+            paths += style.save(_share(fullest, caption), target, "ladder_vs_cublas")
         if len(_sizes(timed)) > 1:
             paths += style.save(_over_sizes(timed, caption), target, "ladder_sizes")
     return paths
+
+
+def _fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
+    """The size with the most kernels, the largest of several such."""
+    kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
+    return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
 
 
 def size_name(frame: pd.DataFrame) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.contenders import Contender
+from experiments.selection import EXPERIMENTS, UsageError
 from gemm_ref.build import write_whole
 from gemm_ref.problem import MATHS, Problem
 
@@ -52,13 +54,16 @@ class Row:
     vs_cublas_high: float | None = None
     rel_error: float | None = None
     bound_share: float | None = None  # largest |error| / allowed error; at most 1 when correct
-    detail: str = ""  # why it was skipped or how it failed
+    detail: str = ""  # why it was skipped or how it failed, whole; the CSV keeps `short` of it
     run: str = ""  # key of environment.json; set when saved
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
 KEY = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k", "inputs")
 _TEXT = {field.name: str for field in fields(Row) if field.type == "str"}
+_TYPES = {field.name: {"str": str, "int": "int64"}.get(field.type, "float64") for field in fields(Row)}
+_RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
+_DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
 
 
 def row_for(experiment: str, contender: Contender, problem: Problem, **values: object) -> Row:
@@ -82,19 +87,63 @@ def csv_path(folder: Path, experiment: str) -> Path:
     return folder / f"{experiment}.csv"
 
 
+def short(detail: str) -> str:
+    """A message in one line that fits a cell; what is cut is its beginning, as errors stand at the end."""
+    line = " ".join(detail.split())
+    return line if len(line) <= _DETAIL_LENGTH else "…" + line[1 - _DETAIL_LENGTH :]
+
+
+def prepare(folder: Path) -> None:
+    """Make sure that `save` will succeed, before anything is measured for it.
+
+    Raises UsageError where the folder cannot be written, or where it holds files that rows cannot be merged into.
+    """
+    check_writable(folder)
+    read_runs(folder)
+    for experiment in EXPERIMENTS:
+        read(folder, experiment)
+
+
+def check_writable(folder: Path) -> None:
+    """Create the folder where it is missing. Raises UsageError if no file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; pass another --results") from error
+
+
 def read(folder: Path, experiment: str) -> pd.DataFrame:
-    """The rows of one experiment in file order; empty, with all columns, where there is no file."""
+    """The rows of one experiment in file order; empty, with all columns, where there is no file.
+
+    Raises UsageError where the file is not one of this experiment.
+    """
     path = csv_path(folder, experiment)
     if not path.exists():
         return pd.DataFrame(columns=list(COLUMNS))
-    frame = pd.read_csv(path, dtype=_TEXT, na_values=[""], keep_default_na=False)
+    try:
+        frame = pd.read_csv(path, dtype=_TYPES, na_values=[""], keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise _foreign(path, "results file of this experiment", str(error).strip()) from error
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
     return frame.fillna(dict.fromkeys(_TEXT, ""))
 
 
 def read_runs(folder: Path) -> dict[str, dict]:
-    """environment.json: run key -> environment; empty where there is no file."""
+    """environment.json: run key -> environment; empty where there is no file. Raises UsageError for another file."""
     path = folder / ENVIRONMENT
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _foreign(path, "record of environments", str(error)) from error
+    if not isinstance(runs, dict) or not all(isinstance(run, dict) and run.keys() >= _RECORD for run in runs.values()):
+        raise _foreign(path, "record of environments", "it does not map dates to environments")
+    return runs
 
 
 def runs_of(frame: pd.DataFrame, folder: Path) -> list[dict]:
@@ -109,7 +158,7 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
     Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
     """
     run = environment["date"]
-    new = pd.DataFrame([asdict(row) | {"run": run} for row in rows], columns=list(COLUMNS))
+    new = pd.DataFrame([asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows], columns=list(COLUMNS))
     merged = merge(read(folder, experiment), new)
     runs = read_runs(folder) | {run: environment}
     _write_runs(folder, runs)
@@ -117,7 +166,7 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
     text = io.StringIO()
     merged.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_whole(path, text.getvalue())
-    used = {key for file in folder.glob("*.csv") for key in read(folder, file.stem)["run"]}
+    used = {key for name in EXPERIMENTS for key in read(folder, name)["run"]}
     _write_runs(folder, {key: value for key, value in runs.items() if key in used})
     return path
 
@@ -129,6 +178,10 @@ def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     rows = {tuple(row[name] for name in KEY): row for row in old.to_dict("records")}
     rows |= {tuple(row[name] for name in KEY): row for row in new.to_dict("records")}
     return pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+
+
+def _foreign(path: Path, what: str, why: str) -> UsageError:
+    return UsageError(f"{path} is not a {what} ({why}): move it away or pass another --results")
 
 
 def _write_runs(folder: Path, runs: dict[str, dict]) -> None:

@@ -33,11 +33,21 @@ class Outcome:
 
 def choose(module: ModuleType, request: Request, pool: Sequence[Contender]) -> list[Contender]:
     """The contenders that pass the filters and that this experiment measures on the device."""
-    return [contender for contender in select(request, pool) if module.suits(contender, request.device)]
+    return [contender for contender in select(request, pool) if not module.unsuited(contender, request)]
+
+
+def why_nothing(module: ModuleType, request: Request, pool: Sequence[Contender]) -> str:
+    """The reasons for which `choose` found nothing."""
+    reasons = [module.unsuited(contender, request) for contender in select(request, pool)]
+    return ", and ".join(dict.fromkeys(reasons)) or "no kernel and no baseline passes all of the filters"
 
 
 def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console) -> Outcome:
-    """Measure, save after the last row or an interruption, and draw."""
+    """Measure, save after the last row or an interruption, and draw.
+
+    Raises UsageError, before anything is measured, where `folder` could not take the rows.
+    """
+    results.prepare(folder)
     record = environment.describe(request.device)  # before the work, so that its clocks are those of the start
     rows: list[Row] = []
     interrupted, stopped = False, ""
@@ -60,7 +70,7 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
 def draw(module: ModuleType, folder: Path, target: Path, console: Console) -> None:
     """Draw the experiment's CSV in `folder` into `target` and say which files were written."""
     for path in module.plot(folder, target):
-        console.print(f"drew {_short(path)}", soft_wrap=True)
+        console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def draw_published(module: ModuleType, own: Path, console: Console) -> None:
@@ -68,12 +78,12 @@ def draw_published(module: ModuleType, own: Path, console: Console) -> None:
     published = [path for path in sorted(results.RESULTS.glob(f"*/{module.NAME}.csv")) if path.parent != own]
     for path in published:
         label = environment.caption(results.runs_of(results.read(path.parent, module.NAME), path.parent))
-        console.print(f"published data: {label}", soft_wrap=True)
+        console.print(f"published data: {label}", markup=False, highlight=False, soft_wrap=True)
         draw(module, path.parent, own / f"published-{path.parent.name}", console)
 
 
 def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
-    """Print what passed, what failed and why, once for each contender."""
+    """Print what passed, what failed and why, once for each contender and then with all that a compiler said."""
     counts = {status: sum(row.status == status for row in outcome.rows) for status in (PASS, FAIL, ERROR, SKIPPED)}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing measured"
     console.print(f"[bold]{name}[/]: {said}")
@@ -90,7 +100,8 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         console.print("[red]stopped[/]: ", end="")
         console.print(outcome.stopped, markup=False, soft_wrap=True)
     if outcome.rows:
-        console.print(f"rows are in {_short(results.csv_path(folder, name))}", soft_wrap=True)
+        path = _short(results.csv_path(folder, name))
+        console.print(f"rows are in {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _follows(row: Row, outcome: Outcome) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
@@ -13,6 +14,7 @@ import torch
 import gemm_ref
 from experiments.contenders import Contender
 from gemm_ref.baselines import BASELINES
+from gemm_ref.call import MAX_SIZE
 
 # name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
 EXPERIMENTS = MappingProxyType({"correctness": "experiments.correctness", "ladder": "experiments.ladder"})
@@ -56,7 +58,30 @@ def make_request(
         problems = tuple(gemm_ref.Problem.parse(size) for size in sizes)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    for problem in problems:
+        _fits(problem)
     return Request(choose_device(device), ids, tuple(backends), problems, math)
+
+
+def _fits(problem: gemm_ref.Problem) -> None:
+    """Raise UsageError for a problem whose sizes the kernels cannot count, or that this machine cannot hold."""
+    if max(problem.m, problem.n, problem.k) > MAX_SIZE:
+        raise UsageError(f"size {problem}: kernels count in 32 bits, so no size may pass {MAX_SIZE}")
+    oracle = 8 * (2 * problem.m * problem.n + problem.k * problem.n)  # product, scale, and B, in float64
+    needed, there = problem.min_bytes + oracle, memory_bytes()
+    if there is not None and needed > there:
+        raise UsageError(
+            f"size {problem} needs {needed / 2**30:,.0f} GiB for A, B, C and the float64 oracle, and this machine has "
+            f"{there / 2**30:,.0f} GiB: pass a smaller --size"
+        )
+
+
+def memory_bytes() -> int | None:
+    """The machine's main memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return None
 
 
 def known_backends() -> tuple[str, ...]:
@@ -99,6 +124,6 @@ def _passes(request: Request, contender: Contender) -> bool:
 def _known(what: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-        raise UsageError(f"unknown {what} {name!r}: {hint}")
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise UsageError(f"unknown {what} {name!r}: there are {', '.join(known)}{hint}")

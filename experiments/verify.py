@@ -8,9 +8,7 @@ import torch
 
 import gemm_ref
 from experiments.contenders import Contender, Gemm
-from experiments.results import ERROR, FAIL, PASS, SKIPPED
-
-_DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
+from experiments.results import ERROR, FAIL, PASS, SKIPPED, short
 
 
 class DeviceLost(RuntimeError):
@@ -24,6 +22,7 @@ class Verdict:
     status: str
     detail: str = ""
     accuracy: gemm_ref.Accuracy | None = None
+    lost: str = ""  # what to do about a GPU that it left unusable: DeviceLost is raised with this after its row
 
 
 @dataclass(frozen=True)
@@ -53,21 +52,17 @@ def refusal(contender: Contender, device: str) -> Verdict | None:
 
 
 def verify(contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case) -> Verdict:
-    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong.
-
-    Raises DeviceLost, with the reason, if the GPU did not survive it.
-    """
+    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong."""
     try:
         accuracy = gemm_ref.checked_run(
             fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
         )
     except gemm_ref.WrongResult as error:
-        return Verdict(FAIL, _short(f"{case.kind} inputs: {error}"))
+        return Verdict(FAIL, f"{case.kind} inputs: {error}")
     except Exception as error:  # a broken rung is a row, and the others go on
         detail = describe(error)
-        if a.device.type == "cuda":
-            _check_device(contender, detail)
-        return Verdict(ERROR, detail)
+        lost = _loss(contender, detail) if a.device.type == "cuda" else ""
+        return Verdict(ERROR, detail, lost=lost)
     return Verdict(PASS, accuracy=accuracy)
 
 
@@ -80,21 +75,18 @@ def load(contender: Contender) -> tuple[Gemm | None, Verdict | None]:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one short line."""
-    return _short(f"{type(error).__name__}: {error}")
+    """An exception in words, with every line of its message."""
+    return f"{type(error).__name__}: {error}"
 
 
-def _check_device(contender: Contender, detail: str) -> None:
+def _loss(contender: Contender, detail: str) -> str:
+    """What to do if the GPU did not survive the contender; empty if it did."""
     try:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-    except RuntimeError as error:
-        raise DeviceLost(
-            f"{contender} left the GPU unusable in this process ({detail}): mend it, or leave it out with --stage "
-            "and --backend, and run again for the rest"
-        ) from error
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _DETAIL_LENGTH else line[: _DETAIL_LENGTH - 1] + "…"
+    except RuntimeError:
+        return (
+            f"{contender} left the GPU unusable in this process ({short(detail)}): mend it, or leave it out with "
+            "--stage and --backend, and run again for the rest"
+        )
+    return ""

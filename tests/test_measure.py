@@ -27,6 +27,21 @@ def test_every_contender_runs_once_in_every_round_in_changing_order():
         assert list(times[name]) == [index + 1 for index, other in enumerate(ran) if other == name]
 
 
+def test_interruption_hands_over_whole_rounds():
+    taken = iter([*range(7), None])
+
+    def timer(work):
+        time = next(taken)
+        if time is None:
+            raise KeyboardInterrupt
+        return time
+
+    with pytest.raises(measure.Interrupted) as stop:
+        measure.interleave({"a": None, "b": None}, timer, rounds=20)
+    assert {name: len(times) for name, times in stop.value.times.items()} == {"a": 3, "b": 3}
+    assert sorted(np.concatenate(list(stop.value.times.values()))) == list(range(6))
+
+
 def test_ratio_is_formed_within_rounds():
     rng = np.random.default_rng(1)
     drift = np.linspace(1.0, 3.0, 25)  # clocks that fall while measuring: both slow down together

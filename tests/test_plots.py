@@ -81,6 +81,13 @@ def test_what_was_not_timed_says_why(tmp_path):
     assert "not timed: it would take an hour" in svg
 
 
+def test_the_size_with_the_most_kernels_is_drawn(tmp_path):
+    rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
+    results.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    svg = plot_ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    assert "2048 × 2048 × 2048" in svg
+
+
 def test_nothing_measured_draws_nothing(tmp_path):
     assert plot_ladder.draw(tmp_path, tmp_path) == []
     assert plot_correctness.draw(tmp_path, tmp_path) == []

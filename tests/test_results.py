@@ -49,6 +49,13 @@ def test_environments_that_no_row_refers_to_are_dropped(tmp_path):
     assert list(results.read_runs(tmp_path)) == [LATER["date"]]
 
 
+def test_an_unrelated_csv_is_left_alone(tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    results.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
+    assert list(results.read_runs(tmp_path)) == [ENVIRONMENT["date"]]
+    assert (tmp_path / "other.csv").read_text(encoding="utf-8") == "a,b\n1,2\n"
+
+
 def test_a_write_that_dies_leaves_the_old_file(tmp_path, monkeypatch):
     results.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
     before = (tmp_path / "ladder.csv").read_bytes()
