@@ -125,3 +125,15 @@ def test_readme_without_markers_is_refused(tmp_path):
     with pytest.raises(readme.MarkerError, match="ladder:begin"):
         readme.update(path, write=True, published=tmp_path)
     assert path.read_text(encoding="utf-8") == "# no markers\n"
+
+
+def test_published_data_say_where_they_come_from():
+    """Every published row belongs to a recorded run, and every run names its commit, device and versions."""
+    folders = {path.parent for path in results.RESULTS.glob("nvidia-*/ladder.csv")}
+    assert results.PUBLISHED in folders
+    for folder in folders:
+        for name in ("correctness", "ladder"):
+            frame = results.read(folder, name)
+            assert len(frame) and results.runs_of(frame, folder)
+            for run in results.runs_of(frame, folder):
+                assert run["commit"] and run["device"] and run["torch"] and run["triton"] and run["gpu"]["driver"]
