@@ -79,10 +79,15 @@ def test_imports_run_one_way(package):
 def test_importing_builds_and_reads_nothing():
     """No compiler, no GPU, no Triton and no files at import: a machine without them can still import."""
     code = (
-        "import os, sys; before = set(os.listdir('.'))\n"
-        "import gemm_ref, cuda_kernels, triton_kernels, experiments, torch\n"
-        "assert 'triton' not in sys.modules and 'seaborn' not in sys.modules\n"
-        "assert not torch.cuda.is_initialized() and set(os.listdir('.')) == before"
+        "import importlib, os, pkgutil, sys, torch\n"
+        "seen = lambda: {n: set(os.listdir(n)) for n in ('.', 'build', 'experiments/results') if os.path.isdir(n)}\n"
+        "before = seen()\n"
+        "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.ladder\n"
+        "assert 'triton' not in sys.modules\n"
+        "for package in (gemm_ref, cuda_kernels, triton_kernels, experiments):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "assert not torch.cuda.is_initialized() and seen() == before"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -49,3 +49,12 @@ def test_compiling_without_a_gpu_leaves_tritons_driver_as_it_was():
     before = triton.runtime.driver._active
     assert compile_for_inspection("s02", "triton", 64, 64, 64).asm["cubin"]
     assert triton.runtime.driver._active is before
+
+
+@pytest.mark.parametrize(
+    "names", [{"dialect": "cuda"}, {"dialect": "triton", "math": "zz"}, {"dialect": "triton", "variant": "zz"}], ids=str
+)
+def test_inspection_names_what_is_not_there(names):
+    launcher = pytest.importorskip("triton_kernels.launcher", reason="takes triton")
+    with pytest.raises(ValueError, match="s01_naive"):
+        launcher.compile_for_inspection("s01_naive", m=4, n=4, k=4, **names)

@@ -53,9 +53,14 @@ def compile_for_inspection(
     """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
 
     In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and
-    `num_warps`. Raises ValueError for an unknown stage or variant.
+    `num_warps`. Raises ValueError for an unknown stage, variant, dialect or math mode.
     """
     rung = get_stage(stage)
+    rung.config(variant)
+    if dialect not in rung.dialects or dialect == "cuda":
+        raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
+    if math is not None and math not in rung.maths:
+        raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
     implementation = Implementation(rung, variant, dialect, math or rung.maths[0])
     dtype = MATHS[implementation.math].dtype
     a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
