@@ -24,7 +24,7 @@ from experiments.progress import Bars
 from experiments.results import ERROR, SKIPPED, Row, row_for, short
 from experiments.selection import Request
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
-from gemm_ref.problem import INTEGER_LIMIT
+from gemm_ref.problem import integers_are_exact
 
 NAME = "correctness"
 KINDS = ("normal", "integers", "one_hot")
@@ -65,18 +65,16 @@ def unsuited(contender: Contender, request: Request) -> str:
 def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
     """Each problem with the kinds of inputs it is run with."""
     if request.problems:
-        return [(problem, tuple(kind for kind in KINDS if _defined(kind, problem))) for problem in request.problems]
+        return [
+            (problem, tuple(kind for kind in KINDS if kind != "integers" or integers_are_exact(problem)))
+            for problem in request.problems
+        ]
     if request.device == "cpu":
         plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
     else:
         plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
         plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE]
     return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
-
-
-def _defined(kind: str, problem: gemm_ref.Problem) -> bool:
-    """Whether there are inputs of this kind: at large K, sums of integers would be exact no more."""
-    return kind != "integers" or problem.k * INTEGER_LIMIT**2 <= 2**24
 
 
 def covering() -> list[tuple[int, int, int]]:

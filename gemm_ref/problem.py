@@ -78,6 +78,11 @@ def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
         )
 
 
+def integers_are_exact(problem: Problem) -> bool:
+    """Whether sums of products of `integers` inputs stay exact in fp32, in any order."""
+    return problem.k * INTEGER_LIMIT**2 <= 2**24
+
+
 def make_inputs(
     problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,7 +95,7 @@ def make_inputs(
     """
     if kind not in INPUT_KINDS:
         raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
-    if kind == "integers" and problem.k * INTEGER_LIMIT**2 > 2**24:
+    if kind == "integers" and not integers_are_exact(problem):
         raise ValueError(f"integer inputs stay exact up to K = {2**24 // INTEGER_LIMIT**2}; K is {problem.k}")
     seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
     if kind == "one_hot":

@@ -159,6 +159,10 @@ class Machine:
             return mask
         return self.alive if mask is None else mask & self.alive
 
+    def living(self) -> np.ndarray:
+        """The lanes that have not left."""
+        return np.ones(self.lanes, bool) if self.alive is None else self.alive
+
     def _regroup(self, place: int) -> int | None:
         here = self.access_mask(self.active)
         if here is None:
@@ -169,7 +173,7 @@ class Machine:
 
     def _choose(self) -> int:
         """Make the group of lanes that is furthest behind the active one; returns its place."""
-        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        alive = self.living()
         ready = alive & ~self._waiting & (self._places < len(self.program))
         if not ready.any():
             if (alive & self._waiting).any():
@@ -214,7 +218,7 @@ class Machine:
     def _release(self, key: tuple) -> None:
         """Open a barrier for the blocks in which enough threads have arrived."""
         arrived, expected = self._arrived[key]
-        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        alive = self.living()
         if expected is None:
             needed = np.bincount(self.block_index[alive], minlength=len(arrived))
         else:
@@ -245,7 +249,7 @@ class Machine:
 
     def _release_warps(self, key: tuple) -> None:
         waits, member = self._waits[key], self._arrived[key]
-        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        alive = self.living()
         freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
         self._waits[key] = waits & ~freed
         if not self._waits[key].any():
@@ -264,7 +268,7 @@ class Machine:
         place = int(self._places[lane]) - 1
         instruction = self.program[place].instruction
         mates = self.block_index == self.block_index[lane]
-        alive = np.ones(self.lanes, bool) if self.alive is None else self.alive
+        alive = self.living()
         waiting = int((mates & alive & (self._places == place + 1)).sum())
         raise BarrierFault(
             f"{instruction.place}: {self.describe_lane(lane)} waits here for ever: {waiting} of the "

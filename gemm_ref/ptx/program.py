@@ -139,7 +139,7 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Execute:
     first = instruction.parts[0]
     if first == "cp" and instruction.parts[1] == "async":
         return async_copy(decoder, instruction)
-    build = {**LOAD_STORE, **MATRIX, **WARP, **_MOVES}.get(first)
+    build = _BUILDERS.get(first)
     return build(decoder, instruction) if build else _arithmetic(decoder, instruction)
 
 
@@ -248,3 +248,5 @@ _MOVES = {
     "createpolicy": _policy,
     **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"), _nothing),
 }
+
+_BUILDERS = {**LOAD_STORE, **MATRIX, **WARP, **_MOVES}  # what is neither control flow, cp.async nor arithmetic

@@ -100,7 +100,7 @@ def _require_members(machine, mask: np.ndarray | None, member: Value, instructio
     active = machine.access_mask(mask)
     if active is None or (mask is None and machine.active is None):
         return
-    alive = np.ones(machine.lanes, bool) if machine.alive is None else machine.alive
+    alive = machine.living()
     if (active & ((machine.ballot(alive & ~active) & member) != 0)).any():
         raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
 
