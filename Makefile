@@ -12,7 +12,7 @@ else
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup test experiments plots readme doctor build ptx clean
+.PHONY: help setup test experiments plots readme doctor build ptx sanitize clean
 .DEFAULT_GOAL := help
 
 help: ## this menu
@@ -43,6 +43,9 @@ build: $(READY) ## compile every CUDA rung for this machine's GPU
 ptx: $(READY) ## print a CUDA rung's PTX: make ptx STAGE=s04
 	@test -n "$(STAGE)" || { echo "which rung? make ptx STAGE=s04" >&2; exit 2; }
 	@$(PY) -m cuda_kernels ptx $(STAGE)
+
+sanitize: $(READY) ## run CUDA rungs under compute-sanitizer on this machine's GPU: make sanitize STAGE=s04 (or all)
+	$(PY) -m cuda_kernels sanitize $(STAGE)
 
 clean: ## remove what was built (results stay)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis

@@ -48,19 +48,34 @@ def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tu
 class _LaunchShape(ctypes.Structure):
     """`LaunchShape` of include/launch.cuh."""
 
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint)]
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("partials", ctypes.c_void_p),
+        ("then", ctypes.c_void_p),
+    ]
+
+    @classmethod
+    def of(cls, launch: gemm_ref.Launch, partials: int | None = None, then: int | None = None) -> _LaunchShape:
+        axes = ctypes.c_uint * 3
+        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, partials, then)
 
 
 def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     implementation, problem = call.implementation, call.problem
-    launch = implementation.stage.launch(problem.m, problem.n, implementation.variant)
+    launch = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
     sizes = (problem.m, problem.n, problem.k)
+    partials = torch.empty(launch.partials, dtype=c.dtype, device=c.device) if launch.then else None
     if a.device.type == "cpu":
-        kernel = ptx.load(source.ptx(implementation))
-        ptx.run(kernel, launch, [a, b, c, *sizes], names=("A", "B", "C"))
+        _run_on_reference_gpu(implementation, launch, a, b, c, partials)
         return
     library = open_library(source.library(implementation, torch.cuda.get_device_capability(a.device)))
-    shape = _LaunchShape((ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block), launch.shared_bytes)
+    if launch.then:
+        then = _LaunchShape.of(launch.then)
+        shape = _LaunchShape.of(launch, partials.data_ptr(), ctypes.addressof(then))
+    else:
+        shape = _LaunchShape.of(launch)
     with torch.cuda.device(a.device):
         stream = torch.cuda.current_stream().cuda_stream
         pointers = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, c))
@@ -69,3 +84,25 @@ def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tens
         library.describe_error.restype = ctypes.c_char_p
         reason = library.describe_error(error).decode()
         raise RuntimeError(f"{implementation} did not start at {problem} with {launch}: {reason}")
+
+
+def _run_on_reference_gpu(
+    implementation: gemm_ref.Implementation,
+    launch: gemm_ref.Launch,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    partials: torch.Tensor | None,
+) -> None:
+    """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
+    text = source.ptx(implementation)
+    first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
+    m, k = a.shape
+    n = b.shape[1]
+    if launch.then is None:
+        ptx.run(ptx.load(text, first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
+        return
+    partials.fill_(float("nan"))  # so that a place which the first kernel misses shows in C
+    ptx.run(ptx.load(text, first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
+    splits = launch.grid[2]
+    ptx.run(ptx.load(text, *second), launch.then, [partials, c, m * n, splits], names=("partials", "C"))

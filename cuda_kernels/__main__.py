@@ -1,4 +1,4 @@
-"""`python -m cuda_kernels build` and `python -m cuda_kernels ptx STAGE`."""
+"""`python -m cuda_kernels build`, `... ptx STAGE` and `... sanitize [STAGE]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 import time
 
 import typer
+
+import gemm_ref
 
 app = typer.Typer(help="Compile the CUDA rungs.", add_completion=False, pretty_exceptions_enable=False)
 
@@ -15,7 +17,6 @@ def build() -> None:
     """Compile every rung for this machine's GPU, side by side, and say how long it took."""
     import torch
 
-    import gemm_ref
     from cuda_kernels import build_all
 
     if not torch.cuda.is_available():
@@ -36,15 +37,51 @@ def build() -> None:
 @app.command()
 def ptx(stage: str, variant: str = "default") -> None:
     """Print the PTX that the reference GPU runs for one rung."""
-    import gemm_ref
     from cuda_kernels.source import ptx as ptx_of
 
     try:
         rung = gemm_ref.get_stage(stage)
-        rung.config(variant)
+        variant = rung.find_variant(variant, "cuda")
         typer.echo(ptx_of(gemm_ref.Implementation(rung, variant, "cuda", rung.maths[0])), nl=False)
     except (ValueError, gemm_ref.build.BuildError) as error:
         _fail(str(error))
+
+
+@app.command()
+def sanitize(stage: str = typer.Argument(None)) -> None:
+    """Run one rung, or all, at ragged sizes under each tool of compute-sanitizer; fail if one finds something."""
+    from cuda_kernels.sanitize import chosen
+    from cuda_kernels.sanitize import sanitize as run
+
+    try:
+        names = ", ".join(map(str, chosen(stage)))
+        _need_a_gpu()
+        typer.echo(f"compute-sanitizer over {names}")
+        failed = False
+        for tool, code, output in run(stage):
+            summary = [line for line in output.splitlines() if "SUMMARY" in line] or output.splitlines()[-1:]
+            typer.echo(output if code else f"{tool:<10} {summary[-1].strip('= ')}")
+            failed |= code != 0
+    except (ValueError, FileNotFoundError, gemm_ref.build.BuildError) as error:
+        _fail(str(error))
+    sys.exit(int(failed))
+
+
+@app.command(hidden=True)  # what compute-sanitizer runs
+def exercise(stage: str = typer.Argument(None)) -> None:
+    """Run one rung, or all, at ragged sizes on the GPU, and check the results."""
+    from cuda_kernels.sanitize import chosen
+    from cuda_kernels.sanitize import exercise as run
+
+    _need_a_gpu()
+    run(chosen(stage))
+
+
+def _need_a_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        _fail("compute-sanitizer watches a GPU, and there is none here; the tests run on the reference GPU instead")
 
 
 def _fail(message: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
 from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
+from gemm_ref.stage import LAYOUTS
 from gemm_ref.stages import Implementation
 
 FOLDER = Path(__file__).resolve().parent
@@ -23,9 +24,16 @@ def compose(implementation: Implementation) -> str:
     The shape becomes `config::BLOCK_M` and so on; a #line directive keeps the file's own line numbers.
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
-    constants = [f"constexpr int {name} = {value};" for name, value in implementation.config.constants().items()]
+    constants = [_constant(name, value) for name, value in implementation.config.constants().items()]
     shape = f"namespace config {{ {' '.join(constants)} }}"
     return f'{shape}\n#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+
+
+def _constant(name: str, value: int | str) -> str:
+    if isinstance(value, int):
+        return f"constexpr int {name} = {value};"
+    kinds = f"enum class Layout {{ {', '.join(LAYOUTS)} }};"  # LAYOUT is the one constant that is a name
+    return f"{kinds} constexpr Layout {name} = Layout::{value};"
 
 
 def _key(implementation: Implementation, *more: object) -> str:

@@ -10,7 +10,7 @@ import torch
 
 import gemm_ref
 from gemm_ref.baselines import BASELINES
-from gemm_ref.stages import DEFAULT_VARIANT, Config
+from gemm_ref.stage import DEFAULT_VARIANT, Config
 
 Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
 

@@ -11,7 +11,7 @@ import pandas as pd
 import gemm_ref
 from experiments import environment, results, style
 from gemm_ref.build import write_whole
-from gemm_ref.stages import DEFAULT_VARIANT, Stage
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
@@ -79,6 +79,8 @@ def _table(at_size: pd.DataFrame) -> str:
 def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
     if dialect not in stage.dialects:
         return "no kernel: see below" if dialect in stage.compiler else "no kernel"
+    if variant not in stage.variants_in(dialect):
+        return "–"
     row = _row(at_size, stage, variant, dialect)
     if row is None:
         return "not measured"
@@ -92,7 +94,9 @@ def _not_faster(at_size: pd.DataFrame) -> list[str]:
     rungs = list(gemm_ref.STAGES.values())
     for below, rung in itertools.pairwise(rungs):
         for dialect in gemm_ref.DIALECTS:
-            old, new = (_row(at_size, stage, _default(stage), dialect) for stage in (below, rung))
+            if dialect not in below.dialects or dialect not in rung.dialects:
+                continue
+            old, new = (_default(at_size, stage, dialect) for stage in (below, rung))
             if old is None or new is None or new.median_us < old.median_us:
                 continue
             ratio = style.number(old.median_us / new.median_us)
@@ -100,8 +104,8 @@ def _not_faster(at_size: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _default(stage: Stage) -> str:
-    return next(iter(stage.variants))
+def _default(at_size: pd.DataFrame, stage: Stage, dialect: str):
+    return _row(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
 
 
 def _row(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import gemm_ref
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
-from gemm_ref.stages import DEFAULT_VARIANT
+from gemm_ref.stage import DEFAULT_VARIANT
 
 # Told apart under the three common kinds of colour blindness too; the marker says the same again.
 COLOURS = MappingProxyType({"cuda": "#76b900", "triton": "#14467f", "gluon": "#d1495b"})

@@ -5,7 +5,8 @@ from gemm_ref.call import Call, run, validate
 from gemm_ref.check import Accuracy, WrongResult, check, checked_run
 from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS, MATHS, Problem, make_inputs
 from gemm_ref.reference import Oracle, gemm
-from gemm_ref.stages import DIALECTS, STAGES, Config, Implementation, Launch, Stage, cdiv, get_stage, implementations
+from gemm_ref.stage import DIALECTS, Config, Launch, Stage, cdiv
+from gemm_ref.stages import STAGES, Implementation, get_stage, implementations
 
 __all__ = [
     "Accuracy",

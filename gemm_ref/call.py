@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from gemm_ref.problem import MATHS, Problem, check_shapes
-from gemm_ref.stages import DEFAULT_VARIANT, DIALECTS, Implementation, get_stage
+from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
+from gemm_ref.stages import Implementation, get_stage
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 
@@ -37,11 +38,11 @@ def validate(
     dtype has several math modes. Sizes may be 0. Strides are free.
     """
     rung = get_stage(stage)
-    rung.config(variant)
     if dialect not in DIALECTS:
         raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
+    variant = rung.find_variant(variant, dialect)
     check_tensors(a, b)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)

@@ -12,7 +12,7 @@ import torch
 
 from gemm_ref.problem import MATHS
 from gemm_ref.reference import Oracle
-from gemm_ref.stages import Config
+from gemm_ref.stage import Config
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from gemm_ref import ptx
-from gemm_ref.stages import Launch
+from gemm_ref.stage import Launch
 
 COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
 HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'

@@ -145,7 +145,7 @@ def test_report_says_what_where_and_which_tile():
     c = right(a, b)
     c[33, 64] += 1
     with pytest.raises(WrongResult) as caught:
-        check(c, a, b, config=gemm_ref.get_stage("s04").config())
+        check(c, a, b, config=gemm_ref.get_stage("s04").variants["default"])
     text = str(caught.value)
     assert "1 of 4550 elements" in text and "worst at C[33, 64]" in text
     assert "tile (1, 2) of 32 x 32, at (1, 0) of it" in text

@@ -44,7 +44,7 @@ def test_ladder_plots(data, tmp_path):
             assert image.shape[1] == 1440
             assert len({tuple(pixel) for pixel in image[::4, ::4, :3].reshape(-1, 3)}) > 20
     svg = (tmp_path / "one" / "ladder_tflops.svg").read_text(encoding="utf-8")
-    for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3 TFLOP/s", "16.4", "NVIDIA Fixture", "2020"):
+    for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3 TFLOP/s", "11.6", "NVIDIA Fixture", "2020"):
         assert text in svg, text  # matplotlib writes each text as a comment beside its outlines
     for colour in style.COLOURS.values():
         assert colour in svg
@@ -53,7 +53,9 @@ def test_ladder_plots(data, tmp_path):
 
 def test_every_rung_has_a_row(data):
     rows = style.rows_of(results.read(data, "ladder"))
-    assert [stage for stage, _ in rows if stage in STAGES] == list(STAGES)
+    assert [row for row in rows if row[0] in STAGES] == [
+        (s.id, variant) for s in STAGES.values() for variant in s.variants
+    ]
 
 
 def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):

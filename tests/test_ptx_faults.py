@@ -7,7 +7,7 @@ import torch
 from ptx_harness import bits_of, covers, kernel_text, run_kernel, words
 
 from gemm_ref import ptx
-from gemm_ref.stages import Launch
+from gemm_ref.stage import Launch
 
 HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .pred %p<9>; mov.u32 %r0, %tid.x;
 ld.param.u64 %rd0, [p0];

@@ -84,7 +84,7 @@ def _stage(**changes) -> Stage:
         title="Test",
         idea="a rung for this test",
         variants={"default": Config(BLOCK_M=32, BLOCK_N=32)},
-        launch_shape=lambda config, m, n: Launch((m, n, 1), (32, 1, 1)),
+        launch_shape=lambda config, m, n, k: Launch((m, n, 1), (32, 1, 1)),
     )
     return dataclasses.replace(plain, **changes)
 
@@ -113,7 +113,7 @@ def test_a_dialect_that_a_rung_lacks(monkeypatch):
 
 def test_a_grid_past_the_limits():
     with pytest.raises(ValueError, match="would need 70000 blocks along y.*a GPU takes 65535"):
-        _stage().launch(1, 70000)
+        _stage().launch(1, 70000, 1)
 
 
 def test_sizes_past_32_bits():

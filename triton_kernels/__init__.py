@@ -13,7 +13,7 @@ import torch
 
 from gemm_ref import Implementation, run
 from gemm_ref.call import Call
-from gemm_ref.stages import BACKENDS, DEFAULT_VARIANT
+from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT
 
 _PACKAGES = {"triton": "triton_kernels", "gluon": "triton_kernels.gluon"}  # dialect -> where its rungs are
 

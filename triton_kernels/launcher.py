@@ -15,35 +15,58 @@ import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
 from gemm_ref.call import Call
 from gemm_ref.problem import MATHS
-from gemm_ref.stages import DEFAULT_VARIANT
+from gemm_ref.stage import DEFAULT_VARIANT
 from triton_kernels import kernel_module
 
 REFERENCE_TARGET = GPUTarget("cuda", 90, 32)  # what is compiled for the reference GPU: an H200's architecture
+MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
 def launch(
     kernel: triton.JITFunction, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, num_stages: int
 ) -> CompiledKernel | None:
-    """Run `kernel(a, b, c, M, N, K, the config's constants)` over the registry's grid with the registry's warps.
+    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps.
+
+    The constants are those of the config that the kernel has parameters for; what it leaves to the compiler it does
+    not name.
 
     a: (M, K), b: (K, N), c: (M, N), contiguous. Where they are decides who runs it: CUDA tensors their GPU, CPU
     tensors the reference GPU (or Triton's interpreter, in a process that has it switched on), and `meta` tensors
     nobody: they are compiled for only. Returns the compiled kernel; the interpreter has none.
     """
     problem, implementation = call.problem, call.implementation
-    shape = implementation.stage.launch(problem.m, problem.n, implementation.variant)
+    shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
+    constants = {name: value for name, value in implementation.config.constants().items() if name in kernel.arg_names}
+    registers = SM_REGISTERS // (32 * shape.num_warps * (implementation.config.BLOCKS_PER_SM or 1)) // 8 * 8
+    if registers < MAX_REGISTERS:  # CUDA's launch bounds ask the same of nvcc
+        constants["maxnreg"] = registers
     args = (a, b, c, problem.m, problem.n, problem.k)
-    options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
-    options.update(implementation.config.constants())
+    return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
+
+
+def start(
+    kernel: triton.JITFunction,
+    shape: gemm_ref.Launch,
+    args: tuple,
+    names: tuple[str, ...],
+    *,
+    num_stages: int = 1,
+    **constants: int | str,
+) -> CompiledKernel | None:
+    """Run `kernel(*args, **constants)` over a grid; `names` are what messages of the reference GPU call its tensors.
+
+    The first argument is a tensor, and where it is decides who runs it, as for `launch`.
+    """
+    options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
     interpreted = not isinstance(kernel, triton.JITFunction)
-    if a.is_cuda or interpreted:
-        with _driver_lock, torch.cuda.device_of(a):
+    if args[0].is_cuda or interpreted:
+        with _driver_lock, torch.cuda.device_of(args[0]):
             return kernel[shape.grid](*args, **options)
     with _without_gpu():
         compiled = kernel.warmup(*args, grid=shape.grid, **options)
-    if not a.is_meta:
-        _run_on_reference_gpu(compiled, shape.grid, args)
+    if not args[0].is_meta:
+        _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
 
 
@@ -56,22 +79,23 @@ def compile_for_inspection(
     `num_warps`. Raises ValueError for an unknown stage, variant, dialect or math mode.
     """
     rung = get_stage(stage)
-    rung.config(variant)
     if dialect not in rung.dialects or dialect == "cuda":
         raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
     if math is not None and math not in rung.maths:
         raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
-    implementation = Implementation(rung, variant, dialect, math or rung.maths[0])
+    implementation = Implementation(rung, rung.find_variant(variant, dialect), dialect, math or rung.maths[0])
     dtype = MATHS[implementation.math].dtype
     a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
     return kernel_module(implementation).launch(Call(implementation, Problem(m, n, k, implementation.math)), a, b, c)
 
 
-def _run_on_reference_gpu(compiled: CompiledKernel, grid: tuple[int, int, int], args: tuple) -> None:
+def _run_on_reference_gpu(
+    compiled: CompiledKernel, grid: tuple[int, int, int], args: tuple, names: tuple[str, ...]
+) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = gemm_ref.ptx.load(compiled.asm["ptx"])
-    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=("A", "B", "C"))
+    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
 
 
 class _NoGpu:

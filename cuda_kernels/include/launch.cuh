@@ -6,7 +6,9 @@
 struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];
-    unsigned shared_bytes;  // dynamic
+    unsigned shared_bytes;    // dynamic
+    float* partials;          // what the first of two kernels writes in place of C; null where there is one
+    const LaunchShape* then;  // the second kernel's launch; null where there is one
 };
 
 // Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.

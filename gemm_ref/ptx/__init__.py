@@ -19,7 +19,7 @@ from gemm_ref.ptx.errors import (
     Unsupported,
 )
 from gemm_ref.ptx.observe import Access, Observer
-from gemm_ref.ptx.program import Kernel, load, run
+from gemm_ref.ptx.program import Kernel, entries, load, run
 
 __all__ = [
     "Access",
@@ -33,6 +33,7 @@ __all__ = [
     "PtxError",
     "UndefinedRegister",
     "Unsupported",
+    "entries",
     "load",
     "run",
 ]

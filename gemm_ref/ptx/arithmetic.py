@@ -28,8 +28,10 @@ Builder = Callable[[list[str]], Function]
 BUILDERS: dict[str, Builder] = {}  # by the first part of the instruction's name
 
 _U32, _F32, _PRED = DTYPES["u32"], DTYPES["f32"], DTYPES["pred"]
-_BELOW_FLOAT32, _MIDDLE = np.uint64(0x1FFFFFFF), np.uint64(0x10000000)  # the 29 bits that float32 drops, and half
-_SMALLEST_NORMAL = np.finfo(np.float32).smallest_normal
+# Of a float64 in two words (the low one first: NumPy's machines are little-endian): the 29 bits that float32 drops, and
+# half of them; the sign cleared, and the high word of float32's smallest normal number.
+_BELOW_FLOAT32, _MIDDLE = np.uint32(0x1FFFFFFF), np.uint32(0x10000000)
+_MAGNITUDE, _SMALLEST_NORMAL, _ONE = np.uint32(0x7FFFFFFF), np.uint32(0x38100000), np.uint32(1)
 _HARMLESS = {"rn", "full", "approx"}  # rounding to nearest, or instructions that promise less than that
 
 
@@ -131,15 +133,15 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     product = a.astype(np.float64) * b
     total = product + c
     result = total.astype(np.float32)
-    suspect = (total.view(np.uint64) & _BELOW_FLOAT32) == _MIDDLE
-    small = np.abs(result) <= _SMALLEST_NORMAL
-    if suspect.any() or small.any():
-        suspect = np.flatnonzero(suspect | (small & (total != 0)))
-        if suspect.size:
-            result, shape = np.atleast_1d(result), total.shape
-            odd = _round_to_odd(*(np.broadcast_to(x, shape).reshape(-1)[suspect] for x in (product, c, total)))
-            result[suspect] = odd.astype(np.float32)
-            return result.reshape(shape)[()]
+    words = np.atleast_1d(total).view(np.uint32)  # the low word of each float64, then its high word
+    suspect = (words[0::2] & _BELOW_FLOAT32) == _MIDDLE
+    suspect |= (words[1::2] & _MAGNITUDE) - _ONE < _SMALLEST_NORMAL  # 0, which is exact, wraps round to the largest
+    if np.count_nonzero(suspect):
+        at, shape = np.flatnonzero(suspect), total.shape
+        result = np.atleast_1d(result)
+        odd = _round_to_odd(*(np.broadcast_to(x, shape).reshape(-1)[at] for x in (product, c, total)))
+        result[at] = odd.astype(np.float32)
+        return result.reshape(shape)[()]
     return result
 
 

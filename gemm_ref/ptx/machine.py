@@ -16,7 +16,7 @@ from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer
 from gemm_ref.ptx.types import Value
-from gemm_ref.stages import Launch
+from gemm_ref.stage import Launch
 
 _FOOTPRINTS_KEPT = 64
 MAX_INSTRUCTIONS = 5_000_000  # of one batch of blocks: a K of 10^5 in these kernels takes fewer, some minutes

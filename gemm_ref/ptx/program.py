@@ -23,7 +23,7 @@ from gemm_ref.ptx.observe import Observer
 from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
-from gemm_ref.stages import Launch
+from gemm_ref.stage import Launch
 
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
 BATCH_LANES = 1 << 16
@@ -58,6 +58,12 @@ def load(text: str, entry: str | None = None) -> Kernel:
     decoder = Decoder(chosen)
     operations = tuple(_decode(decoder, instruction) for instruction in chosen.instructions)
     return Kernel(chosen, operations, decoder)
+
+
+@functools.lru_cache(maxsize=256)
+def entries(text: str) -> tuple[str, ...]:
+    """The names of the kernels in PTX text, in its order. Raises ParseError for text that is not PTX."""
+    return tuple(parse(text))
 
 
 def run(
@@ -151,6 +157,9 @@ def _arithmetic(decoder: Decoder, instruction: Instruction) -> Execute:
     if len(reads) == 2:
         one, two = reads
         return lambda machine, mask: write(machine, apply(one(machine), two(machine)), mask)
+    if len(reads) == 3:
+        one, two, three = reads
+        return lambda machine, mask: write(machine, apply(one(machine), two(machine), three(machine)), mask)
     return lambda machine, mask: write(machine, apply(*[read(machine) for read in reads]), mask)
 
 

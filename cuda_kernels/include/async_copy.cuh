@@ -1,0 +1,44 @@
+// cp.async: from global to shared memory past the registers (PTX ISA, 'Data Movement: Asynchronous copy'). Below sm_80,
+// which has no such copies, the same functions copy at once, through registers, and there is nothing to wait for.
+#pragma once
+#include "vector.cuh"
+
+// Copies one float, or writes 0 where it is not inside the matrix (then nothing is read).
+__device__ __forceinline__ void copy_float_async(float& to, const float* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(inside ? 4 : 0) : "memory");
+#else
+    to = inside ? *from : 0.0f;
+#endif
+}
+
+// Copies 4 floats, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the others: in a
+// matrix with vector rows (cp.async.cg, past the L1 cache too), and in any other.
+__device__ __forceinline__ void copy_vector_async(float& to, const float* from, int inside) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(inside > 0 ? 16 : 0) : "memory");
+#else
+    as_vector(to) = load_vector(from, inside);
+#endif
+}
+__device__ __forceinline__ void copy_floats_async(float& to, const float* from, int inside) {
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) copy_float_async((&to)[i], from + i, i < inside);
+}
+
+// Closes the group of the copies that this thread has started since the last one.
+__device__ __forceinline__ void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until at most GROUPS of this thread's groups are still on their way.
+template <int GROUPS>
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+#endif
+}

@@ -1,0 +1,37 @@
+// Four floats at a time along a row where its alignment allows that, and one at a time where it does not.
+#pragma once
+
+constexpr int VECTOR = 4;  // floats in the 16 bytes that one thread can load or store at once
+
+// The 4 floats that start at `first` (at a multiple of 16 bytes) as one value.
+__device__ __forceinline__ float4& as_vector(float& first) { return reinterpret_cast<float4&>(first); }
+__device__ __forceinline__ const float4& as_vector(const float& first) {
+    return reinterpret_cast<const float4&>(first);
+}
+
+// Whether every row is made of whole vectors: the matrix starts at a multiple of 16 bytes, and so does each row. A vector
+// is then inside its row or outside, never across its end.
+__device__ __forceinline__ bool has_vector_rows(const float* matrix, int columns) {
+    return reinterpret_cast<size_t>(matrix) % sizeof(float4) == 0 && columns % VECTOR == 0;
+}
+
+// The 4 floats at `from`, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the others:
+// in a matrix with vector rows, and in any other.
+__device__ __forceinline__ float4 load_vector(const float* from, int inside) {
+    return inside > 0 ? as_vector(*from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+__device__ __forceinline__ float4 load_floats(const float* from, int inside) {
+    return make_float4(inside > 0 ? from[0] : 0.0f, inside > 1 ? from[1] : 0.0f,
+                       inside > 2 ? from[2] : 0.0f, inside > 3 ? from[3] : 0.0f);
+}
+
+// Stores `from` to `to`, of which the first `inside` floats are in the matrix; the others are left alone.
+__device__ __forceinline__ void store_vector(float* to, float4 from, int inside) {
+    if (inside > 0) as_vector(*to) = from;
+}
+__device__ __forceinline__ void store_floats(float* to, float4 from, int inside) {
+    if (inside > 0) to[0] = from.x;
+    if (inside > 1) to[1] = from.y;
+    if (inside > 2) to[2] = from.z;
+    if (inside > 3) to[3] = from.w;
+}

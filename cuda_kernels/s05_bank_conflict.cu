@@ -1,0 +1,70 @@
+// Idea:         the same slices stored four ways in shared memory, whose 32 banks serve a word each at a time.
+// Changed:      from s04, where an element of a slice lies in shared memory; the threads and their work stay.
+// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread an element; the three block sizes are equal.
+// Cost:         8 KiB of shared memory (padded: 128 bytes more) and 8 FLOP a byte of global memory, as s04. What differs is
+//               how often a warp's access has to be repeated because lanes want different words of one bank:
+//                 conflicted  A (m, k), B (n, k): 32 times for each store and each read of B;
+//                 transposed  A (k, m), B (k, n): 32 times for each store of A, the reads are free of conflicts;
+//                 padded      the same with a pitch of 33 words, so that a column crosses all banks: never;
+//                 swizzled    the same with a pitch of 32 and m ^ k for m: never, and no word is left empty.
+// Requires:     any M, N, K; row-major A, B, C.
+#include "launch.cuh"
+
+using config::Layout;
+
+// Where element (m, k) of the slice of A is.
+template <Layout LAYOUT, int BLOCK>
+__device__ __forceinline__ int a_index(int m, int k) {
+    if (LAYOUT == Layout::transposed) return k * BLOCK + m;
+    if (LAYOUT == Layout::padded) return k * (BLOCK + 1) + m;
+    if (LAYOUT == Layout::swizzled) return k * BLOCK + (m ^ k);
+    return m * BLOCK + k;
+}
+
+// Where element (k, n) of the slice of B is.
+template <Layout LAYOUT, int BLOCK>
+__device__ __forceinline__ int b_index(int k, int n) {
+    return LAYOUT == Layout::conflicted ? n * BLOCK + k : k * BLOCK + n;
+}
+
+// A[M, K] @ B[K, N] = C[M, N]
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, Layout LAYOUT, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(BLOCK_M * BLOCK_N, BLOCKS_PER_SM)
+s05_bank_conflict(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
+                  int K) {
+    static_assert(BLOCK_K == BLOCK_M && BLOCK_K == BLOCK_N, "BLOCK_K: a thread loads one element of each slice");
+    constexpr int BLOCK = BLOCK_K;
+    __shared__ float a_smem[BLOCK * (BLOCK + (LAYOUT == Layout::padded))];
+    __shared__ float b_smem[BLOCK * BLOCK];
+
+    // Who am I. A warp is 32 neighbours in threadIdx.x at one threadIdx.y.
+    const int row = blockIdx.y * BLOCK_M + threadIdx.y;
+    const int col = blockIdx.x * BLOCK_N + threadIdx.x;
+
+    float acc = 0.0f;
+    for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
+        // Load the slice. The lanes of a warp store 32 k of one m of A, and 32 n of one k of B.
+        const int k_a = k_start + threadIdx.x;  // the column of A that this thread loads
+        const int k_b = k_start + threadIdx.y;  // the row of B
+        a_smem[a_index<LAYOUT, BLOCK>(threadIdx.y, threadIdx.x)] = row < M && k_a < K ? A[(size_t)row * K + k_a] : 0.0f;
+        b_smem[b_index<LAYOUT, BLOCK>(threadIdx.y, threadIdx.x)] = k_b < K && col < N ? B[(size_t)k_b * N + col] : 0.0f;
+        __syncthreads();  // the whole slice is written before anyone reads it
+
+        // Multiply the slice. A warp reads one address of a_smem (a broadcast) and 32 n of one k of b_smem.
+#pragma unroll
+        for (int k = 0; k < BLOCK_K; ++k) {
+            acc += a_smem[a_index<LAYOUT, BLOCK>(threadIdx.y, k)] * b_smem[b_index<LAYOUT, BLOCK>(k, threadIdx.x)];
+        }
+        __syncthreads();  // everyone has read the slice before the next one overwrites it
+    }
+
+    // Store
+    if (row < M && col < N) C[(size_t)row * N + col] = acc;
+}
+
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
+                              const LaunchShape& shape, cudaStream_t stream) {
+    using namespace config;
+    return launch_kernel(s05_bank_conflict<BLOCK_M, BLOCK_N, BLOCK_K, LAYOUT, BLOCKS_PER_SM>, shape, stream,
+                         A, B, C, M, N, K);
+}

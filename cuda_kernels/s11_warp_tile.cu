@@ -1,0 +1,144 @@
+// Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
+// Changed:      from s10, which thread computes which elements; all else stays.
+// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, THREAD_M x THREAD_N a thread; 128 x 128,
+//               32 x 64 and 8 x 8 make 8 warps.
+// Cost:         shared memory, registers, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
+//               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12.
+// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
+#include "launch.cuh"
+#include "vector.cuh"
+
+// A[M, K] @ B[K, N] = C[M, N]
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
+s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+    constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
+    static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
+    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4 lanes");
+    static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats");
+    constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
+    // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
+    // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
+    constexpr int PITCH = BLOCK_M + VECTOR;
+    __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)
+    __shared__ alignas(16) float b_smem[2][BLOCK_K][BLOCK_N];  // (buffer, k, n)
+
+    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants of
+    // VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in pairs:
+    // lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the 16-byte
+    // reads of half a warp (measured), not of a quarter.
+    constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;
+    const int row = blockIdx.y * BLOCK_M;
+    const int col = blockIdx.x * BLOCK_N;
+    const int thread = threadIdx.x;
+    const int warp = thread / 32, lane = thread % 32;
+    const int lane_m = lane / 2 % 2 + lane / (2 * LANES_N) * 2;
+    const int lane_n = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+    const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
+    const int thread_m = warp_m + lane_m * VECTOR;
+    const int thread_n = warp_n + lane_n * VECTOR;
+
+    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it is
+    // 0; a row past M repeats the last one, in sums that are never stored.
+    constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
+    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors for each thread");
+    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors for each thread");
+    float4 a_next[A_VECTORS], b_next[B_VECTORS];
+    const auto load_slice = [&](int k_start, auto load) {
+#pragma unroll
+        for (int v = 0; v < A_VECTORS; ++v) {
+            const int i = v * THREADS + thread;
+            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads a row of A
+            const float* from = &A[(size_t)min(row + m, M - 1) * K + k_start + k];
+            a_next[v] = load(from, K - k_start - k);
+        }
+#pragma unroll
+        for (int v = 0; v < B_VECTORS; ++v) {
+            const int i = v * THREADS + thread;
+            const int k = i / (BLOCK_N / VECTOR), n = i % (BLOCK_N / VECTOR) * VECTOR;
+            const float* from = &B[(size_t)(k_start + k) * N + col + n];
+            b_next[v] = load(from, k_start + k < K ? N - col - n : 0);
+        }
+    };
+    const bool vectors = has_vector_rows(A, K) && has_vector_rows(B, N);
+
+    // Store it to a buffer
+    const auto store_slice = [&](int buffer) {
+#pragma unroll
+        for (int v = 0; v < A_VECTORS; ++v) {
+            const int i = v * THREADS + thread;
+            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;
+            a_smem[buffer][k + 0][m] = a_next[v].x;
+            a_smem[buffer][k + 1][m] = a_next[v].y;
+            a_smem[buffer][k + 2][m] = a_next[v].z;
+            a_smem[buffer][k + 3][m] = a_next[v].w;
+        }
+#pragma unroll
+        for (int v = 0; v < B_VECTORS; ++v) {
+            const int i = v * THREADS + thread;
+            const int k = i / (BLOCK_N / VECTOR), n = i % (BLOCK_N / VECTOR) * VECTOR;
+            as_vector(b_smem[buffer][k][n]) = b_next[v];
+        }
+    };
+
+    alignas(16) float acc[THREAD_M][THREAD_N] = {};
+    if (vectors) load_slice(0, load_vector);
+    else load_slice(0, load_floats);
+    store_slice(0);
+    __syncthreads();  // the first slice is written before anyone reads it
+    int buffer = 0;
+    for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
+        // Load the next slice into registers; nothing waits for it yet
+        const int k_next = k_start + BLOCK_K;
+        const bool more = k_next < K;
+        if (more && vectors) load_slice(k_next, load_vector);
+        else if (more) load_slice(k_next, load_floats);
+
+        // Multiply the slice
+#pragma unroll
+        for (int k = 0; k < BLOCK_K; ++k) {
+            alignas(16) float a_frag[THREAD_M], b_frag[THREAD_N];
+#pragma unroll
+            for (int m = 0; m < THREAD_M; m += VECTOR) {
+                as_vector(a_frag[m]) = as_vector(a_smem[buffer][k][thread_m + m / VECTOR * STEP_M]);
+            }
+#pragma unroll
+            for (int n = 0; n < THREAD_N; n += VECTOR) {
+                as_vector(b_frag[n]) = as_vector(b_smem[buffer][k][thread_n + n / VECTOR * STEP_N]);
+            }
+#pragma unroll
+            for (int m = 0; m < THREAD_M; ++m) {
+#pragma unroll
+                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[m] * b_frag[n];
+            }
+        }
+
+        // Hand the next slice over, in the buffer that nobody reads
+        if (more) store_slice(buffer ^ 1);
+        __syncthreads();  // it is written, and everyone has read the one that the slice after it will overwrite
+        buffer ^= 1;
+    }
+
+    // Store
+    const auto store_tile = [&](auto store) {
+#pragma unroll
+        for (int m = 0; m < THREAD_M; ++m) {
+#pragma unroll
+            for (int n = 0; n < THREAD_N; n += VECTOR) {
+                const int c_row = row + thread_m + m / VECTOR * STEP_M + m % VECTOR;
+                const int c_col = col + thread_n + n / VECTOR * STEP_N;
+                store(&C[(size_t)c_row * N + c_col], as_vector(acc[m][n]), c_row < M ? N - c_col : 0);
+            }
+        }
+    };
+    if (has_vector_rows(C, N)) store_tile(store_vector);
+    else store_tile(store_floats);
+}
+
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
+                              const LaunchShape& shape, cudaStream_t stream) {
+    using namespace config;
+    return launch_kernel(s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, BLOCKS_PER_SM>, shape, stream,
+                         A, B, C, M, N, K);
+}

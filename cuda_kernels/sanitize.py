@@ -1,0 +1,56 @@
+"""CUDA rungs at ragged sizes under compute-sanitizer, tool by tool: python -m cuda_kernels sanitize [STAGE]."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import gemm_ref
+from cuda_kernels import gemm
+from cuda_kernels.toolchain import find_toolkit
+
+TOOLS = (
+    "memcheck",  # accesses out of bounds or misaligned
+    "racecheck",  # two threads at one place in shared memory without a barrier between
+    "initcheck",  # device memory read before it is written
+    "synccheck",  # barriers that some threads do not reach
+)
+RAGGED = (
+    (1, 1, 1),  # one element
+    (33, 129, 257),  # one past a tile on each side, K with a tail
+    (127, 66, 31),  # one short of a tile, no size a multiple of 4
+    (260, 132, 100),  # whole vectors, partial tiles
+    (256, 512, 64),  # whole tiles
+)
+
+
+def chosen(stage: str | None) -> list[gemm_ref.Implementation]:
+    """The CUDA kernels of one rung, or of all. Raises ValueError for an unknown rung."""
+    rung = gemm_ref.get_stage(stage) if stage else None
+    return [item for item in gemm_ref.implementations(("cuda",)) if rung in (None, item.stage)]
+
+
+def exercise(implementations: Sequence[gemm_ref.Implementation]) -> None:
+    """Run each kernel at every ragged size, on the GPU. Raises gemm_ref.WrongResult for a wrong result."""
+    for item in implementations:
+        for sizes in RAGGED:
+            a, b = gemm_ref.make_inputs(gemm_ref.Problem(*sizes, item.math), "integers", seed=1, device="cuda")
+            names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
+            gemm_ref.check(gemm(a, b, **names), a, b, exact=True, config=item.config)
+
+
+def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:
+    """(tool, exit code, output) of each tool over `exercise`; the code is not 0 where it found something.
+
+    Raises FileNotFoundError where there is no compute-sanitizer, saying where it comes from.
+    """
+    program = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=find_toolkit() / "bin")
+    if program is None:
+        raise FileNotFoundError("compute-sanitizer is not on PATH: it comes with NVIDIA's CUDA toolkit")
+    run = [sys.executable, "-m", "cuda_kernels", "exercise", *([stage] if stage else [])]
+    for tool in TOOLS:
+        command = [program, "--tool", tool, "--error-exitcode", "1", *run]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        yield tool, done.returncode, done.stdout

@@ -1,0 +1,168 @@
+"""What each compiler decided by itself, rung by rung, as the end of a sentence whose subject is the dialect.
+
+Each is read off the TTGIR, PTX or SASS that the sentence names; tests/test_triton_*.py repeat the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_FINDINGS: dict[str, dict[str, str]] = {
+    "s01_naive": {
+        "triton": (
+            "cannot place lanes, so the tile is written transposed: the loads of A stay strided by K (TTGIR: 32 "
+            "lanes down the rows), but the compiler gives C's store the other order and turns the tile round "
+            "through 4 KiB of shared memory (one convert_layout)."
+        ),
+        "gluon": (
+            "obeys: the loads of A and the store of C are both strided, as written (no convert_layout, no shared "
+            "memory)."
+        ),
+    },
+    "s02_coalesced": {
+        "triton": (
+            "runs a warp along the columns by default: its PTX has the same instructions, each as often, as the "
+            "Gluon twin's. It leaves unrolling to ptxas, which makes 4 k a trip (SASS, Triton 3.6) where nvcc's "
+            "loop has 16, so fewer loads are in flight."
+        ),
+        "gluon": ("obeys: lanes run along the columns in every load and store, without shared memory."),
+    },
+    "s03_block_tile": {
+        "cuda": (
+            "(nvcc and ptxas) unrolls both this rung's loop and s02's to 16 k a trip (SASS), with the same two "
+            "loads for each FFMA; here the loop starts anew in every slice and sets up its bounds and addresses "
+            "again, K / 32 times, and nothing is won for it: no byte is asked for less often."
+        ),
+        "triton": (
+            "keeps no tile that the source does not ask for: 64 global loads for 32 fma a slice, the same "
+            "instructions as the Gluon twin. The inner loop of fixed length is unrolled whole: 32 k a trip."
+        ),
+        "gluon": ("obeys: 64 global loads for 32 fma a slice, no shared memory."),
+    },
+    "s04_shared_tile": {
+        "triton": (
+            "stages both tiles of `tl.dot` in shared memory unasked (TTGIR: two local_alloc, unswizzled, two "
+            "barriers a slice) and on sm_90 reads them with 8 ld.shared.v4 and 8 ldmatrix.x4 for 32 fma, also in "
+            "fp32: the same instructions as the Gluon twin."
+        ),
+        "gluon": (
+            "takes the tiles and their layout from the kernel; the two barriers a slice and the 16-byte reads (8 "
+            "ld.shared.v4 and 8 ldmatrix.x4 for 32 fma) are the compiler's."
+        ),
+    },
+    "s05_bank_conflict": {
+        "cuda": (
+            "(ptxas) fuses what s04 reads of A along k, 4 words to one LDS.128; where A lies as (k, m) nothing is "
+            "left to fuse, a word of A and a word of B for each FFMA, so even the layouts without conflicts are "
+            "slower than s04. `swizzled` computes an address for each k where `padded` has one address and offsets."
+        ),
+        "triton": (
+            "cannot choose a layout in shared memory: A loaded as (k, m) and turned by `tl.trans` is stored as (m, "
+            "k) all the same (TTGIR: memdesc_trans, a change of name), B as (k, n), unswizzled, and its PTX has "
+            "s04's instructions, each as often. No access there has a bank conflict."
+        ),
+        "gluon": (
+            "obeys in all four layouts. Where the slices lie along k (`conflicted`) it reads 4 k at once (16 "
+            "ld.shared.v4 for 32 fma), else a word of A at a time and four rows of B (32 ld.shared, 8 ldmatrix.x4). "
+            "`swizzled` needs 32 addresses of A where `padded` has one and offsets (PTX): 63 registers a thread "
+            "instead of 32 (SASS, Triton 3.6), so one block an SM instead of two."
+        ),
+    },
+    "s06_thread_coarsen": {
+        "triton": (
+            "cuts C its own way: pieces of 2 x 2, lanes along a row (TTGIR: sizePerThread = [2, 2]), so a thread "
+            "has 4 x 2 elements, not a column of 8, and turns C round through 16 KiB of shared memory before the "
+            "store (one convert_layout)."
+        ),
+        "gluon": (
+            "keeps the column of 8 (TTGIR: sizePerThread = [8, 1], no convert_layout); the width of the reads is "
+            "the compiler's: B by 4 ldmatrix.x4, A in 32 LDS.128 for 128 FFMA (SASS)."
+        ),
+    },
+    "s07_thread_tile": {
+        "triton": (
+            "cuts C in pieces of 4 x 4 with a warp's 32 lanes along a row (TTGIR: sizePerThread = [4, 4], "
+            "threadsPerWarp = [1, 32]): a thread has 16 x 4, not 8 x 8, and reads 20 words for 64 products instead "
+            "of 16 (SASS: 80 LDS.128 for 1024 FFMA, Gluon 64), but without bank conflicts. C is turned round in "
+            "shared memory."
+        ),
+        "gluon": (
+            "keeps the 8 x 8 tile (TTGIR: sizePerThread = [8, 8], no convert_layout) and accesses global memory by "
+            "the element (16 ld.global.b32 a slice, 64 st.global.b32); the reads from shared memory become 64 "
+            "LDS.128 for 1024 FFMA (SASS)."
+        ),
+    },
+    "s08_vectorized": {
+        "triton": (
+            "vectorises what it can prove: told that N, K and the addresses are multiples of 16, the body of s07 "
+            "gets 4 ld.global.v4 a slice instead of 16 loads, and 16 st.global.v4 instead of 64 stores (PTX). It "
+            "knows multiples of 16 only: at N = 4100, whole vectors too, B and C are accessed by the element. Its "
+            "172 registers a thread leave room for one block an SM, and then nothing hides its two barriers a slice "
+            "(SASS, Triton 3.6)."
+        ),
+        "gluon": (
+            "obeys the 1 x 4 layouts where N and K are multiples of 16 (PTX: 4 ld.global.v4 and 4 st.shared.v4 a "
+            "slice, 16 st.global.v4), and falls back to single elements where they are not, as at N = 4100. Like "
+            "Triton's, its 185 registers a thread leave room for one block an SM."
+        ),
+    },
+    "s09_conflict_free": {
+        "cuda": (
+            "(ptxas) fits the kernel into the 128 registers at which an SM holds two blocks, and one block then "
+            "computes while the other loads: `one_block` shows what that hides."
+        ),
+        "triton": (
+            "takes no part in this rung: it stores A as (m, k) whatever is asked (s05) and chooses the thread's "
+            "tile, so this is s08's kernel (the same PTX instructions). Its lanes lie along one row of C, so reads "
+            "of A are a broadcast and those of B neighbouring vectors: no bank conflict to remove."
+        ),
+        "gluon": (
+            "obeys: 64 ld.shared.v4, 8 st.shared.b32 and 2 st.shared.v4 for 1024 fma (PTX), none with a bank "
+            "conflict, where s08's reads take twice the wavefronts. It takes 128 registers a thread instead of "
+            "s08's 185 (SASS, Triton 3.6), so two blocks fit an SM."
+        ),
+    },
+    "s10_double_buffer": {
+        "cuda": (
+            "(ptxas) needs about 150 registers with a slice on its way, so an SM holds one block; in 128 registers "
+            "(`two_blocks`) it spills. Against s09's `one_block` the second buffer is worth what s09's second block "
+            "is: either hides the loads, and both at once win little more."
+        ),
+        "triton": (
+            "pipelines the loop by itself, and copies with cp.async (16 bytes) already here; of `num_stages` it "
+            "keeps one buffer fewer (TTGIR: 2 x 128 x 16 at three), and it starts the copy after the "
+            "multiplication, behind a second barrier a slice. In the 128 registers of `two_blocks` it spills."
+        ),
+        "gluon": (
+            "obeys: 16-byte loads before the products, stores after them; one barrier a slice, because the buffers "
+            "are separate allocations: indexed ones, which the compiler cannot tell apart, got two."
+        ),
+    },
+    "s11_warp_tile": {
+        "triton": (
+            "cannot be asked for a warp's tile: pieces of 4 x 4, 32 lanes along the columns, all warps below each "
+            "other (TTGIR: threadsPerWarp = [1, 32]); its PTX has the same instructions as s10's."
+        ),
+        "gluon": (
+            "obeys a layout written bit by bit (TTGIR: #ttg.linear), which `gl.dot_fma` does not take, so the "
+            "products are written out; every read is an ld.shared.v4 without bank conflicts."
+        ),
+    },
+    "s12_async_copy": {
+        "triton": (
+            "used cp.async from s10 on; this is that kernel with one more buffer. A stays (m, k), so it too is "
+            "copied 16 bytes at a time; still two barriers a slice."
+        ),
+        "gluon": (
+            "obeys: A by 4-byte and B by 16-byte cp.async, one wait and one barrier a slice; Triton 3.6 cannot copy "
+            "into a padded layout, so A lies in another whose reads have no conflicts, and whose copies put 4 words "
+            "on a bank."
+        ),
+    },
+    "s13_split_k": {
+        "gluon": ("has no kernel here: the split is no matter of layout, and s12's twin stands for the rest."),
+    },
+}
+
+FINDINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(_FINDINGS)  # stage id -> dialect -> sentence

@@ -1,0 +1,152 @@
+"""What a rung is: the compile-time shape of its kernels, how they are launched, and where they can run.
+
+Sizes are always in the order M, N, K, for C[M, N] = A[M, K] @ B[K, N], all row-major.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+
+from gemm_ref.findings import FINDINGS
+
+DIALECTS = ("cuda", "triton", "gluon")  # the columns of every table and plot, in this order
+BACKENDS = {"cuda": "cuda", "triton": "triton", "gluon": "triton"}  # dialect -> package
+DEFAULT_VARIANT = "default"
+LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a slice in shared memory (s05)
+
+# The CUDA programming guide, 'Technical Specifications per Compute Capability': the largest grid.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+def cdiv(a: int, b: int) -> int:
+    """How many tiles of size `b` cover `a` elements (0 for a = 0)."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Compile-time shape of a kernel, in the field's words; a field a rung does not use stays None.
+
+    The CUDA rung sees each as `config::BLOCK_M`, the Triton and Gluon twins as a `tl.constexpr` of the same
+    name, so 'the same tile on both sides' is checked by construction.
+    """
+
+    BLOCK_M: int  # rows of C that a block owns
+    BLOCK_N: int  # columns of C that a block owns
+    BLOCK_K: int | None = None  # depth of one step along K
+    WARP_M: int | None = None  # rows of C that a warp owns
+    WARP_N: int | None = None  # columns of C that a warp owns
+    THREAD_M: int | None = None  # rows of C that a thread owns
+    THREAD_N: int | None = None  # columns of C that a thread owns
+    NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
+    BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
+    LAYOUT: str | None = None  # one of LAYOUTS: where the elements of a slice lie in shared memory
+
+    def constants(self) -> dict[str, int | str]:
+        """The fields that are set, in declaration order."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
+
+    `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
+    memory in place of C, and the second reads them.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    partials: int = 0
+    then: Launch | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads in one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def num_warps(self) -> int:
+        """Warps in one block: what the Triton and Gluon twins are given as `num_warps`."""
+        return cdiv(self.threads, 32)
+
+
+@dataclass(frozen=True, eq=False)  # a rung is itself: compared and hashed by identity
+class Stage:
+    """One rung: its id (the stem of its files), its idea, its variants and where it can run."""
+
+    id: str
+    title: str
+    idea: str  # one line: what this rung changes
+    variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
+    launch_shape: Callable[[Config, int, int, int], Launch]  # (config, m, n, k) -> the launch
+    dialects: tuple[str, ...] = DIALECTS
+    best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
+    maths: tuple[str, ...] = ("fp32",)
+    min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
+    only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
+
+    @property
+    def compiler(self) -> Mapping[str, str]:
+        """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
+        return FINDINGS.get(self.id, {})
+
+    def variants_in(self, dialect: str) -> tuple[str, ...]:
+        """The names of the variants that are written in one dialect."""
+        return self.only.get(dialect, tuple(self.variants))
+
+    def find_variant(self, name: str, dialect: str) -> str:
+        """The variant called `name`, where `"default"` is the dialect's `best`, or else the first that it has.
+
+        Raises ValueError for one that does not exist, or not in this dialect.
+        """
+        there = self.variants_in(dialect)
+        if name == DEFAULT_VARIANT:
+            return self.best.get(dialect, there[0])
+        if name not in self.variants:
+            raise ValueError(unknown(f"variant of {self.id}", name, self.variants))
+        if name not in there:
+            raise ValueError(f"{self.id} has no variant {name!r} in {dialect}: there it has {', '.join(there)}")
+        return name
+
+    def launch(self, m: int, n: int, k: int, variant: str = DEFAULT_VARIANT) -> Launch:
+        """The launch that computes an M x N result of depth K; `"default"` is the first variant.
+
+        Raises ValueError for a variant that the rung has not, and where the grid would pass the GPU's limits.
+        """
+        name = next(iter(self.variants)) if variant == DEFAULT_VARIANT else variant
+        if name not in self.variants:
+            raise ValueError(unknown(f"variant of {self.id}", name, self.variants))
+        launch = self.launch_shape(self.variants[name], m, n, k)
+        for axis, size, limit in zip("xyz", launch.grid, MAX_GRID, strict=True):
+            if size > limit:
+                raise ValueError(
+                    f"{self.id} would need {size} blocks along {axis} for C of {m} x {n}, and a GPU takes "
+                    f"{limit}: split the matrix, or use a rung with larger tiles"
+                )
+        return launch
+
+    def refusal(self, capability: tuple[int, int]) -> str | None:
+        """Why a GPU of this compute capability cannot run the rung, or None if it can."""
+        if self.only_capability is not None and capability != self.only_capability:
+            needs = f"{_dotted(self.only_capability)} exactly"
+        elif capability < self.min_capability:
+            needs = f"{_dotted(self.min_capability)} or newer"
+        else:
+            return None
+        return f"{self.id} needs compute capability {needs}; this GPU has {_dotted(capability)}"
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def unknown(what: str, name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+    return f"unknown {what} {name!r}: {hint}"

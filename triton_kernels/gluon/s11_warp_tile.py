@@ -1,0 +1,107 @@
+"""s11 warp tile: a warp owns 32 x 64 of C, and its lanes share more of what they read.
+
+Idea: a warp owns a compact sub-tile, so that its lanes share more of what they read from shared memory.
+Changed from s10: the layout of the product, written bit by bit. A BlockedLayout of 4 x 8 lanes would read as little,
+    but cannot number the lanes in pairs; `gl.dot_fma` takes no other, so the products are written out, k by k.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, the thread of each element, the layout in
+    shared memory, NUM_STAGES, fp32 fused multiply-adds. Left to the compiler: as in s10.
+Cost: as s10. At one k a warp of 32 x 64 reads 32 floats of A and 64 of B, where s10's reads 16 and 128.
+Requires: as s10, but for BLOCK_K >= 16.
+"""
+
+import torch
+import triton
+from triton.compiler import CompiledKernel
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from gemm_ref.call import Call
+from triton_kernels import launcher
+
+
+# Which elements of the tile a thread computes: where each bit of the number of its register, lane and warp leads in
+# (m, n). A thread has quadrants of 4 x 4, next to those of the other lanes. Lanes i and i ^ 1 share their rows of A, i
+# and i ^ 2 their columns of B, and then one wavefront serves the 16-byte reads of half a warp, not of a quarter.
+@triton.constexpr_function
+def _warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N):
+    step_m, step_n = WARP_M // THREAD_M * 4, WARP_N // THREAD_N * 4
+    assert step_m * step_n == 32 * 16, "WARP_M, WARP_N: 32 threads cover a warp's tile"
+    registers = [[0, 1], [0, 2], [1, 0], [2, 0], *_steps(1, step_n, WARP_N), *_steps(0, step_m, WARP_M)]
+    lanes = [[0, 4], [4, 0], *_steps(1, 8, step_n), *_steps(0, 8, step_m)]
+    warps = [*_steps(1, WARP_N, BLOCK_N), *_steps(0, WARP_M, BLOCK_M)]
+    return gl.DistributedLinearLayout(registers, lanes, warps, [], [BLOCK_M, BLOCK_N])
+
+
+# first, 2 * first, ... end / 2 along an axis.
+@triton.constexpr_function
+def _steps(axis, first, end):
+    steps = []
+    while first < end:
+        steps.append([0, first] if axis else [first, 0])
+        first *= 2
+    return steps
+
+
+# The compiler is told when N, K or an address is a multiple of 16, and may then move 4 neighbours at once. The
+# annotations keep a size of 1 a variable like any other.
+@gluon.jit(do_not_specialize=["M"])
+def _gemm_kernel(
+    a_ptr, b_ptr, c_ptr,
+    M, N: gl.int32, K: gl.int32,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, WARP_M: gl.constexpr,
+    WARP_N: gl.constexpr, THREAD_M: gl.constexpr, THREAD_N: gl.constexpr, NUM_STAGES: gl.constexpr,
+):  # fmt: skip
+    # Who am I.
+    row = gl.program_id(1) * BLOCK_M  # the tile starts at C[row, col]
+    col = gl.program_id(0) * BLOCK_N
+    warps: gl.constexpr = gl.num_warps()
+    # For the loads the block's threads lie side by side, two on 8 neighbours of a row of A, a warp on a row of B.
+    a_layout: gl.constexpr = gl.BlockedLayout([1, 4], [16, 2], [warps, 1], [1, 0])
+    b_layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [warps * 128 // BLOCK_N, BLOCK_N // 128], [1, 0])
+    layout: gl.constexpr = _warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N)
+    a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
+    a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
+    b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
+    b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
+    a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
+    b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
+    # A lies transposed, (k, m), with a vector of padding after each k; B's rows are as they are.
+    a_shared: gl.constexpr = gl.PaddedSharedLayout.with_identity_for([[BLOCK_M, 4]], [BLOCK_M, BLOCK_K], [0, 1])
+    b_shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    # Each buffer is its own, and which one is meant is known when it compiles: so the compiler sees them apart.
+    a_smem = ()
+    b_smem = ()
+    for _ in gl.static_range(NUM_STAGES):
+        a_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_M, BLOCK_K), a_shared),)
+        b_smem += (gl.allocate_shared_memory(gl.float32, (BLOCK_K, BLOCK_N), b_shared),)
+
+    acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, layout)
+    # Load the first slice.
+    a_smem[0].store(gl.load(a_ptrs, mask=(a_row < M) & (a_k < K), other=0.0))
+    b_smem[0].store(gl.load(b_ptrs, mask=(b_col < N) & (b_k < K), other=0.0))
+    for k_start in range(0, K, NUM_STAGES * BLOCK_K):
+        for stage in gl.static_range(NUM_STAGES):
+            # Load the next slice into registers; nothing waits for it yet.
+            a_ptrs += BLOCK_K
+            b_ptrs += BLOCK_K * N.to(gl.int64)
+            k_next = k_start + (stage + 1) * BLOCK_K
+            a_next = gl.load(a_ptrs, mask=(a_row < M) & (k_next + a_k < K), other=0.0)
+            b_next = gl.load(b_ptrs, mask=(b_col < N) & (k_next + b_k < K), other=0.0)
+            # Multiply.
+            for k in gl.static_range(BLOCK_K):
+                a = a_smem[stage].slice(k, 1, dim=1).load(layout)  # (BLOCK_M, 1)
+                b = b_smem[stage].slice(k, 1, dim=0).load(layout)  # (1, BLOCK_N)
+                acc = gl.fma(a, b, acc)
+            # Hand the next slice over, in the buffer that nobody reads.
+            a_smem[(stage + 1) % NUM_STAGES].store(a_next)
+            b_smem[(stage + 1) % NUM_STAGES].store(b_next)
+
+    # Store.
+    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
+    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
+    gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
+
+
+def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
+    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1)
