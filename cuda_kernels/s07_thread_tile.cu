@@ -11,7 +11,7 @@
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s07_thread_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: whole threads cover the tile");
+    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: threads cover the tile");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     __shared__ float a_smem[BLOCK_M][BLOCK_K];  // (m, k)
     __shared__ float b_smem[BLOCK_K][BLOCK_N];  // (k, n)

@@ -2,8 +2,8 @@
 // Changed:      from s07, the unit that is loaded and stored is a vector of 4 neighbours in a row.
 // Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
 // Cost:         shared memory, bytes and FLOP as s07; a quarter of the load, store and index instructions.
-// Requires:     any M, N, K; row-major A, B, C. A matrix whose rows are not whole vectors (K % 4 for A, N % 4 for B and C)
-//               or that does not start at a multiple of 16 bytes is accessed element by element.
+// Requires:     any M, N, K; row-major A, B, C. A matrix whose rows are not whole vectors (K % 4 for A, N % 4 for B and
+//               C) or that does not start at a multiple of 16 bytes is accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
 
@@ -11,8 +11,8 @@
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s08_vectorized(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: whole threads cover the tile");
-    static_assert(BLOCK_K % VECTOR == 0 && THREAD_N % VECTOR == 0, "BLOCK_K, THREAD_N: a multiple of a vector's 4 floats");
+    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: threads cover the tile");
+    static_assert(BLOCK_K % VECTOR == 0 && THREAD_N % VECTOR == 0, "BLOCK_K, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     __shared__ alignas(16) float a_smem[BLOCK_M][BLOCK_K];  // (m, k)
     __shared__ alignas(16) float b_smem[BLOCK_K][BLOCK_N];  // (k, n)
@@ -24,8 +24,8 @@ s08_vectorized(const float* __restrict__ A, const float* __restrict__ B, float* 
     const int thread_m = threadIdx.y * THREAD_M;
     const int thread_n = threadIdx.x * THREAD_N;
 
-    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past M
-    // repeats the last one, in sums that are never stored.
+    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past
+    // M repeats the last one, in sums that are never stored.
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll
         for (int first = 0; first < BLOCK_M * BLOCK_K / VECTOR; first += THREADS) {

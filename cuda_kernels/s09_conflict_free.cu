@@ -1,9 +1,9 @@
-// Idea:         no access to shared memory has a bank conflict: A lies transposed, and a thread's tile is cut into quadrants.
-// Changed:      from s08, where the slice of A and the thread's tile lie; how much is loaded, computed and stored stays.
+// Idea:         no bank conflicts in shared memory: A lies transposed there, and the thread's tile is cut into quadrants.
+// Changed:      from s08, where the slice of A and the thread's tile lie; not what is loaded, computed and stored.
 // Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB; bytes and FLOP as s08. At
-//               one k a thread reads 2 vectors of A and 2 of B; a warp needs 2 wavefronts for each of A (two addresses,
-//               broadcast) and 4 for each of B (16 vectors, all 32 banks in each wavefront).
+// Cost:         4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB; bytes and FLOP as s08.
+//               At one k a thread reads 2 vectors of A and 2 of B; a warp needs 2 wavefronts for each of A (two
+//               addresses, broadcast) and 4 for each of B (16 vectors, all 32 banks in each wavefront).
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
@@ -11,10 +11,11 @@
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
-s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: whole threads cover the tile");
+s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
+                  int K) {
+    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: threads cover the tile");
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
-    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
@@ -31,8 +32,8 @@ s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, floa
     const int thread_m = threadIdx.y * VECTOR;
     const int thread_n = threadIdx.x * VECTOR;
 
-    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past M
-    // repeats the last one, in sums that are never stored.
+    // Load a slice: the block's threads side by side, along the rows of both matrices. Past K and N it is 0; a row past
+    // M repeats the last one, in sums that are never stored.
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll
         for (int first = 0; first < BLOCK_M * BLOCK_K / VECTOR; first += THREADS) {

@@ -11,10 +11,11 @@
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
-s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
-    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: whole threads cover the tile");
+s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
+                  int K) {
+    static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "THREAD_M, THREAD_N: threads cover the tile");
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
-    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
@@ -31,11 +32,11 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     const int thread_m = threadIdx.y * VECTOR;
     const int thread_n = threadIdx.x * VECTOR;
 
-    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it is
-    // 0; a row past M repeats the last one, in sums that are never stored.
+    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it
+    // is 0; a row past M repeats the last one, in sums that are never stored.
     constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors for each thread");
-    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors for each thread");
+    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors a thread");
+    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors a thread");
     float4 a_next[A_VECTORS], b_next[B_VECTORS];
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll

@@ -1,9 +1,10 @@
 // Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
 // Changed:      from s10, which thread computes which elements; all else stays.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, THREAD_M x THREAD_N a thread; 128 x 128,
-//               32 x 64 and 8 x 8 make 8 warps.
-// Cost:         shared memory, registers, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
-//               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12.
+// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, THREAD_M x THREAD_N a thread, 8 warps:
+//               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep.
+// Cost:         tile128: shared memory, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
+//               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12, for 2048
+//               products. wide: 12 for 4096; 24.3 KiB of shared memory; 128 registers hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
@@ -14,9 +15,9 @@ __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLO
 s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
-    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4 lanes");
+    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4");
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
-    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
@@ -24,10 +25,10 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)
     __shared__ alignas(16) float b_smem[2][BLOCK_K][BLOCK_N];  // (buffer, k, n)
 
-    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants of
-    // VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in pairs:
-    // lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the 16-byte
-    // reads of half a warp (measured), not of a quarter.
+    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants
+    // of VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in
+    // pairs: lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the
+    // 16-byte reads of half a warp (measured), not of a quarter.
     constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;
     const int row = blockIdx.y * BLOCK_M;
     const int col = blockIdx.x * BLOCK_N;
@@ -39,11 +40,11 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     const int thread_m = warp_m + lane_m * VECTOR;
     const int thread_n = warp_n + lane_n * VECTOR;
 
-    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it is
-    // 0; a row past M repeats the last one, in sums that are never stored.
+    // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it
+    // is 0; a row past M repeats the last one, in sums that are never stored.
     constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors for each thread");
-    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors for each thread");
+    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors a thread");
+    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors a thread");
     float4 a_next[A_VECTORS], b_next[B_VECTORS];
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll
@@ -139,6 +140,6 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;
-    return launch_kernel(s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, BLOCKS_PER_SM>, shape, stream,
-                         A, B, C, M, N, K);
+    const auto kernel = s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -1,9 +1,10 @@
 // Idea:         cp.async copies the slices straight to shared memory, NUM_STAGES deep, while older ones are multiplied.
-// Changed:      from s11, no slice passes through registers, and more than one can be on its way.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, THREAD_M x THREAD_N a thread; 128 x 128,
-//               32 x 64 and 8 x 8 make 8 warps.
-// Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory, 48.75 KiB for 3 stages. A is
-//               transposed on its way, so it is copied float by float; B as vectors. Bytes, FLOP, wavefronts as s11.
+// Changed:      from s11, no slice passes through registers, and more than one can be on its way. The registers hold
+//               instead what a thread multiplies next: it is read while this k is multiplied, over the barrier too.
+// Tile/threads: as s11.
+// Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory: 48.75 KiB for 3 stages of tile128,
+//               36.4 KiB of wide. A is transposed on its way, so it is copied float by float; B as vectors. Bytes,
+//               FLOP and wavefronts as s11.
 // Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
 //               Below sm_80, which has no cp.async, the copies are made at once.
 #include "async_copy.cuh"
@@ -17,21 +18,23 @@ __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLO
 s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
-    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4 lanes");
+    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4");
     static_assert(BLOCK_K % 8 == 0, "BLOCK_K: eight neighbouring threads copy 8 floats of a row of A");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
-    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: a multiple of a vector's 4 floats");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each bank.
+    // A lies transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
+    // bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];
-    const auto a_smem = reinterpret_cast<float (*)[BLOCK_K][PITCH]>(smem);                                   // (stage, k, m)
-    const auto b_smem = reinterpret_cast<float (*)[BLOCK_K][BLOCK_N]>(smem + NUM_STAGES * BLOCK_K * PITCH);  // (stage, k, n)
+    const auto a_smem = reinterpret_cast<float (*)[BLOCK_K][PITCH]>(smem);  // (stage, k, m)
+    const auto b_smem =  // (stage, k, n)
+        reinterpret_cast<float (*)[BLOCK_K][BLOCK_N]>(smem + NUM_STAGES * BLOCK_K * PITCH);
 
-    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants of
-    // VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in pairs:
-    // lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the 16-byte
-    // reads of half a warp (measured), not of a quarter.
+    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants
+    // of VECTOR x VECTOR, the first at (thread_m, thread_n) and the next STEP_M and STEP_N on. Lanes are numbered in
+    // pairs: lanes i and i ^ 1 share their rows of A, i and i ^ 2 their columns of B, and then one wavefront serves the
+    // 16-byte reads of half a warp (measured), not of a quarter.
     constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;
     const int row = blockIdx.y * BLOCK_M;
     const int col = blockIdx.x * BLOCK_N;
@@ -43,11 +46,11 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     const int thread_m = warp_m + lane_m * VECTOR;
     const int thread_n = warp_n + lane_n * VECTOR;
 
-    // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and where in
-    // a slice it goes. A row past M repeats the last one, in sums that are never stored.
+    // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and
+    // where in a slice it goes. A row past M repeats the last one, in sums that are never stored.
     constexpr int A_COPIES = BLOCK_M * BLOCK_K / THREADS, B_COPIES = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies for each thread");
-    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies for each thread");
+    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies a thread");
+    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies a thread");
     const auto a_place = [&](int copy, int& m, int& k) {
         const int i = copy * THREADS + thread;
         m = i / 8 % BLOCK_M, k = i % 8 + i / (8 * BLOCK_M) * 8;  // eight threads a row of A
@@ -103,12 +106,6 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     read_fragments(0, 0, 0);
     int stage = 0, free_stage = NUM_STAGES - 1;
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
-        // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last
-        const int k_next = k_start + (NUM_STAGES - 1) * BLOCK_K;
-        if (vectors) copy_slice(free_stage, k_next, copy_vector_async);
-        else copy_slice(free_stage, k_next, copy_floats_async);
-        free_stage = stage;
-
         // Multiply the slice, while the next fragments are on their way from shared memory
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
@@ -118,14 +115,18 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
                 stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
             }
             read_fragments((k + 1) % 2, stage, (k + 1) % BLOCK_K);
-            // Back and forth through the tile: each product shares an operand with the one before it
+            if (k == 1) {
+                // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last; behind the reads for
+                // the first products, not before them (docs/ladder.md has what that is worth)
+                const int k_next = k_start + (NUM_STAGES - 1) * BLOCK_K;
+                if (vectors) copy_slice(free_stage, k_next, copy_vector_async);
+                else copy_slice(free_stage, k_next, copy_floats_async);
+                free_stage = stage;
+            }
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
-                for (int i = 0; i < THREAD_N; ++i) {
-                    const int n = m % 2 == 0 ? i : THREAD_N - 1 - i;
-                    acc[m][n] += a_frag[k % 2][m] * b_frag[k % 2][n];
-                }
+                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[k % 2][m] * b_frag[k % 2][n];
             }
         }
     }
@@ -149,6 +150,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;
-    return launch_kernel(s12_async_copy<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES, BLOCKS_PER_SM>, shape, stream,
-                         A, B, C, M, N, K);
+    const auto kernel =
+        s12_async_copy<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

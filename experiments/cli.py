@@ -159,18 +159,21 @@ def doctor() -> None:
 def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
-    """Write the README's generated blocks from the published data and the registry."""
-    from experiments.readme import README, MarkerError, update
+    """Write the generated blocks of README.md and docs/ladder.md from the published data and the registry."""
+    from experiments.documents import DOCUMENTS, MarkerError, update
     from experiments.selection import UsageError
 
     try:
-        stale = update(README, write=not check)
+        stale = {path.name: update(path, blocks, write=not check) for path, blocks in DOCUMENTS.items()}
     except (MarkerError, UsageError) as error:
         raise _refuse(error) from error
-    if check and stale:
-        err.print("README.md is out of date: `python -m experiments readme` rewrites it")
+    for name, is_stale in stale.items():
+        if check and is_stale:
+            err.print(f"{name} is out of date: `python -m experiments readme` rewrites it")
+        else:
+            out.print(f"{name} " + ("rewritten" if is_stale else "is up to date"))
+    if check and any(stale.values()):
         raise typer.Exit(FAILED)
-    out.print("README.md " + ("rewritten" if stale else "is up to date"))
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str | Text, ...]]) -> None:

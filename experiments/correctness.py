@@ -77,10 +77,13 @@ def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
     return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
 
 
-def covering() -> list[tuple[int, int, int]]:
-    """A Latin square over EDGES: 64 triples (m, n, k) in which any two dimensions take every pair of values."""
+def covering(depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
+    """A Latin square over EDGES: 64 triples (m, n, k) in which any two dimensions take every pair of values.
+
+    depths: as many values for k as there are EDGES.
+    """
     count = len(EDGES)
-    return [(EDGES[i], EDGES[j], EDGES[(i + j) % count]) for i in range(count) for j in range(count)]
+    return [(EDGES[i], EDGES[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Row]:

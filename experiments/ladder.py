@@ -30,7 +30,8 @@ from experiments.selection import Request
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 
 NAME = "ladder"
-SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # at 512 the CPU loop is beside them
+SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # cubes; at 512 the CPU loop is beside them
+DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
 GPU_BUDGET_S = 10.0  # for the rounds of one problem
 CPU_BUDGET_S = 2.0
 CPU_MIN_ROUNDS, CPU_MAX_ROUNDS = 3, 10  # by the wall clock, and a run may take seconds
@@ -57,9 +58,14 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     """A row for each contender and problem, timed where it is right."""
     if request.device == "cuda" and not any(map(_is_reference, chosen)):
         chosen = [*chosen, *filter(_is_reference, contenders())]
-    problems = request.problems or [gemm_ref.Problem(s, s, s, request.math) for s in SIZES[request.device]]
-    for problem in problems:
+    for problem in request.problems or _plan(request):
         yield from _measure_problem(problem, request.device, chosen, bars)
+
+
+def _plan(request: Request) -> list[gemm_ref.Problem]:
+    cubes = [(size, size, size) for size in SIZES[request.device]]
+    deep = [DEEP] if request.device == "cuda" else []
+    return [gemm_ref.Problem(*sizes, math=request.math) for sizes in cubes + deep]
 
 
 def _is_reference(contender: Contender) -> bool:
@@ -68,12 +74,13 @@ def _is_reference(contender: Contender) -> bool:
 
 def _measure_problem(problem: gemm_ref.Problem, device: str, chosen, bars: Bars) -> Iterator[Row]:
     normal, one_hot = Case.make(problem, "normal"), Case.make(problem, "one_hot")
+    placed = {home: [(x.a.to(home), x.b.to(home), x) for x in (one_hot, normal)] for home in {*map(_home, chosen)}}
     able: Able = {}
     bars.begin(f"{problem}: checking", len(chosen))
     for contender in chosen:
         bars.doing(str(contender))
         fn, verdict = load(contender)
-        verdict = verdict or _unsuitable(contender, problem, device) or _verify(contender, fn, one_hot, normal)
+        verdict = verdict or _unsuitable(contender, problem, device) or _verify(contender, fn, placed[_home(contender)])
         if verdict.accuracy:
             able[contender] = (fn, verdict)
         else:
@@ -105,10 +112,10 @@ def _unsuitable(contender: Contender, problem: gemm_ref.Problem, device: str) ->
     return Verdict(SKIPPED, f"one run would take about {seconds:.0f} s, and the limit is {CPU_LIMIT_S:.0f} s")
 
 
-def _verify(contender: Contender, fn: Gemm, *cases: Case) -> Verdict:
-    """The first verdict that is not a pass, else the last."""
-    for case in cases:
-        verdict = verify(contender, fn, case.a.to(_home(contender)), case.b.to(_home(contender)), case)
+def _verify(contender: Contender, fn: Gemm, cases: Sequence[tuple[torch.Tensor, torch.Tensor, Case]]) -> Verdict:
+    """The first verdict that is not a pass, else the last. cases: operands where the contender runs, and their case."""
+    for a, b, case in cases:
+        verdict = verify(contender, fn, a, b, case)
         if not verdict.accuracy:
             return verdict
     return verdict

@@ -57,13 +57,13 @@ def check(
         raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].dtype}")
     if tuple(c.shape) != oracle.shape:
         raise WrongResult(f"C has shape {tuple(c.shape)}; {oracle.shape} is the product's")
-    want = oracle.product.to(c.device)
+    want = oracle.on(c.device, "product")
     if exact:
         allowed = torch.zeros_like(want)
         want = want.to(c.dtype).double()
     else:
         tiny = torch.finfo(c.dtype).smallest_normal * MATHS[math].eps  # what underflow may lose in each product
-        allowed = oracle.scale.to(c.device).mul(oracle.k * MATHS[math].eps).add_(oracle.k * tiny)
+        allowed = oracle.on(c.device, "scale").mul(oracle.k * MATHS[math].eps).add_(oracle.k * tiny)
     got = c.double()
     error = (got - want).abs_()
     overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right

@@ -31,6 +31,14 @@ class Oracle:
         self.a, self.b = a.detach().cpu(), b.detach().cpu()
         self.k = a.shape[1]
         self.shape = (a.shape[0], b.shape[1])
+        self._placed: dict[tuple[str, torch.device], torch.Tensor] = {}
+
+    def on(self, device: torch.device, name: str) -> torch.Tensor:
+        """`product` or `scale`, by name, on a device: copied there once, since many kernels share an oracle."""
+        key = (name, device)
+        if key not in self._placed:
+            self._placed[key] = getattr(self, name).to(device)
+        return self._placed[key]
 
     @cached_property
     def product(self) -> torch.Tensor:

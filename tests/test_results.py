@@ -1,12 +1,13 @@
 """Results on disk: round trip, merging, whole files; and the README's block made from them."""
 
+import dataclasses
 import json
 
 import pandas as pd
 import pytest
 from experiment_fixtures import ENVIRONMENT, ladder_rows
 
-from experiments import environment, readme, results
+from experiments import documents, environment, results
 from experiments.contenders import contenders
 from experiments.results import row_for
 from gemm_ref import STAGES, Problem
@@ -78,30 +79,33 @@ def test_environment_describes_this_machine():
     assert record["date"].endswith("Z")
 
 
+BLOCKS = ("ladder",)
+
+
 @pytest.fixture
 def readme_file(tmp_path):
     path = tmp_path / "README.md"
-    path.write_text(f"# Title\n\n{readme.BEGIN}\nold\n{readme.END}\n\nkept\n", encoding="utf-8")
+    path.write_text("# Title\n\n<!-- ladder:begin -->\nold\n<!-- ladder:end -->\n\nkept\n", encoding="utf-8")
     return path
 
 
 def test_readme_is_stale_until_written_and_then_not(tmp_path, readme_file):
     results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
     before = readme_file.read_bytes()
-    assert readme.update(readme_file, write=False, published=tmp_path)
+    assert documents.update(readme_file, BLOCKS, write=False, published=tmp_path)
     assert readme_file.read_bytes() == before
-    assert readme.update(readme_file, write=True, published=tmp_path)
-    assert not readme.update(readme_file, write=False, published=tmp_path)
+    assert documents.update(readme_file, BLOCKS, write=True, published=tmp_path)
+    assert not documents.update(readme_file, BLOCKS, write=False, published=tmp_path)
     text = readme_file.read_text(encoding="utf-8")
-    assert text.startswith("# Title\n") and text.endswith("\nkept\n") and "old" not in text
+    assert text.startswith("# Title\n") and text.endswith("\nkept\n") and "\nold\n" not in text
     results.save(tmp_path, "ladder", ladder_rows((4096,)), LATER)
-    assert readme.update(readme_file, write=False, published=tmp_path)
+    assert documents.update(readme_file, BLOCKS, write=False, published=tmp_path)
 
 
 def test_block_has_a_row_a_rung_with_the_numbers_of_4096(tmp_path):
     results.save(tmp_path, "ladder", ladder_rows((2048, 4096, 8192)), ENVIRONMENT)
     at_4096 = results.read(tmp_path, "ladder").query("m == 4096")
-    lines = readme.ladder_block(tmp_path).splitlines()
+    lines = documents.block("ladder", tmp_path).splitlines()
     for stage in STAGES.values():
         own = [line for line in lines if line.startswith(f"| `{stage.id}`")]
         assert len(own) == len(stage.variants) and all(stage.idea in line for line in own)
@@ -114,17 +118,36 @@ def test_block_has_a_row_a_rung_with_the_numbers_of_4096(tmp_path):
 
 def test_block_names_the_rungs_that_do_not_beat_the_one_below(tmp_path):
     results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
-    lines = [line for line in readme.ladder_block(tmp_path).splitlines() if "does not beat" in line]
+    lines = [line for line in documents.block("ladder", tmp_path).splitlines() if "does not beat" in line]
     assert len(lines) == 2  # CUDA and Gluon in the fixture; Triton's s03 is faster than its s02
     assert all("`s03_block_tile` does not beat `s02_coalesced`" in line for line in lines)
     assert "CUDA" in lines[0] and "Gluon" in lines[1]
 
 
+def test_a_rungs_block_gives_its_gain_over_the_rung_below(tmp_path):
+    results.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
+    at = results.read(tmp_path, "ladder").query(
+        "stage in ('s03_block_tile', 's04_shared_tile') and dialect == 'triton'"
+    )
+    old, new = at.sort_values("stage")["median_us"]
+    text = documents.block("s04_shared_tile", tmp_path)
+    assert f", {old / new:#.3g} |" in text and "- Triton stages both tiles" in text
+
+
+def test_the_deep_block_is_sorted_and_names_cublas(tmp_path):
+    rows = [row for row in ladder_rows((64,)) if row.dialect or row.backend == "cublas"]
+    deep = [dataclasses.replace(row, m=128, n=128, k=65536) for row in rows]
+    results.save(tmp_path, "ladder", deep, ENVIRONMENT)
+    lines = documents.block("deep", tmp_path).splitlines()
+    times = [float(line.split("|")[3]) for line in lines[2:8]]
+    assert times == sorted(times) and "cuBLAS takes" in lines[-1]
+
+
 def test_readme_without_markers_is_refused(tmp_path):
     path = tmp_path / "README.md"
     path.write_text("# no markers\n", encoding="utf-8")
-    with pytest.raises(readme.MarkerError, match="ladder:begin"):
-        readme.update(path, write=True, published=tmp_path)
+    with pytest.raises(documents.MarkerError, match="ladder:begin"):
+        documents.update(path, BLOCKS, write=True, published=tmp_path)
     assert path.read_text(encoding="utf-8") == "# no markers\n"
 
 

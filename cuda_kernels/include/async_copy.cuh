@@ -7,7 +7,8 @@
 __device__ __forceinline__ void copy_float_async(float& to, const float* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
     const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(inside ? 4 : 0) : "memory");
+    const int bytes = inside ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(bytes) : "memory");
 #else
     to = inside ? *from : 0.0f;
 #endif
@@ -18,7 +19,8 @@ __device__ __forceinline__ void copy_float_async(float& to, const float* from, b
 __device__ __forceinline__ void copy_vector_async(float& to, const float* from, int inside) {
 #if __CUDA_ARCH__ >= 800
     const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(inside > 0 ? 16 : 0) : "memory");
+    const int bytes = inside > 0 ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(bytes) : "memory");
 #else
     as_vector(to) = load_vector(from, inside);
 #endif

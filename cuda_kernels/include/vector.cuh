@@ -9,14 +9,14 @@ __device__ __forceinline__ const float4& as_vector(const float& first) {
     return reinterpret_cast<const float4&>(first);
 }
 
-// Whether every row is made of whole vectors: the matrix starts at a multiple of 16 bytes, and so does each row. A vector
-// is then inside its row or outside, never across its end.
+// Whether every row is made of whole vectors: the matrix starts at a multiple of 16 bytes, and so does each row. A
+// vector is then inside its row or outside, never across its end.
 __device__ __forceinline__ bool has_vector_rows(const float* matrix, int columns) {
     return reinterpret_cast<size_t>(matrix) % sizeof(float4) == 0 && columns % VECTOR == 0;
 }
 
-// The 4 floats at `from`, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the others:
-// in a matrix with vector rows, and in any other.
+// The 4 floats at `from`, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the
+// others: in a matrix with vector rows, and in any other.
 __device__ __forceinline__ float4 load_vector(const float* from, int inside) {
     return inside > 0 ? as_vector(*from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }

@@ -1,0 +1,182 @@
+"""The generated blocks of the README and of docs/ladder.md, from the published data and the registry.
+
+A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
+a small C with a deep K, and a rung's id its own numbers and what the compilers decided.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pandas as pd
+
+import gemm_ref
+from experiments import environment, results, style
+from experiments.ladder import DEEP
+from gemm_ref.build import write_whole
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = {  # file -> the blocks that it must have
+    ROOT / "README.md": ("ladder",),
+    ROOT / "docs" / "ladder.md": ("conditions", "deep", *gemm_ref.STAGES),
+}
+LARGEST = 4096  # the size of the tables: the largest published cube up to this
+
+
+class MarkerError(ValueError):
+    """A document lacks the markers of a generated block."""
+
+
+def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path = results.PUBLISHED) -> bool:
+    """Whether a block in `document` differs from what the data and the registry say; rewrites them if `write`.
+
+    Raises MarkerError where the file or the markers of one of `blocks` are missing.
+    """
+    old = document.read_text(encoding="utf-8") if document.exists() else ""
+    new = old
+    for name in blocks:
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
+            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+        text = f"{begin}\n{block(name, published)}\n{end}"
+        new = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, text=text: text, new, flags=re.DOTALL)
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block, by name."""
+    frame = results.read(published, "ladder")
+    timed = frame[frame["median_us"].notna() & (frame["math"] == "fp32")]
+    cubes = timed[(timed["m"] == timed["n"]) & (timed["n"] == timed["k"]) & (timed["m"] <= LARGEST)]
+    at_size = cubes[cubes["m"] == cubes["m"].max()]
+    if name == "conditions":
+        return _caption(at_size, published)
+    if name == "deep":
+        m, n, k = DEEP
+        return _deep(timed[(timed["m"] == m) & (timed["n"] == n) & (timed["k"] == k)])
+    if name == "ladder":
+        return _ladder(at_size, published)
+    return _rung(gemm_ref.get_stage(name), at_size)
+
+
+def _ladder(at_size: pd.DataFrame, published: Path) -> str:
+    """Table, caption, a line for each rung that does not beat the one below it, and what compilers decided."""
+    findings = [
+        f"- `{stage.id}`: {style.LABELS[dialect]} {finding}"
+        for stage in gemm_ref.STAGES.values()
+        for dialect, finding in stage.compiler.items()
+    ]
+    decided = "<details><summary>What each compiler decided, from its TTGIR, PTX or SASS</summary>"
+    parts = [_table(at_size), _caption(at_size, published), "\n".join(_not_faster(at_size))]
+    parts += [decided, "\n".join(findings), "</details>"]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _caption(at_size: pd.DataFrame, published: Path) -> str:
+    if at_size.empty:
+        return ""
+    runs = results.runs_of(at_size, published)
+    return (
+        f"TFLOP/s at M = N = K = {at_size.iloc[0].m:.0f} in fp32, and % of cuBLAS measured in the same rounds. "
+        f"{environment.caption(runs)}."
+    )
+
+
+def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
+    """One rung's variants, each with its speed over the rung below in the same dialect, and the compilers' part."""
+    rungs = list(gemm_ref.STAGES.values())
+    place = rungs.index(stage)
+    below = rungs[place - 1] if place else None
+    against = f"TFLOP/s (% of cuBLAS), times `{below.id[:3]}`" if below else "TFLOP/s (% of cuBLAS)"
+    lines = [[against, *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]]
+    lines.append(["---", *["---:"] * len(gemm_ref.DIALECTS)])
+    for variant in stage.variants:
+        cells = [
+            _cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in gemm_ref.DIALECTS
+        ]
+        lines.append([variant, *cells])
+    findings = [f"- {style.LABELS[dialect]} {finding}" for dialect, finding in stage.compiler.items()]
+    return "\n\n".join(filter(None, [_markdown(lines), "\n".join(findings)]))
+
+
+def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    if below is None or dialect not in below.dialects or dialect not in stage.dialects:
+        return ""
+    old, new = _default(at_size, below, dialect), _row(at_size, stage, variant, dialect)
+    return "" if old is None or new is None else f", {style.number(old.median_us / new.median_us)}"
+
+
+def _deep(at_size: pd.DataFrame) -> str:
+    """The rungs from s08 on at one deep problem, the fastest first."""
+    if at_size.empty:
+        return "not measured"
+    rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
+    lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
+    for row in rungs.head(6).itertuples():
+        name = f"`{row.stage}`" + ("" if row.variant == DEFAULT_VARIANT else f" {row.variant}")
+        interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
+        lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
+    reference = at_size[at_size["backend"] == "cublas"].iloc[0]
+    size = " x ".join(map(str, DEEP))
+    return f"{_markdown(lines)}\n\nThe six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs."
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _table(at_size: pd.DataFrame) -> str:
+    head = ["rung", "idea", *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]
+    lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
+    for stage in gemm_ref.STAGES.values():
+        for variant in stage.variants:
+            name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
+            cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
+            lines.append([name, stage.idea, *cells])
+    reference = at_size[at_size["backend"] == "cublas"]
+    if not reference.empty:
+        speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
+        lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
+    return _markdown(lines)
+
+
+def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    if dialect not in stage.dialects:
+        return "no kernel: see below" if dialect in stage.compiler else "no kernel"
+    if variant not in stage.variants_in(dialect):
+        return "–"
+    row = _row(at_size, stage, variant, dialect)
+    if row is None:
+        return "not measured"
+    share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
+    return f"{style.number(row.tflops)}{share}"
+
+
+def _not_faster(at_size: pd.DataFrame) -> list[str]:
+    """A line for each rung and dialect whose median is not below that of the rung under it."""
+    lines = []
+    rungs = list(gemm_ref.STAGES.values())
+    for below, rung in itertools.pairwise(rungs):
+        for dialect in gemm_ref.DIALECTS:
+            if dialect not in below.dialects or dialect not in rung.dialects:
+                continue
+            old, new = (_default(at_size, stage, dialect) for stage in (below, rung))
+            if old is None or new is None or new.median_us < old.median_us:
+                continue
+            ratio = style.number(old.median_us / new.median_us)
+            lines.append(f"- `{rung.id}` does not beat `{below.id}` in {style.LABELS[dialect]}: {ratio} of its speed.")
+    return lines
+
+
+def _default(at_size: pd.DataFrame, stage: Stage, dialect: str):
+    return _row(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
+
+
+def _row(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+    own = at_size[(at_size["stage"] == stage.id) & (at_size["variant"] == variant) & (at_size["dialect"] == dialect)]
+    return None if own.empty else own.iloc[0]
