@@ -1,4 +1,4 @@
-// Idea:         no bank conflicts in shared memory: A lies transposed there, and the thread's tile is cut into quadrants.
+// Idea:         no bank conflicts in shared memory: A lies transposed, and the thread's tile is cut into quadrants.
 // Changed:      from s08, where the slice of A and the thread's tile lie; not what is loaded, computed and stored.
 // Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
 // Cost:         4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB; bytes and FLOP as s08.
