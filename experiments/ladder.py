@@ -32,7 +32,7 @@ from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 NAME = "ladder"
 SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # cubes; at 512 the CPU loop is beside them
 DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
-GPU_BUDGET_S = 10.0  # for the rounds of one problem
+GPU_BUDGET_S = 25.0  # for the rounds of one problem
 CPU_BUDGET_S = 2.0
 CPU_MIN_ROUNDS, CPU_MAX_ROUNDS = 3, 10  # by the wall clock, and a run may take seconds
 CPU_LIMIT_S = 5.0
