@@ -77,13 +77,13 @@ def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
     return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
 
 
-def covering(depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
-    """A Latin square over EDGES: 64 triples (m, n, k) in which any two dimensions take every pair of values.
+def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
+    """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
 
-    depths: as many values for k as there are EDGES.
+    edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
     """
-    count = len(EDGES)
-    return [(EDGES[i], EDGES[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
+    count = len(edges)
+    return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Row]:

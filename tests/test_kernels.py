@@ -12,18 +12,19 @@ from experiments.contenders import gemm_of
 from experiments.correctness import covering
 from gemm_ref import STAGES, Problem, make_inputs
 
-SHALLOW = (0, 1, 2, 7, 17, 31, 33, 129)  # around one slice of 8, 16 or 32, around two, and one deep: time is short here
+# For the reference GPU, whose time is short: fewer sizes, and K around one slice of 8, 16 or 32, with one that is deep.
+FEW = {"edges": (1, 31, 33, 127, 129, 257), "depths": (0, 1, 7, 17, 33, 129)}
 PRIMES = Problem(1021, 509, 131)  # no size is a multiple of anything: every edge tile is partial
 
 
 def test_edges_bit_exact(implementation, gemm, device):
     """Small integers sum exactly in any order, so one wrong index shows as a wrong bit."""
-    for sizes in covering() if device == "cuda" else covering(SHALLOW):
+    for sizes in covering() if device == "cuda" else covering(**FEW):
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
         gemm_ref.checked_run(gemm, a, b, exact=True, config=implementation.config)
 
 
-@pytest.mark.parametrize("sizes", [(33, 129, 257), (257, 31, 127), (1, 2, 129)], ids=str)
+@pytest.mark.parametrize("sizes", [(33, 129, 257), (1, 2, 129)], ids=str)
 def test_arithmetic_is_ieee_fp32(implementation, gemm, device, sizes):
     """Normal inputs within the bound, and one-hot rows to the bit, which TF32 or BF16 inside would not pass."""
     a, b = make_inputs(Problem(*sizes), "normal", seed=1, device=device)
@@ -33,6 +34,10 @@ def test_arithmetic_is_ieee_fp32(implementation, gemm, device, sizes):
 
 
 def test_every_edge_partial(implementation, gemm, device):
+    if device == "cpu" and implementation.variant != implementation.stage.find_variant(
+        "default", implementation.dialect
+    ):
+        pytest.skip("on the reference GPU this is for one variant of a rung: it takes a second each")
     a, b = make_inputs(PRIMES, "normal", seed=3, device=device)
     gemm_ref.checked_run(gemm, a, b, config=implementation.config)
 
@@ -49,7 +54,7 @@ def test_offsets_past_32_bits(sizes):
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=8, derandomize=True, deadline=None)
 @given(m=st.integers(0, 70), n=st.integers(0, 70), k=st.integers(0, 70), seed=st.integers(0, 2**31))
 def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     """CUDA, Triton and Gluon against the oracle and each other, at sizes and inputs that Hypothesis picks."""

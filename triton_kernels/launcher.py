@@ -38,9 +38,9 @@ def launch(
     problem, implementation = call.problem, call.implementation
     shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
     constants = {name: value for name, value in implementation.config.constants().items() if name in kernel.arg_names}
-    registers = SM_REGISTERS // (32 * shape.num_warps * (implementation.config.BLOCKS_PER_SM or 1)) // 8 * 8
-    if registers < MAX_REGISTERS:  # CUDA's launch bounds ask the same of nvcc
-        constants["maxnreg"] = registers
+    blocks = implementation.config.BLOCKS_PER_SM or 1
+    if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
+        constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
     args = (a, b, c, problem.m, problem.n, problem.k)
     return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
 
