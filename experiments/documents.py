@@ -134,10 +134,10 @@ def _table(at_size: pd.DataFrame) -> str:
     head = ["rung", "idea", *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]
     lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
     for stage in gemm_ref.STAGES.values():
-        for variant in stage.variants:
+        for index, variant in enumerate(stage.variants):
             name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
             cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
-            lines.append([name, stage.idea, *cells])
+            lines.append([name, "" if index else stage.idea, *cells])
     reference = at_size[at_size["backend"] == "cublas"]
     if not reference.empty:
         speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"

@@ -106,10 +106,10 @@ def _nvml(nvml, uuid: str) -> dict:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """The commit and whether tracked code differs from it; a copy without git may name it in GEMM_LADDER_COMMIT."""
-    commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
-    if commit is None:
-        return os.environ.get("GEMM_LADDER_COMMIT"), None
+    """The commit and whether tracked code differs from it; for a copy without its git, GEMM_LADDER_COMMIT names it."""
+    commit = os.environ.get("GEMM_LADDER_COMMIT") or _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
+    if commit is None or "GEMM_LADDER_COMMIT" in os.environ:
+        return commit, None
     # New data is not a change of the code that measured it.
     changes = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
     return commit, bool(changes)

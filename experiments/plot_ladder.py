@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.ticker as ticker
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments import environment, results, style
+from gemm_ref.stage import DEFAULT_VARIANT
 
 _ROW_INCHES = 0.62
+_OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
 _LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
 
 
@@ -44,6 +47,11 @@ def _fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
     return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
 
 
+def _is_default(stage: str, variant: str, dialect: str) -> bool:
+    """Whether a row has a rung's default variant in its dialect; the others are drawn small, without a number."""
+    return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
+
+
 def size_name(frame: pd.DataFrame) -> str:
     """`4096 x 4096 x 4096` of a frame that holds one problem."""
     first = frame.iloc[0]
@@ -51,15 +59,18 @@ def size_name(frame: pd.DataFrame) -> str:
 
 
 def _speed(frame: pd.DataFrame, caption: str) -> Figure:
-    rows = style.rows_of(frame)
+    rows = style.rungs_of(frame)
     figure, ax = _figure(rows, f"The ladder at {size_name(frame)}, fp32", _MEDIAN_OF_TIMES, caption)
     ax.set_xscale("log")
     ax.set_xlim(*style.clear_of(list(frame["tflops"].dropna())))
     for row in frame.itertuples():
-        if (row.stage, row.variant) not in rows:
+        if row.stage not in rows:
             continue
-        y = rows.index((row.stage, row.variant)) + _LANES.get(row.dialect, 0.0)
+        y = rows.index(row.stage) + _LANES.get(row.dialect, 0.0)
         colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
+        if not _is_default(row.stage, row.variant, row.dialect):
+            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **_OTHER)
+            continue
         if pd.isna(row.tflops):
             ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
             continue
@@ -83,11 +94,14 @@ def _why_not(row) -> str:
 
 def _share(frame: pd.DataFrame, caption: str) -> Figure:
     frame = frame[frame["vs_cublas"].notna() & (frame["dialect"] != "")]
-    rows = style.rows_of(frame)
+    rows = style.rungs_of(frame)
     figure, ax = _figure(rows, f"Share of cuBLAS at {size_name(frame)}, fp32", _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
-        y = rows.index((row.stage, row.variant)) + _LANES[row.dialect]
+        y = rows.index(row.stage) + _LANES[row.dialect]
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
+        if not _is_default(row.stage, row.variant, row.dialect):
+            ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)
+            continue
         ax.barh(y, share, height=0.21, color=style.COLOURS[row.dialect], lw=0)
         ax.plot([low, high], [y, y], color=style.INK, lw=1.2)
         ax.annotate(f"{style.number(share)}%", (high, y), (5, 0), **_VALUE)
@@ -100,24 +114,25 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
 
 def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
     """Small multiples: one panel a rung, the size across, a line a dialect."""
-    rungs = [key for key in style.rows_of(timed) if key[0] in gemm_ref.STAGES]
+    rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
     on_gpu = bool(rungs)
-    panels = rungs or style.rows_of(timed)
+    panels = rungs or style.rungs_of(timed)
+    default = np.array([_is_default(row.stage, row.variant, row.dialect) for row in timed.itertuples()])
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
     figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
     top = style.heading(figure, "Speed over the size of a cube, fp32", _MEDIAN_OF_TIMES)
     bottom = style.footer(figure, caption)
-    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
-    for ax, key in zip(axes, panels, strict=False):
-        own = timed[(timed["stage"] == key[0]) & (timed["variant"] == key[1])]
+    axes = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for ax, name in zip(axes, panels, strict=False):
+        own = timed[default & (timed["stage"] == name)]
         series = [(own[own["dialect"] == d], d) for d in gemm_ref.DIALECTS] if on_gpu else [(own, "")]
         if on_gpu:
             _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
         for part, dialect in series:
             colour = style.COLOURS.get(dialect, style.BASELINE)
             _line(ax, part, colour, style.MARKERS.get(dialect, "o"), style.LABELS.get(dialect, ""))
-        ax.set_title(style.label_of(*key), size=9.5)
+        ax.set_title(style.label_of(name), size=9.5)
         style.bare(ax, "x")
     ax = figure.axes[0]
     ax.set_xscale("log", base=2)
@@ -127,22 +142,22 @@ def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
     ax.xaxis.set_major_locator(ticker.FixedLocator(_sizes(timed)))
     ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
-    for ax in figure.axes:
-        if ax.get_subplotspec().is_first_col():
-            ax.set_ylabel("TFLOP/s")
-        if ax.get_subplotspec().is_last_row():
-            ax.set_xlabel("M = N = K")
+    for ax in axes[: len(panels) : columns]:
+        ax.set_ylabel("TFLOP/s")
+    for ax in axes[: len(panels)][-columns:]:  # the lowest in each column
+        ax.set_xlabel("M = N = K")
+        ax.tick_params(labelbottom=True)
     if on_gpu:
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
-    for ax in list(axes):
+    for ax in axes[len(panels) :]:
         ax.set_visible(False)
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 
 
-_MEDIAN_OF_TIMES = "median; the bar at a mark is from the 20th to the 80th percentile"
-_MEDIAN_OF_RATIOS = "median of the ratios to cuBLAS within a round; the line is its 95% interval"
+_MEDIAN_OF_TIMES = "each dialect's best variant, others hollow; median, with a bar from the 20th to the 80th percentile"
+_MEDIAN_OF_RATIOS = "each dialect's best variant, others a tick; median of the ratios in a round, and its 95% interval"
 _VALUE = {"textcoords": "offset points", "va": "center", "size": 8}
 _LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 8.5, "color": style.BASELINE}
 
@@ -154,11 +169,11 @@ def _figure(rows: list, title: str, subtitle: str, caption: str) -> tuple[Figure
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
     ax.set_ylim(len(rows) - 0.45, -0.55)  # the first rung on top
-    ax.set_yticks(range(len(rows)), [style.label_of(*row) for row in rows])
+    ax.set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
     for index in range(0, len(rows), 2):
         ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
     style.bare(ax, "y")
-    if any(row[0] in gemm_ref.STAGES for row in rows):
+    if any(row in gemm_ref.STAGES for row in rows):
         for dialect, colour in style.COLOURS.items():
             ax.plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
         figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))

@@ -54,7 +54,12 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
     return [key for key in cpu + rungs if key in present]
 
 
-def label_of(stage: str, variant: str) -> str:
+def rungs_of(frame: pd.DataFrame) -> list[str]:
+    """The stages of the rows of a plot that has one row for all variants, in the same order."""
+    return list(dict.fromkeys(stage for stage, _ in rows_of(frame)))
+
+
+def label_of(stage: str, variant: str = DEFAULT_VARIANT) -> str:
     """What a row is called: a baseline's title, or a rung's number over its words."""
     if stage in BASELINES:
         return BASELINES[stage].title

@@ -108,7 +108,7 @@ def test_block_has_a_row_a_rung_with_the_numbers_of_4096(tmp_path):
     lines = documents.block("ladder", tmp_path).splitlines()
     for stage in STAGES.values():
         own = [line for line in lines if line.startswith(f"| `{stage.id}`")]
-        assert len(own) == len(stage.variants) and all(stage.idea in line for line in own)
+        assert len(own) == len(stage.variants) and stage.idea in own[0]
         for dialect in stage.dialects:
             row = at_4096[(at_4096["stage"] == stage.id) & (at_4096["dialect"] == dialect)].iloc[0]
             number = f"{row.tflops:#.3g} ({100 * row.vs_cublas:#.3g}%)"
