@@ -65,8 +65,8 @@ _FINDINGS: dict[str, dict[str, str]] = {
         "gluon": (
             "obeys in all four layouts. Where the slices lie along k (`conflicted`) it reads 4 k at once (16 "
             "ld.shared.v4 for 32 fma), else a word of A at a time and four rows of B (32 ld.shared, 8 ldmatrix.x4). "
-            "`swizzled` needs 32 addresses of A where `padded` has one and offsets (PTX): 63 registers a thread "
-            "instead of 32 (SASS, Triton 3.6), so one block an SM instead of two."
+            "`swizzled` needs 32 addresses of A where `padded` has one and offsets (PTX): uncapped 63 registers a "
+            "thread instead of 32 (SASS, Triton 3.6), which would be one block an SM instead of two."
         ),
     },
     "s06_thread_coarsen": {
@@ -97,14 +97,14 @@ _FINDINGS: dict[str, dict[str, str]] = {
         "triton": (
             "vectorises what it can prove: told that N, K and the addresses are multiples of 16, the body of s07 "
             "gets 4 ld.global.v4 a slice instead of 16 loads, and 16 st.global.v4 instead of 64 stores (PTX). It "
-            "knows multiples of 16 only: at N = 4100, whole vectors too, B and C are accessed by the element. Its "
-            "172 registers a thread leave room for one block an SM, and then nothing hides its two barriers a slice "
+            "knows multiples of 16 only: at N = 4100, whole vectors too, B and C are accessed by the element. "
+            "Uncapped it takes 172 registers a thread; in the 128 at which two blocks fit an SM it spills a few "
             "(SASS, Triton 3.6)."
         ),
         "gluon": (
             "obeys the 1 x 4 layouts where N and K are multiples of 16 (PTX: 4 ld.global.v4 and 4 st.shared.v4 a "
-            "slice, 16 st.global.v4), and falls back to single elements where they are not, as at N = 4100. Like "
-            "Triton's, its 185 registers a thread leave room for one block an SM."
+            "slice, 16 st.global.v4), and falls back to single elements where they are not, as at N = 4100. "
+            "Uncapped it takes 185 registers a thread (SASS, Triton 3.6)."
         ),
     },
     "s09_conflict_free": {
@@ -119,8 +119,8 @@ _FINDINGS: dict[str, dict[str, str]] = {
         ),
         "gluon": (
             "obeys: 64 ld.shared.v4, 8 st.shared.b32 and 2 st.shared.v4 for 1024 fma (PTX), none with a bank "
-            "conflict, where s08's reads take twice the wavefronts. It takes 128 registers a thread instead of "
-            "s08's 185 (SASS, Triton 3.6), so two blocks fit an SM."
+            "conflict, where s08's reads take twice the wavefronts. It takes 128 registers a thread where s08 wants "
+            "185 (SASS, Triton 3.6), so two blocks fit an SM uncapped."
         ),
     },
     "s10_double_buffer": {
