@@ -36,12 +36,12 @@ def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path
     Raises MarkerError where the file or the markers of one of `blocks` are missing.
     """
     old = document.read_text(encoding="utf-8") if document.exists() else ""
-    new = old
+    new, frame = old, results.read(published, "ladder")
     for name in blocks:
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
             raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
-        text = f"{begin}\n{block(name, published)}\n{end}"
+        text = f"{begin}\n{_block(name, frame, published)}\n{end}"
         new = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, text=text: text, new, flags=re.DOTALL)
     if write and new != old:
         write_whole(document, new)
@@ -50,7 +50,10 @@ def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
-    frame = results.read(published, "ladder")
+    return _block(name, results.read(published, "ladder"), published)
+
+
+def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
     timed = frame[frame["median_us"].notna() & (frame["math"] == "fp32")]
     cubes = timed[(timed["m"] == timed["n"]) & (timed["n"] == timed["k"]) & (timed["m"] <= LARGEST)]
     at_size = cubes[cubes["m"] == cubes["m"].max()]
@@ -112,7 +115,7 @@ def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size
 
 
 def _deep(at_size: pd.DataFrame) -> str:
-    """The rungs from s08 on at one deep problem, the fastest first."""
+    """The six fastest kernels at one deep problem."""
     if at_size.empty:
         return "not measured"
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")

@@ -6,33 +6,16 @@ here after an upgrade means that a sentence is no longer true, not that a kernel
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 
 import pytest
+from triton_harness import compiled, opcodes, ttgir
 
 pytest.importorskip("triton")
 
 TILE = 32  # BLOCK_M, BLOCK_N and BLOCK_K of these rungs
 TILE_BYTES = TILE * TILE * 4
-
-
-@functools.cache
-def compiled(stage: str, dialect: str):
-    from triton_kernels.launcher import compile_for_inspection
-
-    return compile_for_inspection(stage, dialect, 4096, 4096, 4096)
-
-
-def ttgir(stage: str, dialect: str) -> str:
-    return compiled(stage, dialect).asm["ttgir"]
-
-
-def opcodes(stage: str, dialect: str) -> Counter[str]:
-    """How often each instruction stands in the PTX, inline assembly included, predicates left out."""
-    body = compiled(stage, dialect).asm["ptx"].split("\n{", 1)[1].split("\n}", 1)[0]
-    return Counter(re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s[^\n]*;", body, re.MULTILINE))
 
 
 def total(counts: Counter[str], *prefixes: str) -> int:

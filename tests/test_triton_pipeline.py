@@ -7,13 +7,13 @@ true, not that a kernel is wrong.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from triton_harness import body, compiled, opcodes_in, ttgir
 
 from gemm_ref import Implementation, Launch, Problem, get_stage, ptx
 from gemm_ref.call import Call
@@ -26,36 +26,15 @@ TRITON = [("s10", "one_block"), ("s11", "tile128"), ("s12", "tile128")]
 GLUON = [*TRITON, ("s11", "wide"), ("s12", "wide")]
 
 
-@functools.cache
-def compiled(stage: str, dialect: str, variant: str, sizes: tuple[int, int, int] = (4096,) * 3):
-    from triton_kernels.launcher import compile_for_inspection
-
-    m, n, k = sizes
-    return compile_for_inspection(stage, dialect, m, n, k, variant=variant)
-
-
 def config(stage: str, variant: str):
     return get_stage(stage).variants[variant]
-
-
-def ttgir(*which) -> str:
-    return compiled(*which).asm["ttgir"]
-
-
-def opcodes(text: str) -> Counter[str]:
-    """How often each instruction stands in PTX, inline assembly included, predicates left out."""
-    return Counter(re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s[^\n]*;", text, re.MULTILINE))
-
-
-def body(*which) -> str:
-    return compiled(*which).asm["ptx"].split("\n{", 1)[1].split("\n}", 1)[0]
 
 
 def main_loop(*which) -> Counter[str]:
     """The instructions of the one loop."""
     text = body(*which)
     (label,) = re.findall(r"^(\$L\w+):[^\n]*Inner Loop", text, re.MULTILINE)
-    return opcodes(text.split(f"{label}:", 1)[1].rsplit(label, 1)[0])
+    return opcodes_in(text.split(f"{label}:", 1)[1].rsplit(label, 1)[0])
 
 
 def copied_bytes(*which) -> set[str]:
@@ -110,7 +89,7 @@ def test_triton_copies_asynchronously_from_the_first_rung_on(stage, variant):
     ]
     assert text.count("ttg.async_copy_global_to_local") == 2 * (buffers + 1)  # before the loop, and one slice in it
     assert compiled(*which).metadata.shared == buffers * SLICE_BYTES
-    assert opcodes(body(*which))["ld.global.v4.b32"] == 0 and copied_bytes(*which) == {"0x10"}
+    assert opcodes_in(body(*which))["ld.global.v4.b32"] == 0 and copied_bytes(*which) == {"0x10"}
 
 
 @pytest.mark.parametrize(("stage", "variant"), TRITON)
@@ -137,7 +116,7 @@ def test_triton_keeps_one_buffer_fewer_than_num_stages():
 
 
 def test_triton_s11_is_s10():
-    assert opcodes(body("s11", "triton", "tile128")) == opcodes(body("s10", "triton", "one_block"))
+    assert opcodes_in(body("s11", "triton", "tile128")) == opcodes_in(body("s10", "triton", "one_block"))
 
 
 @pytest.mark.parametrize(("stage", "variant"), [*TRITON, ("s11", "narrow")])
@@ -156,7 +135,7 @@ def test_gluon_has_one_barrier_a_slice(stage, variant):
     shape = config(stage, variant)
     which = stage, "gluon", variant
     products = shape.BLOCK_K * shape.THREAD_M * shape.THREAD_N
-    assert opcodes(body(*which))["bar.sync"] == main_loop(*which)["bar.sync"] == shape.NUM_STAGES
+    assert opcodes_in(body(*which))["bar.sync"] == main_loop(*which)["bar.sync"] == shape.NUM_STAGES
     assert main_loop(*which)["fma.rn.f32"] == shape.NUM_STAGES * products
     assert ttgir(*which).count("ttg.local_alloc") == 2 * shape.NUM_STAGES
     assert "ttg.convert_layout" not in ttgir(*which)
@@ -165,7 +144,7 @@ def test_gluon_has_one_barrier_a_slice(stage, variant):
 @pytest.mark.parametrize(("stage", "variant"), GLUON)
 def test_gluon_reads_shared_memory_in_vectors_without_conflicts(stage, variant):
     shape = config(stage, variant)
-    counts = opcodes(body(stage, "gluon", variant))
+    counts = opcodes_in(body(stage, "gluon", variant))
     reads = shape.NUM_STAGES * shape.BLOCK_K * (shape.THREAD_M + shape.THREAD_N) // 4
     assert {name: count for name, count in counts.items() if name.startswith(("ld.shared", "ldmatrix"))} == {
         "ld.shared.v4.b32": reads

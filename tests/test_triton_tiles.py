@@ -7,13 +7,13 @@ true, not that a kernel is wrong.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from triton_harness import body, compiled, opcodes, ttgir
 
 from gemm_ref import Launch, get_stage, ptx
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -21,27 +21,6 @@ from gemm_ref.stage import DEFAULT_VARIANT
 pytest.importorskip("triton")
 
 BANKS = 32  # of shared memory, each 4 bytes wide
-
-
-@functools.cache
-def compiled(stage: str, dialect: str, variant: str = DEFAULT_VARIANT, sizes: tuple[int, int, int] = (4096,) * 3):
-    from triton_kernels.launcher import compile_for_inspection
-
-    m, n, k = sizes
-    return compile_for_inspection(stage, dialect, m, n, k, variant=variant)
-
-
-def ttgir(*which) -> str:
-    return compiled(*which).asm["ttgir"]
-
-
-def body(*which) -> str:
-    return compiled(*which).asm["ptx"].split("\n{", 1)[1].split("\n}", 1)[0]
-
-
-def opcodes(*which) -> Counter[str]:
-    """How often each instruction stands in the PTX, inline assembly included, predicates left out."""
-    return Counter(re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s[^\n]*;", body(*which), re.MULTILINE))
 
 
 def starting(counts: Counter[str], prefix: str) -> dict[str, int]:

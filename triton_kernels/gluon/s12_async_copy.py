@@ -21,38 +21,16 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
+from triton_kernels.gluon.layouts import steps, warp_layout
 
 # Triton 3.9 calls it `async_load`.
 copy_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 
 
-# Which elements of the tile a thread computes: where each bit of the number of its register, lane and warp leads in
-# (m, n). A thread has quadrants of 4 x 4, next to those of the other lanes. Lanes i and i ^ 1 share their rows of A, i
-# and i ^ 2 their columns of B, and then one wavefront serves the 16-byte reads of half a warp, not of a quarter.
-@triton.constexpr_function
-def _warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N):
-    step_m, step_n = WARP_M // THREAD_M * 4, WARP_N // THREAD_N * 4
-    assert step_m * step_n == 32 * 16, "WARP_M, WARP_N: 32 threads cover a warp's tile"
-    registers = [[0, 1], [0, 2], [1, 0], [2, 0], *_steps(1, step_n, WARP_N), *_steps(0, step_m, WARP_M)]
-    lanes = [[0, 4], [4, 0], *_steps(1, 8, step_n), *_steps(0, 8, step_m)]
-    warps = [*_steps(1, WARP_N, BLOCK_N), *_steps(0, WARP_M, BLOCK_M)]
-    return gl.DistributedLinearLayout(registers, lanes, warps, [], [BLOCK_M, BLOCK_N])
-
-
-# first, 2 * first, ... end / 2 along an axis.
-@triton.constexpr_function
-def _steps(axis, first, end):
-    steps = []
-    while first < end:
-        steps.append([0, first] if axis else [first, 0])
-        first *= 2
-    return steps
-
-
 # The slice of A, transposed: where each bit of an element's place leads in (m, k).
 @triton.constexpr_function
 def _a_shared(BLOCK_M, BLOCK_K):
-    return gl.SharedLinearLayout([*_steps(0, 1, 16), [0, 1], *_steps(0, 16, BLOCK_M), *_steps(1, 2, BLOCK_K)])
+    return gl.SharedLinearLayout([*steps(0, 1, 16), [0, 1], *steps(0, 16, BLOCK_M), *steps(1, 2, BLOCK_K)])
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 4 neighbours at once. The
@@ -71,7 +49,7 @@ def _gemm_kernel(
     # For the loads the block's threads lie side by side, eight on 8 neighbours of a row of A, a warp on a row of B.
     a_layout: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [warps, 1], [1, 0])
     b_layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [warps * 128 // BLOCK_N, BLOCK_N // 128], [1, 0])
-    layout: gl.constexpr = _warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N)
+    layout: gl.constexpr = warp_layout(BLOCK_M, BLOCK_N, WARP_M, WARP_N, THREAD_M, THREAD_N)
     a_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, a_layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
     a_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, a_layout))[None, :]  # (1, BLOCK_K): along the columns of A
     b_k = gl.arange(0, BLOCK_K, gl.SliceLayout(1, b_layout))[:, None]  # (BLOCK_K, 1): along the rows of B
