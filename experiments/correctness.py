@@ -21,12 +21,14 @@ import gemm_ref
 from experiments import plot_correctness
 from experiments.contenders import Contender, Gemm
 from experiments.progress import Bars
-from experiments.results import ERROR, SKIPPED, Row, row_for, short
+from experiments.results import short
+from experiments.rows import ERROR, SKIPPED, Checked
 from experiments.selection import Request
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 from gemm_ref.problem import integers_are_exact
 
 NAME = "correctness"
+ROW = Checked
 KINDS = ("normal", "integers", "one_hot")
 
 # Nothing, one, less than a warp, and one beside a tile edge on either side.
@@ -86,7 +88,7 @@ def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> lis
     return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
 
 
-def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Row]:
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
     """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
     plan = cases(request)
     bars.begin("checking", sum(len(kinds) for _, kinds in plan) * len(contenders))
@@ -119,7 +121,7 @@ def _too_slow(problem: gemm_ref.Problem) -> Verdict | None:
     return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
 
 
-def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Row]:
+def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Checked]:
     a, b = case.a.to(device), case.b.to(device)
     for contender in contenders:
         bars.doing(f"{contender} {case.problem}")
@@ -141,11 +143,11 @@ def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) ->
         torch.cuda.empty_cache()  # the largest operand takes 17 GB
 
 
-def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Row:
+def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Checked:
     values = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
-    return row_for(NAME, contender, problem, **values)
+    return Checked.about(NAME, contender, problem, **values)
 
 
 def plot(folder: Path, target: Path) -> list[Path]:

@@ -25,11 +25,12 @@ from experiments import measure as timing
 from experiments import plot_ladder
 from experiments.contenders import Contender, Gemm, contenders
 from experiments.progress import Bars
-from experiments.results import SKIPPED, Row, row_for
+from experiments.rows import SKIPPED, Timed
 from experiments.selection import Request
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 
 NAME = "ladder"
+ROW = Timed
 SIZES = {"cuda": (512, 1024, 2048, 4096), "cpu": (256, 512, 1024)}  # cubes; at 512 the CPU loop is beside them
 DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
 GPU_BUDGET_S = 25.0  # for the rounds of one problem
@@ -54,7 +55,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if request.device in contender.devices else f"{contender.backend} needs a GPU"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Row]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
     if request.device == "cuda" and not any(map(_is_reference, chosen)):
         chosen = [*chosen, *filter(_is_reference, contenders())]
@@ -72,7 +73,7 @@ def _is_reference(contender: Contender) -> bool:
     return contender.backend == "cublas"
 
 
-def _measure_problem(problem: gemm_ref.Problem, device: str, chosen, bars: Bars) -> Iterator[Row]:
+def _measure_problem(problem: gemm_ref.Problem, device: str, chosen, bars: Bars) -> Iterator[Timed]:
     normal, one_hot = Case.make(problem, "normal"), Case.make(problem, "one_hot")
     placed = {home: [(x.a.to(home), x.b.to(home), x) for x in (one_hot, normal)] for home in {*map(_home, chosen)}}
     able: Able = {}
@@ -84,7 +85,7 @@ def _measure_problem(problem: gemm_ref.Problem, device: str, chosen, bars: Bars)
         if verdict.accuracy:
             able[contender] = (fn, verdict)
         else:
-            yield row_for(NAME, contender, problem, status=verdict.status, detail=verdict.detail)
+            yield Timed.about(NAME, contender, problem, status=verdict.status, detail=verdict.detail)
         if verdict.lost:
             raise DeviceLost(verdict.lost)
         bars.done()
@@ -121,7 +122,7 @@ def _verify(contender: Contender, fn: Gemm, cases: Sequence[tuple[torch.Tensor, 
     return verdict
 
 
-def _time(problem, case: Case, device: str, able: Able, timer: timing.Timer, bars: Bars) -> Iterator[Row]:
+def _time(problem, case: Case, device: str, able: Able, timer: timing.Timer, bars: Bars) -> Iterator[Timed]:
     a, b = case.a.to(device), case.b.to(device)
     c = torch.empty((problem.m, problem.n), dtype=a.dtype, device=device)
     works = {contender: functools.partial(fn, a, b, out=c) for contender, (fn, _) in able.items()}
@@ -152,7 +153,7 @@ def _timed_row(
     verdict: Verdict,
     times_us: np.ndarray,
     reference_us: np.ndarray | None,
-) -> Row:
+) -> Timed:
     summary = timing.summarize(times_us)
     values = {
         "median_us": summary.median_us,
@@ -166,7 +167,7 @@ def _timed_row(
     if reference_us is not None:
         ratio = timing.speed_ratio(times_us, reference_us)
         values |= {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
-    return row_for(NAME, contender, problem, **values)
+    return Timed.about(NAME, contender, problem, **values)
 
 
 def plot(folder: Path, target: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 import gemm_ref
 from experiments import environment, results, style
+from experiments.rows import ERROR, FAIL, PASS
 
 _SHADES = LinearSegmentedColormap.from_list("share", ["#eef7dd", "#76b900"])  # nothing .. all of the allowed error
 
@@ -75,8 +76,8 @@ def _cell(own: pd.DataFrame) -> tuple[str, float, bool]:
     """Text, share and 'is wrong' of one rung in one dialect."""
     if own.empty:
         return "not run", np.nan, False
-    passed = own[own["status"] == results.PASS]
-    failed = own["status"].isin([results.FAIL, results.ERROR])
+    passed = own[own["status"] == PASS]
+    failed = own["status"].isin([FAIL, ERROR])
     if failed.any():
         return f"{failed.sum()} of {len(own)} failed", np.nan, True
     if passed.empty:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments import environment, results, style
+from experiments.rows import SKIPPED
 from gemm_ref.stage import DEFAULT_VARIANT
 
 _ROW_INCHES = 0.62
@@ -89,7 +90,7 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
 def _why_not(row) -> str:
     """A short word for a row without a time."""
     detail = row.detail if len(row.detail) <= 80 else f"{row.detail[:79]}…"
-    return f"not timed: {detail}" if row.status == results.SKIPPED else f"{row.status}: {detail}"
+    return f"not timed: {detail}" if row.status == SKIPPED else f"{row.status}: {detail}"
 
 
 def _share(frame: pd.DataFrame, caption: str) -> Figure:

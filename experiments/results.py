@@ -11,76 +11,21 @@ import io
 import json
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
-from experiments.contenders import Contender
-from experiments.selection import EXPERIMENTS, UsageError
+from experiments.rows import Row
+from experiments.selection import EXPERIMENTS, UsageError, load_experiment
 from gemm_ref.build import write_whole
-from gemm_ref.problem import MATHS, Problem
 
 RESULTS = Path(__file__).with_name("results")
 PUBLISHED = RESULTS / "nvidia-h200"  # what the README shows
 ENVIRONMENT = "environment.json"
 
-PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One measurement. Times are in microseconds; None is a value that was not measured."""
-
-    experiment: str
-    stage: str
-    variant: str
-    backend: str
-    dialect: str
-    math: str
-    dtype: str
-    m: int
-    n: int
-    k: int
-    inputs: str = ""  # kind of the inputs, where the experiment tells them apart
-    status: str = PASS
-    median_us: float | None = None
-    p20_us: float | None = None
-    p80_us: float | None = None
-    repeats: int | None = None
-    tflops: float | None = None
-    vs_cublas: float | None = None  # speed as a share of cuBLAS in the same rounds: the median, and
-    vs_cublas_low: float | None = None  # its 95% interval
-    vs_cublas_high: float | None = None
-    rel_error: float | None = None
-    bound_share: float | None = None  # largest |error| / allowed error; at most 1 when correct
-    detail: str = ""  # why it was skipped or how it failed, whole; the CSV keeps `short` of it
-    run: str = ""  # key of environment.json; set when saved
-
-
-COLUMNS = tuple(field.name for field in fields(Row))
-KEY = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k", "inputs")
-_TEXT = {field.name: str for field in fields(Row) if field.type == "str"}
-_TYPES = {field.name: {"str": str, "int": "int64"}.get(field.type, "float64") for field in fields(Row)}
 _RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
 _DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
-
-
-def row_for(experiment: str, contender: Contender, problem: Problem, **values: object) -> Row:
-    """A row about one contender and one problem."""
-    return Row(
-        experiment=experiment,
-        stage=contender.stage,
-        variant=contender.variant,
-        backend=contender.backend,
-        dialect=contender.dialect,
-        math=contender.math,
-        dtype=str(MATHS[contender.math].dtype).removeprefix("torch."),
-        m=problem.m,
-        n=problem.n,
-        k=problem.k,
-        **values,
-    )
 
 
 def csv_path(folder: Path, experiment: str) -> Path:
@@ -119,17 +64,18 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
 
     Raises UsageError where the file is not one of this experiment.
     """
-    path = csv_path(folder, experiment)
+    path, row_type = csv_path(folder, experiment), load_experiment(experiment).ROW
+    types = row_type.types()
     if not path.exists():
-        return pd.DataFrame(columns=list(COLUMNS))
+        return pd.DataFrame(columns=list(row_type.columns()))
     try:
-        frame = pd.read_csv(path, dtype=_TYPES, na_values=[""], keep_default_na=False)
+        frame = pd.read_csv(path, dtype=types, na_values=[""], keep_default_na=False)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise _foreign(path, "results file of this experiment", str(error).strip()) from error
-    missing = [name for name in COLUMNS if name not in frame.columns]
+    missing = [name for name in row_type.columns() if name not in frame.columns]
     if missing:
         raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
-    return frame.fillna(dict.fromkeys(_TEXT, ""))
+    return frame.fillna({name: "" for name, kind in types.items() if kind is str})
 
 
 def read_runs(folder: Path) -> dict[str, dict]:
@@ -157,9 +103,10 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
 
     Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
     """
-    run = environment["date"]
-    new = pd.DataFrame([asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows], columns=list(COLUMNS))
-    merged = merge(read(folder, experiment), new)
+    run, row_type = environment["date"], load_experiment(experiment).ROW
+    records = [asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows]
+    new = pd.DataFrame(records, columns=list(row_type.columns()))
+    merged = merge(read(folder, experiment), new, row_type.key())
     runs = read_runs(folder) | {run: environment}
     _write_runs(folder, runs)
     path = csv_path(folder, experiment)
@@ -171,13 +118,12 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
     return path
 
 
-def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """`old` with its rows replaced in place by those of `new` that have the same KEY, then the rest of `new`."""
+def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.DataFrame:
+    """`old` with the rows of `new` in place of those that agree in the `key` columns, then the rest of `new`."""
     if old.empty or new.empty:
         return new if old.empty else old
-    rows = {tuple(row[name] for name in KEY): row for row in old.to_dict("records")}
-    rows |= {tuple(row[name] for name in KEY): row for row in new.to_dict("records")}
-    return pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    rows = {tuple(row[name] for name in key): row for row in [*old.to_dict("records"), *new.to_dict("records")]}
+    return pd.DataFrame(list(rows.values()), columns=list(new.columns))
 
 
 def _foreign(path: Path, what: str, why: str) -> UsageError:

@@ -12,7 +12,7 @@ from rich.console import Console
 from experiments import environment, results
 from experiments.contenders import Contender
 from experiments.progress import Bars
-from experiments.results import ERROR, FAIL, PASS, SKIPPED, Row
+from experiments.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import Request, select
 from experiments.verify import DeviceLost
 

@@ -8,7 +8,8 @@ import torch
 
 import gemm_ref
 from experiments.contenders import Contender, Gemm
-from experiments.results import ERROR, FAIL, PASS, SKIPPED, short
+from experiments.results import short
+from experiments.rows import ERROR, FAIL, PASS, SKIPPED
 
 
 class DeviceLost(RuntimeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.contenders import Contender, contenders
-from experiments.results import Row, row_for
+from experiments.rows import Timed
 from gemm_ref import STAGES, Problem
 
 TFLOPS = {stage: {"cuda": 3.0 * i, "triton": 2.9 * i, "gluon": 2.8 * i} for i, stage in enumerate(STAGES, 1)}
@@ -26,13 +26,13 @@ ENVIRONMENT = {
 }
 
 
-def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Row]:
+def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
     """A ladder over `sizes` in which s03 does not beat s02 in CUDA and Gluon."""
     rng = np.random.default_rng(0)
     return [_timed(contender, Problem(s, s, s), s / max(sizes), rng) for s in sizes for contender in contenders()]
 
 
-def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Row:
+def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Timed:
     full = TFLOPS.get(contender.stage, {}).get(contender.dialect) or CPU.get(contender.stage, CUBLAS)
     tflops = full * scale**0.3
     median = problem.flops / tflops / 1e6
@@ -41,4 +41,4 @@ def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.
     if contender.devices != ("cpu",):
         share = full / CUBLAS
         values |= {"vs_cublas": share, "vs_cublas_low": share / 1.01, "vs_cublas_high": share * 1.01}
-    return row_for("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)
+    return Timed.about("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import gemm_ref
 from experiments import cli, correctness, doctor, ladder, measure, results, selection
 from experiments.contenders import Contender
+from experiments.rows import ERROR
 from experiments.verify import Verdict
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
@@ -172,7 +173,7 @@ def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept
 
 @pytest.mark.parametrize("name", ["correctness", "ladder"])
 def test_a_kernel_that_kills_the_gpu_has_a_row(invoke, tmp_path, monkeypatch, name):
-    verdict = Verdict(results.ERROR, "illegal access", lost="the GPU is unusable")
+    verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
     monkeypatch.setattr(f"experiments.{name}.verify", lambda *_: verdict)
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
     result = invoke("run", name, "--size", "8", "--device", "cpu", "--results", tmp_path, pool=pool)

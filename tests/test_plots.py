@@ -6,7 +6,7 @@ from experiment_fixtures import ENVIRONMENT, ladder_rows
 
 from experiments import plot_correctness, plot_ladder, results, style
 from experiments.contenders import contenders
-from experiments.results import FAIL, PASS, SKIPPED, row_for
+from experiments.rows import FAIL, PASS, SKIPPED, Checked, Timed
 from gemm_ref import STAGES, Problem
 
 
@@ -14,7 +14,7 @@ from gemm_ref import STAGES, Problem
 def data(tmp_path):
     results.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
     rows = [
-        row_for(
+        Checked.about(
             "correctness",
             contender,
             Problem(33, 31, 33),
@@ -77,7 +77,7 @@ def test_correctness_plot_shows_failures_in_red(data, tmp_path):
 def test_what_was_not_timed_says_why(tmp_path):
     loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
     rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
-    skipped = row_for("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
+    skipped = Timed.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
     results.save(tmp_path, "ladder", [*rows, skipped], ENVIRONMENT)
     svg = plot_ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
     assert "not timed: it would take an hour" in svg

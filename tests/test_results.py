@@ -9,7 +9,7 @@ from experiment_fixtures import ENVIRONMENT, ladder_rows
 
 from experiments import documents, environment, results
 from experiments.contenders import contenders
-from experiments.results import row_for
+from experiments.rows import Timed
 from gemm_ref import STAGES, Problem
 
 LATER = ENVIRONMENT | {"date": "2021-03-03T03:03:03Z", "torch": "3.0"}
@@ -19,7 +19,7 @@ def test_round_trip(tmp_path):
     rows = ladder_rows()
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)
     frame = results.read(tmp_path, "ladder")
-    assert tuple(frame.columns) == results.COLUMNS
+    assert tuple(frame.columns) == Timed.columns()
     assert len(frame) == len(rows)
     for row, read in zip(rows, frame.itertuples(), strict=True):
         assert (read.stage, read.dialect, read.m) == (row.stage, row.dialect, row.m)
@@ -33,7 +33,7 @@ def test_rerun_of_a_part_keeps_the_rest_and_both_environments(tmp_path):
     rows = ladder_rows()
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)
     again = [row for row in rows if row.stage == "s04_shared_tile" and row.m == 4096]
-    changed = [row_for("ladder", contenders()[0], Problem(1, 2, 3)), *again]
+    changed = [Timed.about("ladder", contenders()[0], Problem(1, 2, 3)), *again]
     results.save(tmp_path, "ladder", changed, LATER)
     frame = results.read(tmp_path, "ladder")
     assert len(frame) == len(rows) + 1

@@ -1,0 +1,109 @@
+"""What a row of results holds: dataclasses whose fields are the columns of a CSV. An experiment names its own as `ROW`.
+
+All rows begin with who and what (`Row`), and end with how it went and in which run. Times are in microseconds; None
+is a value that was not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+from experiments.contenders import Contender
+from gemm_ref.problem import MATHS, Problem
+
+PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
+
+_WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What every row has. A rerun replaces the row whose `key()` columns are the same."""
+
+    experiment: str
+    stage: str  # a rung's id or a baseline's name
+    variant: str
+    backend: str
+    dialect: str  # empty for baselines
+    math: str
+    dtype: str
+    m: int
+    n: int
+    k: int
+    status: str = PASS
+    detail: str = ""  # why it was skipped or how it failed, whole; the CSV keeps a cell's length of it
+    run: str = ""  # key of environment.json; set when saved
+
+    @classmethod
+    def about(cls, experiment: str, contender: Contender, problem: Problem, **values: object) -> Self:
+        """A row about one contender and one problem."""
+        return cls(
+            experiment=experiment,
+            stage=contender.stage,
+            variant=contender.variant,
+            backend=contender.backend,
+            dialect=contender.dialect,
+            math=contender.math,
+            dtype=str(MATHS[contender.math].dtype).removeprefix("torch."),
+            m=problem.m,
+            n=problem.n,
+            k=problem.k,
+            **values,
+        )
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        """The columns that say which measurement it is."""
+        return _WHO
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The columns of the CSV, in order: status, detail and run are last."""
+        names = [field.name for field in fields(cls)]
+        last = ("status", "detail", "run")
+        return (*(name for name in names if name not in last), *last)
+
+    @classmethod
+    def types(cls) -> dict[str, str | type]:
+        """Column -> its type in a data frame; a number that may be missing is a float."""
+        return {field.name: {"str": str, "int": "int64"}.get(field.type, "float64") for field in fields(cls)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Row):
+    """One run against the oracle."""
+
+    inputs: str = ""  # kind of the inputs
+    rel_error: float | None = None
+    bound_share: float | None = None  # largest |error| / allowed error; at most 1 when correct
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*_WHO, "inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(Checked):
+    """Times of one contender at one problem, checked first."""
+
+    mode: str = ""  # of `experiments.measure`: what the caches hold and whether a launch is part of the time
+    median_us: float | None = None
+    p20_us: float | None = None
+    p80_us: float | None = None
+    repeats: int | None = None
+    tflops: float | None = None
+    vs_cublas: float | None = None  # speed as a share of cuBLAS of the same math in the same rounds: the median, and
+    vs_cublas_low: float | None = None  # its 95% interval
+    vs_cublas_high: float | None = None
+    verdict: str = ""  # FASTER, SLOWER, SAME or UNSURE, beside cuBLAS
+    kernel: str = ""  # what the GPU ran, where a library chose it
+    sm_mhz: float | None = None  # median of the multiprocessors' clock while the problem was timed,
+    sm_mhz_low: float | None = None  # and the lowest that was seen
+    power_w: float | None = None  # the largest
+    temperature_c: float | None = None  # the largest
+    throttle: str = ""  # reasons for which the driver held the clock down, if any
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "mode")
