@@ -2,6 +2,7 @@
 
 TORCH ?= torch==2.13.0
 STAGE ?=
+PRESET ?= default
 VENV := .venv
 
 ifeq ($(origin PYTHON),command line)
@@ -22,8 +23,8 @@ help: ## this menu
 
 setup: $(READY) ## make the environment (the other targets do it by themselves)
 
-experiments: $(READY) ## the main job: run what this machine can, and draw the plots
-	$(PY) -m experiments run
+experiments: $(READY) ## the main job: run what this machine can, and draw the plots (PRESET=full for all sizes)
+	$(PY) -m experiments run --preset $(PRESET)
 
 test: $(READY) ## pass the tests
 	$(PY) -m pytest -n auto --dist worksteal

@@ -61,8 +61,9 @@ def run(
         list[str] | None, typer.Option(help="Only this: cuda, triton, gluon, cublas, cpu, numpy or torch.")
     ] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="The arithmetic.")] = "fp32",
+    math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16 or bf16.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
+    preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
     results: Results = None,
 ) -> None:
     """Measure, write CSV and environment.json, and draw. Options may be repeated.
@@ -77,7 +78,7 @@ def run(
 
     try:
         modules = [load_experiment(name) for name in names or EXPERIMENTS]
-        request = make_request(stage or (), backend or (), size or (), math, device)
+        request = make_request(stage or (), backend or (), size or (), math, device, preset)
         folder = results or RESULTS / environment.slug(request.device)
         chosen = {module: runner.choose(module, request, contenders()) for module in modules}
         empty = [module.NAME for module, found in chosen.items() if not found]
@@ -138,6 +139,44 @@ def plot(
             raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
     except UsageError as error:
         raise _refuse(error) from error
+
+
+@app.command()
+def compare(
+    old: Annotated[Path, typer.Argument(help="A folder of results.")],
+    new: Annotated[Path, typer.Argument(help="Another one.")],
+    margin: Annotated[float, typer.Option(help="A change of a share of cuBLAS up to this is SAME.")] = 0.03,
+    all_rows: Annotated[bool, typer.Option("--all", help="List the rows that are SAME too.")] = False,
+) -> None:
+    """What changed from one folder of results to another: a verdict for each row that both have."""
+    from experiments import compare as comparison
+    from experiments.selection import UsageError
+    from experiments.stats import SAME
+
+    try:
+        found = comparison.compare(old, new, margin)
+        _table("", ("", str(old), str(new)), comparison.environments(old, new))
+    except UsageError as error:
+        raise _refuse(error) from error
+    for each in found:
+        changes = [change for change in each.changes if all_rows or change.verdict != SAME]
+        if changes:
+            changes.sort(key=lambda change: change.ratio.median)
+            rows = [
+                (
+                    change.name,
+                    change.problem,
+                    f"{change.old.median:.3f}",
+                    f"{change.new.median:.3f}",
+                    f"{change.ratio.median:.3f} ({change.ratio.low:.3f} to {change.ratio.high:.3f})",
+                    change.verdict,
+                )
+                for change in changes
+            ]
+            _table(each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "verdict"), rows)
+        for text in each.statuses:
+            out.print(text, markup=False, highlight=False, soft_wrap=True)
+        out.print(each.summary(), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

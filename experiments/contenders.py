@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 import gemm_ref
-from gemm_ref.baselines import BASELINES
+from gemm_ref.baselines import BASELINES, Baseline
 from gemm_ref.stage import DEFAULT_VARIANT, Config
 
 Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
@@ -32,8 +32,17 @@ class Contender:
     def is_baseline(self) -> bool:
         return not self.dialect
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it is its rung's default variant in its dialect; baselines are."""
+        if self.is_baseline or self.stage not in gemm_ref.STAGES:
+            return True
+        return self.variant == gemm_ref.STAGES[self.stage].find_variant(DEFAULT_VARIANT, self.dialect)
+
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run it, or None if it can."""
+        if self.stage in BASELINES:
+            return BASELINES[self.stage].refusal
         return None if self.is_baseline else gemm_ref.get_stage(self.stage).refusal(capability)
 
     def __str__(self) -> str:
@@ -62,13 +71,18 @@ def contenders() -> list[Contender]:
             variant=DEFAULT_VARIANT,
             backend=item.backend,
             dialect="",
-            math="fp32",
+            math=math,
             devices=(item.device,),
-            load=functools.partial(getattr, item, "function"),
+            load=functools.partial(_baseline, item, math),
         )
         for item in BASELINES.values()
+        for math in item.maths
     ]
     return rungs + baselines
+
+
+def _baseline(item: Baseline, math: str) -> Gemm:
+    return functools.partial(item.function, math=math) if len(item.maths) > 1 else item.function
 
 
 def gemm_of(item: gemm_ref.Implementation) -> Gemm:

@@ -23,7 +23,7 @@ from experiments.contenders import Contender, Gemm
 from experiments.progress import Bars
 from experiments.results import short
 from experiments.rows import ERROR, SKIPPED, Checked
-from experiments.selection import Request
+from experiments.selection import DEFAULT, FULL, Request
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
 from gemm_ref.problem import integers_are_exact
 
@@ -49,10 +49,10 @@ ON_CPU = (
     (2, 2, 127),  # a deep, tiny product
 )
 ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
-ON_GPU_LARGE = (
-    (8192, 8192, 8192),  # a size that people use
-    (65537, 33, 65537),  # offsets into A past 2^31
-)
+ON_GPU_LARGE = {
+    DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
+    FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
+}
 CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
 CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
 
@@ -75,8 +75,8 @@ def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
         plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
     else:
         plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
-        plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE]
-    return [(gemm_ref.Problem(*sizes, math=request.math), kinds) for sizes, kinds in plan]
+        plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE[request.preset]]
+    return [(gemm_ref.Problem(*sizes), kinds) for sizes, kinds in plan]
 
 
 def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:

@@ -1,19 +1,17 @@
-"""Plots of the ladder: TFLOP/s of every rung, the same as a share of cuBLAS, and how both change with the size."""
+"""Plots of the ladder: TFLOP/s of every rung, and the same as a share of cuBLAS."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import matplotlib.ticker as ticker
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments import environment, results, style
+from experiments import environment, frames, results, style
 from experiments.rows import SKIPPED
-from gemm_ref.stage import DEFAULT_VARIANT
 
 _ROW_INCHES = 0.62
 _OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
@@ -21,24 +19,18 @@ _LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw ladder.csv of `folder` into `target`: PNG and SVG at one size, and over all sizes.
-
-    The one size is that at which most kernels were timed, and of several such the largest.
-    """
+    """Draw ladder.csv of `folder` into `target`, PNG and SVG, at the size with the most kernels."""
     frame = results.read(folder, "ladder")
-    timed = frame[frame["median_us"].notna()]
+    timed = frames.timed(frame)
     if timed.empty:
         return []
     caption = environment.caption(results.runs_of(timed, folder))
-    m, n, k = _fullest(timed)
-    fullest = frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
+    fullest = frames.at(frame[frame["math"] == "fp32"], _fullest(timed))
     paths = []
     with style.themed():
         paths += style.save(_speed(fullest, caption), target, "ladder_tflops")
         if (fullest["vs_cublas"].notna() & (fullest["dialect"] != "")).any():
             paths += style.save(_share(fullest, caption), target, "ladder_vs_cublas")
-        if len(_sizes(timed)) > 1:
-            paths += style.save(_over_sizes(timed, caption), target, "ladder_sizes")
     return paths
 
 
@@ -46,11 +38,6 @@ def _fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
     """The size with the most kernels, the largest of several such."""
     kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
     return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
-
-
-def _is_default(stage: str, variant: str, dialect: str) -> bool:
-    """Whether a row has a rung's default variant in its dialect; the others are drawn small, without a number."""
-    return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
 
 
 def size_name(frame: pd.DataFrame) -> str:
@@ -69,13 +56,13 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
             continue
         y = rows.index(row.stage) + _LANES.get(row.dialect, 0.0)
         colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
-        if not _is_default(row.stage, row.variant, row.dialect):
+        if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(row.tflops, y, marker, color=colour, zorder=2, **_OTHER)
             continue
         if pd.isna(row.tflops):
             ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
             continue
-        low, high = _spread(row)
+        low, high = frames.spread(row)
         ax.plot([ax.get_xlim()[0], row.tflops], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
         ax.plot([low, high], [y, y], color=colour, lw=4, alpha=0.45, solid_capstyle="butt", zorder=2)
         ax.plot(row.tflops, y, marker, color=colour, ms=6, zorder=3)
@@ -100,7 +87,7 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         y = rows.index(row.stage) + _LANES[row.dialect]
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
-        if not _is_default(row.stage, row.variant, row.dialect):
+        if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)
             continue
         ax.barh(y, share, height=0.21, color=style.COLOURS[row.dialect], lw=0)
@@ -110,50 +97,6 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     ax.axvline(100, color=style.BASELINE, lw=1.2)
     ax.annotate("cuBLAS", (100, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center", **_LINE_LABEL)
     ax.set_xlabel("% of cuBLAS' speed")
-    return figure
-
-
-def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
-    """Small multiples: one panel a rung, the size across, a line a dialect."""
-    rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
-    on_gpu = bool(rungs)
-    panels = rungs or style.rungs_of(timed)
-    default = np.array([_is_default(row.stage, row.variant, row.dialect) for row in timed.itertuples()])
-    columns = min(4, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
-    top = style.heading(figure, "Speed over the size of a cube, fp32", _MEDIAN_OF_TIMES)
-    bottom = style.footer(figure, caption)
-    axes = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for ax, name in zip(axes, panels, strict=False):
-        own = timed[default & (timed["stage"] == name)]
-        series = [(own[own["dialect"] == d], d) for d in gemm_ref.DIALECTS] if on_gpu else [(own, "")]
-        if on_gpu:
-            _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
-        for part, dialect in series:
-            colour = style.COLOURS.get(dialect, style.BASELINE)
-            _line(ax, part, colour, style.MARKERS.get(dialect, "o"), style.LABELS.get(dialect, ""))
-        ax.set_title(style.label_of(name), size=9.5)
-        style.bare(ax, "x")
-    ax = figure.axes[0]
-    ax.set_xscale("log", base=2)
-    ax.set_xmargin(0.14)
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_major_locator(ticker.FixedLocator(_sizes(timed)))
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
-    for ax in axes[: len(panels) : columns]:
-        ax.set_ylabel("TFLOP/s")
-    for ax in axes[: len(panels)][-columns:]:  # the lowest in each column
-        ax.set_xlabel("M = N = K")
-        ax.tick_params(labelbottom=True)
-    if on_gpu:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
-    for ax in axes[len(panels) :]:
-        ax.set_visible(False)
-    figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 
 
@@ -190,20 +133,3 @@ def _reference_line(ax: Axes, frame: pd.DataFrame, column: str, text: str) -> No
     value = reference.iloc[0][column]
     ax.axvline(value, color=style.BASELINE, lw=1.2, zorder=1)
     ax.annotate(text.format(value), (value, 1), (0, 3), xycoords=("data", "axes fraction"), ha="right", **_LINE_LABEL)
-
-
-def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -> None:
-    cubes = frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])].sort_values("m")
-    if not cubes.empty:
-        ax.plot(cubes["m"], cubes["tflops"], color=colour, marker=marker or None, ms=4.5, lw=1.5, label=label)
-        ax.vlines(cubes["m"], *zip(*map(_spread, cubes.itertuples()), strict=True), color=colour, lw=3, alpha=0.45)
-
-
-def _spread(row) -> tuple[float, float]:
-    """TFLOP/s at the 80th and at the 20th percentile of time."""
-    return row.tflops * row.median_us / row.p80_us, row.tflops * row.median_us / row.p20_us
-
-
-def _sizes(frame: pd.DataFrame) -> list[int]:
-    cubes = frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
-    return sorted(set(cubes["m"]))

@@ -32,3 +32,8 @@ class Bars:
     def done(self, parts: int = 1) -> None:
         """So many more parts of the current bar are done."""
         self._progress.update(self._task, advance=parts, now="")
+
+    def finish(self) -> None:
+        """The current bar ends here, however many parts were announced."""
+        done = self._progress.tasks[self._task].completed
+        self._progress.update(self._task, total=done, now="")

@@ -100,7 +100,8 @@ class Timed(Checked):
     kernel: str = ""  # what the GPU ran, where a library chose it
     sm_mhz: float | None = None  # median of the multiprocessors' clock while the problem was timed,
     sm_mhz_low: float | None = None  # and the lowest that was seen
-    power_w: float | None = None  # the largest
+    power_w: float | None = None  # median,
+    power_w_high: float | None = None  # and the largest
     temperature_c: float | None = None  # the largest
     throttle: str = ""  # reasons for which the driver held the clock down, if any
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from experiments.progress import Bars
 from experiments.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import Request, select
 from experiments.verify import DeviceLost
+
+SAVE_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def why_nothing(module: ModuleType, request: Request, pool: Sequence[Contender])
 
 
 def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console) -> Outcome:
-    """Measure, save after the last row or an interruption, and draw.
+    """Measure, save now and then and after the last row or an interruption, and draw.
 
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
@@ -51,10 +54,14 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
     record = environment.describe(request.device)  # before the work, so that its clocks are those of the start
     rows: list[Row] = []
     interrupted, stopped = False, ""
+    saved_at = time.monotonic()
     try:
         with Bars(console) as bars:
             for row in module.measure(request, chosen, bars):
                 rows.append(row)
+                if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this
+                    results.save(folder, module.NAME, rows, record)
+                    saved_at = time.monotonic()
     except KeyboardInterrupt:
         interrupted = True
     except DeviceLost as lost:

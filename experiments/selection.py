@@ -17,7 +17,15 @@ from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
 # name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
-EXPERIMENTS = MappingProxyType({"correctness": "experiments.correctness", "ladder": "experiments.ladder"})
+EXPERIMENTS = MappingProxyType(
+    {
+        name: f"experiments.{name}"
+        for name in ("correctness", "ladder", "squares", "shapes", "modes", "inputs", "accuracy")
+    }
+)
+
+DEFAULT, FULL = "default", "full"
+PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
 
 
 class UsageError(ValueError):
@@ -32,7 +40,8 @@ class Request:
     stages: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     problems: tuple[gemm_ref.Problem, ...] = ()
-    math: str = "fp32"
+    math: str = ""  # empty: what the experiment is about, fp32 in most
+    preset: str = DEFAULT
 
 
 def load_experiment(name: str) -> ModuleType:
@@ -47,12 +56,14 @@ def question(module: ModuleType) -> str:
 
 
 def make_request(
-    stages: Sequence[str], backends: Sequence[str], sizes: Sequence[str], math: str, device: str
+    stages: Sequence[str], backends: Sequence[str], sizes: Sequence[str], math: str, device: str, preset: str = DEFAULT
 ) -> Request:
     """Check all filters. Raises UsageError naming what was wrong and what would be right."""
     for backend in backends:
         _known("backend", backend, known_backends())
-    _known("math mode", math, gemm_ref.MATHS)
+    if math:
+        _known("math mode", math, gemm_ref.MATHS)
+    _known("preset", preset, PRESETS)
     try:
         ids = tuple(gemm_ref.get_stage(stage).id for stage in stages)
         problems = tuple(gemm_ref.Problem.parse(size) for size in sizes)
@@ -60,7 +71,7 @@ def make_request(
         raise UsageError(str(error)) from error
     for problem in problems:
         _fits(problem)
-    return Request(choose_device(device), ids, tuple(backends), problems, math)
+    return Request(choose_device(device), ids, tuple(backends), problems, math, preset)
 
 
 def _fits(problem: gemm_ref.Problem) -> None:
@@ -109,10 +120,12 @@ def select(request: Request, contenders: Iterable[Contender]) -> list[Contender]
 
     --backend names a rung's dialect or a baseline's backend; --stage alone leaves the baselines out.
     """
-    return [contender for contender in contenders if contender.math == request.math and _passes(request, contender)]
+    return [contender for contender in contenders if _passes(request, contender)]
 
 
 def _passes(request: Request, contender: Contender) -> bool:
+    if request.math and contender.math != request.math:
+        return False
     name = contender.backend if contender.is_baseline else contender.dialect
     if request.backends and name not in request.backends:
         return False

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 import gemm_ref
@@ -27,6 +29,7 @@ BASELINE = "#6b7280"
 INK, MUTED, FAILED = "#1f2933", "#6b7280", "#b91c1c"
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
 _DPI = 160
+_SLOWER_FASTER = LinearSegmentedColormap.from_list("share", ["#e8a0a0", "#fbe9e7", "#ffffff", "#dcefc0", "#76b900"])
 
 _RC = {
     **sns.axes_style("whitegrid"),
@@ -123,3 +126,43 @@ def number(value: float) -> str:
 def clear_of(values: Sequence[float]) -> tuple[float, float]:
     """Limits of a log axis that leave room for labels on the right of the largest value."""
     return min(values) / 1.6, max(values) * 2.0
+
+
+def share_map(
+    ax: Axes, shares: np.ndarray, rows: Sequence[str], columns: Sequence[str], names: np.ndarray | None = None
+) -> None:
+    """Draw shares of cuBLAS in % (rows, columns), NaN empty, as shaded cells with their numbers; columns named on top.
+
+    `names` puts a word above each number.
+
+    The shade goes from red at 0 over white at 100 to green at 150.
+    """
+    shades = np.where(shares < 100, shares / 100 - 1, shares / 50 - 2)
+    text_size = 6.5 if len(columns) > 14 or names is not None else 8
+    texts = np.array([[_percent(value) for value in line] for line in shares], dtype=object)
+    if names is not None:
+        texts = names + "\n" + texts
+    sns.heatmap(
+        shades,
+        vmin=-1,
+        vmax=1,
+        cmap=_SLOWER_FASTER,
+        annot=texts,
+        fmt="",
+        annot_kws={"size": text_size, "color": INK},
+        linewidths=0.8,
+        cbar=False,
+        xticklabels=list(columns),
+        yticklabels=list(rows),
+        ax=ax,
+    )
+    ax.grid(False)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0, labelsize=7.5)
+    ax.tick_params(axis="y", rotation=0)
+
+
+def _percent(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"

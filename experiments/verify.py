@@ -43,7 +43,7 @@ class Case:
 
     @property
     def exact(self) -> bool:
-        return self.kind in gemm_ref.EXACT_KINDS
+        return gemm_ref.MATHS[self.problem.math].is_exact(self.kind)
 
 
 def refusal(contender: Contender, device: str) -> Verdict | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,21 +21,25 @@ import torch
 
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call import as_operand, check_out, check_tensors
-from gemm_ref.problem import Problem
+from gemm_ref.cublaslt import CANDIDATES, best_algorithm
+from gemm_ref.problem import MATHS, Problem
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
 _CXX_FLAGS = ("-O3",)
+# torch may let cuBLAS add partial sums of 16-bit products in 16 bits.
+_REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
 @contextmanager
-def ieee_fp32() -> Iterator[None]:
-    """fp32 matrix products are computed in fp32 inside the block, whatever the process allows outside of it.
+def fp32_products(precision: str = "ieee") -> Iterator[None]:
+    """fp32 matrix products are computed in "ieee" fp32, or in "tf32", inside the block, whatever the process allows.
 
-    The setting is torch's, process-wide, and put back as it was, also after an exception. torch has an old and a
-    new interface to it, and refuses to work where they disagree; so both are set while both are usable, and the
-    new one alone for a program that has already moved to it.
+    Products of 16-bit operands are summed in fp32. The settings are torch's, process-wide, and put back as they were,
+    also after an exception. torch has an old and a new interface to the first, and refuses to work where they
+    disagree; so both are set while both are usable, and the new one alone for a program that has already moved to it.
     """
     scopes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    reduced = {name: getattr(torch.backends.cuda.matmul, name) for name in _REDUCED}
     new = [scope.fp32_precision for scope in scopes]
     try:
         old = torch.get_float32_matmul_precision()
@@ -42,15 +47,19 @@ def ieee_fp32() -> Iterator[None]:
         old = None
     try:
         if old is not None:
-            torch.set_float32_matmul_precision("highest")
+            torch.set_float32_matmul_precision({"ieee": "highest", "tf32": "high"}[precision])
         for scope in scopes:
-            scope.fp32_precision = "ieee"
+            scope.fp32_precision = precision
+        for name in reduced:
+            setattr(torch.backends.cuda.matmul, name, False)
         yield
     finally:
         if old is not None:
             torch.set_float32_matmul_precision(old)
         for scope, precision in zip(scopes, new, strict=True):
             scope.fp32_precision = precision
+        for name, allowed in reduced.items():
+            setattr(torch.backends.cuda.matmul, name, allowed)
 
 
 def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -71,15 +80,25 @@ def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None
 def torch_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """`torch.mm` on the CPU, in IEEE fp32 (torch may be set to use bfloat16 there)."""
     c = _result(a, b, out, "cpu")
-    with ieee_fp32():
+    with fp32_products("ieee"):
         return torch.mm(a.detach(), b.detach(), out=c)
 
 
-def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """`torch.mm` on the GPU, which calls cuBLAS, in IEEE fp32 (torch may be set to use TF32 there)."""
-    c = _result(a, b, out, "cuda")
-    with ieee_fp32():
+def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32") -> torch.Tensor:
+    """`torch.mm` on the GPU, which calls cuBLAS, in one math mode whatever torch is set to; fp32 is IEEE, not TF32."""
+    c = _result(a, b, out, "cuda", math)
+    with fp32_products("tf32" if math == "tf32" else "ieee"):
         return torch.mm(a.detach(), b.detach(), out=c)
+
+
+def cublaslt_best(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32"
+) -> torch.Tensor:
+    """cuBLASLt by the fastest of its algorithms, not the one its heuristic puts first; see `gemm_ref.cublaslt`."""
+    c = _result(a, b, out, "cuda", math)
+    whole = c.contiguous()
+    best_algorithm(as_operand(a), as_operand(b), whole, Problem(a.shape[0], b.shape[1], a.shape[1], math))
+    return c if whole is c else c.copy_(whole)
 
 
 @dataclass(frozen=True)
@@ -92,25 +111,56 @@ class Baseline:
     function: Callable[..., torch.Tensor]  # fn(a, b, out=None)
     device: str  # "cpu" or "cuda"
     backend: str  # the `backend` column of the results
+    maths: tuple[str, ...] = ("fp32",)  # where there are several, `function` takes one as `math`
+    package: str = ""  # an extra that it needs, by the name that is imported
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it cannot run here, or None if it can."""
+        if self.package and importlib.util.find_spec(self.package) is None:
+            return f"{self.name} needs {self.package}, which is not installed: pip install 'nvmath-python[cu13]'"
+        return None
 
 
 _TABLE = (
     Baseline("cpu_loop", "CPU loop", "three loops in C++ on one core", cpu_loop, "cpu", "cpu"),
     Baseline("numpy_blas", "NumPy BLAS", "the BLAS that NumPy was built with", numpy_blas, "cpu", "numpy"),
     Baseline("torch_blas", "torch BLAS", "the BLAS that torch uses on a CPU, in IEEE fp32", torch_blas, "cpu", "torch"),
-    Baseline("cublas", "cuBLAS", "the vendor's GEMM through torch, in IEEE fp32 (no TF32)", cublas, "cuda", "cublas"),
+    Baseline(
+        "cublas",
+        "cuBLAS",
+        "the vendor's GEMM through torch; fp32 is IEEE, not TF32",
+        cublas,
+        "cuda",
+        "cublas",
+        tuple(MATHS),
+    ),
+    Baseline(
+        "cublaslt_best",
+        "cuBLASLt best",
+        f"the fastest of the {CANDIDATES} algorithms that cuBLASLt ranks first, found by trying",
+        cublaslt_best,
+        "cuda",
+        "cublaslt",
+        tuple(MATHS),
+        package="nvmath",
+    ),
 )
 
 BASELINES: Mapping[str, Baseline] = MappingProxyType({baseline.name: baseline for baseline in _TABLE})
 
 
-def _result(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: str) -> torch.Tensor:
+def _result(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: str, math: str = "fp32"
+) -> torch.Tensor:
     """Check the operands and hand back the C to fill."""
     check_tensors(a, b)
     if a.device.type != device:
         raise ValueError(f"this baseline runs on {device} and the operands are on {a.device}: move both there")
-    if a.dtype != torch.float32:
-        raise ValueError(f"the baselines take torch.float32; the operands are {a.dtype}")
+    if math not in MATHS:
+        raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
+    if a.dtype != MATHS[math].dtype:
+        raise ValueError(f"in {math} this baseline takes {MATHS[math].dtype}; the operands are {a.dtype}")
     problem = Problem(a.shape[0], b.shape[1], a.shape[1])
     if out is None:
         return torch.empty((problem.m, problem.n), dtype=a.dtype, device=a.device)

@@ -16,9 +16,8 @@ from gemm_ref.stage import Config
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
-POISON_BITS = 0x7FC0DEAD
-
-_INTEGER_VIEW = {torch.float32: torch.int32}
+_INTEGER_VIEW = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+POISON_BITS = {torch.int32: 0x7FC0DEAD, torch.int16: 0x7FDE}
 
 
 class WrongResult(AssertionError):
@@ -45,9 +44,10 @@ def check(
 ) -> Accuracy:
     """Raise WrongResult unless c (M, N) is a @ b; return how accurate it is.
 
-    The error of each element may be at most K * eps * (|A| @ |B|): twice what IEEE arithmetic can lose in any
-    order of summation, so it never calls a sound kernel wrong. It does not by itself tell lower precision at large
-    K; `exact=True`, for the input kinds of `gemm_ref.EXACT_KINDS`, asks for the oracle's bits and does. NaN or Inf
+    The error of each element may be at most what `gemm_ref.problem.Math` allows, for fp32 K * eps * (|A| @ |B|): twice
+    what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong. It does not by
+    itself tell lower precision at large K; `exact=True`, for inputs of which `Math.is_exact`, asks for the oracle's
+    bits and does. NaN or Inf
     fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one already computed.
     """
     if math not in MATHS:
@@ -62,8 +62,12 @@ def check(
         allowed = torch.zeros_like(want)
         want = want.to(c.dtype).double()
     else:
-        tiny = torch.finfo(c.dtype).smallest_normal * MATHS[math].eps  # what underflow may lose in each product
-        allowed = oracle.on(c.device, "scale").mul(oracle.k * MATHS[math].eps).add_(oracle.k * tiny)
+        mode = MATHS[math]
+        # What underflow may lose: in each product, and where C is rounded.
+        tiny = oracle.k * _subnormal(torch.float32) + _subnormal(c.dtype)
+        allowed = oracle.on(c.device, "scale").mul(2 * mode.operand_eps + oracle.k * mode.sum_eps).add_(tiny)
+        if mode.result_eps:
+            allowed += mode.result_eps * want.abs()
     got = c.double()
     error = (got - want).abs_()
     overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right
@@ -94,7 +98,8 @@ def checked_run(
     """
     m, n = a.shape[0], b.shape[1]
     ints = _INTEGER_VIEW[a.dtype]
-    arena = torch.full((m * n + 2 * GUARD,), POISON_BITS, dtype=ints, device=a.device)
+    poison = POISON_BITS[ints]
+    arena = torch.full((m * n + 2 * GUARD,), poison, dtype=ints, device=a.device)
     c = arena[GUARD : GUARD + m * n].view(a.dtype).view(m, n)
     before = (a.clone(), b.clone())
     returned = fn(a, b, out=c)
@@ -104,11 +109,16 @@ def checked_run(
         if not torch.equal(now.view(ints), then.view(ints)):
             raise WrongResult(f"the kernel changed its input {name}")
     for name, band, first in (("before", arena[:GUARD], -GUARD), ("after", arena[GUARD + m * n :], m * n)):
-        touched = (band != POISON_BITS).nonzero()
+        touched = (band != poison).nonzero()
         if len(touched):
             offset = first + int(touched[0])
             raise WrongResult(f"{len(touched)} elements {name} C were written, the first at C's element {offset}")
     return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle)
+
+
+def _subnormal(dtype: torch.dtype) -> float:
+    """The distance of numbers near zero."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
 def _describe(c, want, error, allowed, wrong, config: Config | None) -> str:
@@ -116,7 +126,8 @@ def _describe(c, want, error, allowed, wrong, config: Config | None) -> str:
     places = wrong.nonzero()
     score = torch.where(error.isfinite(), error / allowed.clamp_min(1e-300), torch.inf).masked_fill_(~wrong, -1.0)
     row, col = divmod(int(score.argmax()), c.shape[1])
-    poison = c.contiguous().view(_INTEGER_VIEW[c.dtype]) == POISON_BITS
+    ints = _INTEGER_VIEW[c.dtype]
+    poison = c.contiguous().view(ints) == POISON_BITS[ints]
     lines = [
         f"{len(places)} of {c.numel()} elements of C are wrong",
         f"worst at C[{row}, {col}]: got {c[row, col].item():.9g}, want {want[row, col].item():.9g}, "

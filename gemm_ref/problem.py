@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-INPUT_KINDS = ("normal", "uniform", "integers", "one_hot")
+INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "zeros")
 INTEGER_LIMIT = 4  # integers are in [-4, 4]: sums of products stay exact in fp32 while K * 16 <= 2**24
 EXACT_KINDS = ("integers", "one_hot")  # any order of IEEE operations gives the oracle's bits
 _CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
@@ -18,14 +18,32 @@ _CHUNK = 1 << 22  # elements that one random stream fills; part of the definitio
 
 @dataclass(frozen=True)
 class Math:
-    """A math mode: what the elements are, and what the arithmetic between them is."""
+    """A math mode: what the elements are, what the arithmetic between them is, and what each step of it may lose.
+
+    An element of C may be off by (2 * operand_eps + K * sum_eps) * (|A| @ |B|) + result_eps * |C|; each eps is twice
+    what a sound kernel loses at worst.
+    """
 
     name: str
     dtype: torch.dtype  # of A, B and C
-    eps: float  # the spacing of 1.0 in the arithmetic, which scales the error bound
+    operand_eps: float  # for cutting an operand down before it is multiplied; 0 where it is taken as it is
+    sum_eps: float  # for each of the K additions in fp32
+    result_eps: float  # for rounding the sum to the dtype of C; 0 where it is the sum
+
+    def is_exact(self, kind: str) -> bool:
+        """Whether inputs of this kind leave no room for rounding: any order of operations gives the oracle's bits."""
+        return kind in EXACT_KINDS and not (kind == "one_hot" and self.operand_eps)
 
 
-MATHS = {"fp32": Math("fp32", torch.float32, torch.finfo(torch.float32).eps)}
+_FP32_EPS = torch.finfo(torch.float32).eps
+# TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error.
+_TABLE = (
+    Math("fp32", torch.float32, 0.0, _FP32_EPS, 0.0),
+    Math("tf32", torch.float32, 2**-9, 2 * _FP32_EPS, 0.0),
+    Math("fp16", torch.float16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.float16).eps),
+    Math("bf16", torch.bfloat16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.bfloat16).eps),
+)
+MATHS = {math.name: math for math in _TABLE}
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,14 @@ class Problem:
             raise ValueError(f"size {text!r} is not understood: write 4096 for a cube, or MxNxK such as 1021x509x131")
         sizes = [int(part) for part in text.split("x")]
         return cls(*(sizes * 3 if len(sizes) == 1 else sizes))
+
+    @property
+    def a_shape(self) -> tuple[int, int]:
+        return self.m, self.k
+
+    @property
+    def b_shape(self) -> tuple[int, int]:
+        return self.k, self.n
 
     @property
     def flops(self) -> int:
@@ -90,19 +116,22 @@ def make_inputs(
 
     kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
     `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
-    rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision.
+    rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision;
+    `zeros`, which check nothing and are for measuring power.
     Raises ValueError for another kind, and for integers whose sums could pass 2**24.
     """
     if kind not in INPUT_KINDS:
         raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
     if kind == "integers" and not integers_are_exact(problem):
         raise ValueError(f"integer inputs stay exact up to K = {2**24 // INTEGER_LIMIT**2}; K is {problem.k}")
+    dtype = MATHS[problem.math].dtype
+    if kind == "zeros":
+        return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape in (problem.a_shape, problem.b_shape))
     seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
     if kind == "one_hot":
         a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
     else:
         a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
-    dtype = MATHS[problem.math].dtype
     return tuple(torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
 
 

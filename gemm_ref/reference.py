@@ -9,6 +9,7 @@ import torch
 from gemm_ref.problem import check_shapes
 
 _CHUNK_ELEMENTS = 1 << 25  # of A converted to float64 at a time: 256 MiB
+_CPU_MOST_PRODUCTS = 1 << 34  # past this many a GPU computes its oracle itself: seconds instead of minutes
 
 
 def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -20,7 +21,7 @@ def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 class Oracle:
-    """A @ B and |A| @ |B| in float64 on the CPU, each computed once, when first asked for.
+    """A @ B and |A| @ |B| in float64, each computed once, when first asked for.
 
     |A| @ |B| is what the rounding errors of any order of summation are bounded by (Higham, Accuracy and
     Stability of Numerical Algorithms, 2nd ed., section 3.1).
@@ -34,26 +35,34 @@ class Oracle:
         self._placed: dict[tuple[str, torch.device], torch.Tensor] = {}
 
     def on(self, device: torch.device, name: str) -> torch.Tensor:
-        """`product` or `scale`, by name, on a device: copied there once, since many kernels share an oracle."""
+        """`product` or `scale`, by name, on a device: put there once, since many kernels share an oracle.
+
+        A GPU is given the CPU's result; only past 2**34 products does it compute its own, likewise in float64.
+        """
         key = (name, device)
         if key not in self._placed:
-            self._placed[key] = getattr(self, name).to(device)
+            large = device.type != "cpu" and self.shape[0] * self.shape[1] * self.k > _CPU_MOST_PRODUCTS
+            self._placed[key] = self._product(name, device) if large else getattr(self, name).to(device)
         return self._placed[key]
 
     @cached_property
     def product(self) -> torch.Tensor:
-        """A @ B, (M, N) float64."""
-        return self._product(torch.Tensor.double)
+        """A @ B, (M, N) float64, on the CPU."""
+        return self._product("product", torch.device("cpu"))
 
     @cached_property
     def scale(self) -> torch.Tensor:
-        """|A| @ |B|, (M, N) float64."""
-        return self._product(lambda x: x.double().abs_())
+        """|A| @ |B|, (M, N) float64, on the CPU."""
+        return self._product("scale", torch.device("cpu"))
 
-    def _product(self, convert) -> torch.Tensor:
+    def _product(self, name: str, device: torch.device) -> torch.Tensor:
+        def convert(x: torch.Tensor) -> torch.Tensor:
+            x = x.to(device).double()
+            return x.abs() if name == "scale" else x
+
         b = convert(self.b)
         rows = max(1, _CHUNK_ELEMENTS // max(1, self.k))  # so that a 17 GB operand is never whole in float64
-        out = torch.empty(self.shape, dtype=torch.float64)
+        out = torch.empty(self.shape, dtype=torch.float64, device=device)
         for first in range(0, self.shape[0], rows):
             torch.mm(convert(self.a[first : first + rows]), b, out=out[first : first + rows])
         return out

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gemm_ref
-from gemm_ref.baselines import BASELINES, cublas, ieee_fp32
+from gemm_ref.baselines import BASELINES, cublas, fp32_products
 
 CPU = [item for item in BASELINES.values() if item.device == "cpu"]
 SHAPES = [(0, 3, 2), (3, 0, 2), (2, 3, 0), (1, 1, 1), (33, 17, 129), (127, 129, 31)]
@@ -63,7 +63,7 @@ def test_cublas_is_ieee_even_where_tf32_is_allowed():
 # torch forbids going back from the new interface to the old one, so this has a process of its own.
 _PROBE = """
 import torch
-from gemm_ref.baselines import ieee_fp32
+from gemm_ref.baselines import fp32_products
 
 scopes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
 
@@ -77,7 +77,7 @@ def state():
 def pinned_and_put_back():
     before = state()
     try:
-        with ieee_fp32():
+        with fp32_products():
             assert state() == ("highest", "ieee", "ieee"), state()
             raise KeyError
     except KeyError:
@@ -115,5 +115,5 @@ def test_precision_is_put_back_when_a_baseline_raises(monkeypatch):
 
 
 def test_pinning_nests():
-    with ieee_fp32(), ieee_fp32():
+    with fp32_products(), fp32_products():
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"

@@ -9,7 +9,7 @@ from experiment_fixtures import ENVIRONMENT, ladder_rows
 from typer.testing import CliRunner
 
 import gemm_ref
-from experiments import cli, correctness, doctor, ladder, measure, results, selection
+from experiments import cli, correctness, doctor, ladder, measure, results, selection, timing
 from experiments.contenders import Contender
 from experiments.rows import ERROR
 from experiments.verify import Verdict
@@ -46,7 +46,7 @@ def invoke(monkeypatch):
     monkeypatch.setattr(cli.out, "width", 200)
     monkeypatch.setattr(correctness, "ON_CPU", ((3, 5, 7), (0, 1, 2)))
     monkeypatch.setattr(correctness, "ALL_EDGES_PARTIAL", (5, 3, 2))
-    monkeypatch.setitem(ladder.SIZES, "cpu", (8, 16))
+    monkeypatch.setitem(ladder.SIZES, "cpu", ((8, 8, 8), (16, 16, 16)))
 
     def run(*arguments, pool=None):
         if pool is not None:
@@ -64,7 +64,7 @@ def said(result):
 def test_list_names_everything(invoke):
     result = invoke("list")
     assert result.exit_code == 0
-    for name in ("correctness", "ladder", *gemm_ref.STAGES, "cublas", "numpy_blas"):
+    for name in (*selection.EXPERIMENTS, *gemm_ref.STAGES, "cublas", "numpy_blas"):
         assert name in result.output
 
 
@@ -84,6 +84,9 @@ def test_list_names_everything(invoke):
         (("run", "--size", "12x"), ("12x", "1021x509x131")),
         (("run", "--math", "fp33"), ("fp33", "fp32")),
         (("run", "--device", "tpu"), ("tpu", "cpu")),
+        (("run", "--preset", "fulll"), ("fulll", "there are default, full", "did you mean full?")),
+        (("run", "modes", "--device", "cpu"), ("the modes are those of a GPU",)),
+        (("run", "ladder", "--math", "tf32", "--device", "cpu"), ("nothing to run in ladder",)),
     ],
 )
 def test_what_is_not_understood_is_refused(invoke, tmp_path, arguments, messages):
@@ -130,7 +133,7 @@ def test_a_wrong_contender_is_never_timed(invoke, tmp_path):
     frame = results.read(tmp_path, "ladder").set_index("stage")
     assert frame.loc["numpy_blas", "median_us"].isna().all()
     assert (frame.loc["torch_blas", "median_us"] > 0).all()
-    assert (frame.loc["torch_blas", "repeats"] >= ladder.CPU_MIN_ROUNDS).all()
+    assert (frame.loc["torch_blas", "repeats"] >= timing.CPU_PLAN.least).all()
     assert list(frame.loc["torch_blas", "m"]) == [8, 16]
 
 
@@ -161,7 +164,7 @@ def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept
 
     def interrupted_while_timed(a, b, out=None):
         calls.append(1)
-        if len(calls) > 3 + finished:  # two checks, and one that says how long a round takes
+        if len(calls) > 2 + finished:  # after two checks
             raise KeyboardInterrupt
         return torch.mm(a, b, out=out)
 
@@ -174,7 +177,7 @@ def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept
 @pytest.mark.parametrize("name", ["correctness", "ladder"])
 def test_a_kernel_that_kills_the_gpu_has_a_row(invoke, tmp_path, monkeypatch, name):
     verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
-    monkeypatch.setattr(f"experiments.{name}.verify", lambda *_: verdict)
+    monkeypatch.setattr(f"experiments.{'timing' if name == 'ladder' else name}.verify", lambda *_: verdict)
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
     result = invoke("run", name, "--size", "8", "--device", "cpu", "--results", tmp_path, pool=pool)
     assert result.exit_code == 1 and "stopped: the GPU is unusable" in said(result)

@@ -1,12 +1,26 @@
 """Plots from a fixture: the files exist, show what is in the data, and come out the same each time."""
 
+import dataclasses
+
 import matplotlib.image
 import pytest
 from experiment_fixtures import ENVIRONMENT, ladder_rows
 
-from experiments import plot_correctness, plot_ladder, results, style
+from experiments import (
+    plot_accuracy,
+    plot_correctness,
+    plot_inputs,
+    plot_ladder,
+    plot_modes,
+    plot_shapes,
+    plot_squares,
+    results,
+    shapes,
+    style,
+)
 from experiments.contenders import contenders
 from experiments.rows import FAIL, PASS, SKIPPED, Checked, Timed
+from experiments.selection import DEFAULT
 from gemm_ref import STAGES, Problem
 
 
@@ -35,7 +49,7 @@ def _names(paths):
 
 def test_ladder_plots(data, tmp_path):
     first, second = (plot_ladder.draw(data, tmp_path / name) for name in ("one", "two"))
-    stems = ("ladder_tflops", "ladder_vs_cublas", "ladder_sizes")
+    stems = ("ladder_tflops", "ladder_vs_cublas")
     assert _names(first) == {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -61,9 +75,7 @@ def test_every_rung_has_a_row(data):
 def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):
     rows = [row for row in ladder_rows((256, 512)) if row.backend in ("cpu", "numpy", "torch")]
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    assert _names(plot_ladder.draw(tmp_path, tmp_path)) == {
-        f"{stem}.{kind}" for stem in ("ladder_tflops", "ladder_sizes") for kind in ("png", "svg")
-    }
+    assert _names(plot_ladder.draw(tmp_path, tmp_path)) == {"ladder_tflops.png", "ladder_tflops.svg"}
 
 
 def test_correctness_plot_shows_failures_in_red(data, tmp_path):
@@ -93,3 +105,85 @@ def test_the_size_with_the_most_kernels_is_drawn(tmp_path):
 def test_nothing_measured_draws_nothing(tmp_path):
     assert plot_ladder.draw(tmp_path, tmp_path) == []
     assert plot_correctness.draw(tmp_path, tmp_path) == []
+
+
+def _as(name, rows, **changes):
+    return [dataclasses.replace(row, experiment=name, **changes) for row in rows]
+
+
+def test_squares_show_every_size_and_leave_the_control_out(tmp_path):
+    rows = _as("squares", ladder_rows((1021, 1024, 2048)))
+    control = [dataclasses.replace(row, stage="control", backend="control") for row in rows if row.backend == "cublas"]
+    results.save(tmp_path, "squares", rows + control, ENVIRONMENT)
+    paths = plot_squares.draw(tmp_path, tmp_path)
+    assert _names(paths) == {f"squares_{stem}.{kind}" for stem in ("tflops", "vs_cublas") for kind in ("png", "svg")}
+    svg = (tmp_path / "squares_vs_cublas.svg").read_text(encoding="utf-8")
+    for text in ("1021", "2048", "s13 split k Triton"):
+        assert text in svg, text
+    assert "control" not in svg
+
+
+def test_squares_of_a_cpu_alone_have_no_map(tmp_path):
+    rows = [row for row in _as("squares", ladder_rows((256, 512))) if row.backend in ("cpu", "numpy", "torch")]
+    results.save(tmp_path, "squares", rows, ENVIRONMENT)
+    assert _names(plot_squares.draw(tmp_path, tmp_path)) == {"squares_tflops.png", "squares_tflops.svg"}
+
+
+def test_shapes_are_named_and_mapped(tmp_path):
+    first = shapes.named_shapes()[0]
+    one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= shapes.FIRST])
+    sizes = (first.sizes, *shapes.map_sizes(DEFAULT))
+    rows = [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
+    results.save(tmp_path, "shapes", rows, ENVIRONMENT)
+    paths = plot_shapes.draw(tmp_path, tmp_path)
+    assert _names(paths) == {f"shapes_{stem}.{kind}" for stem in ("vs_cublas", "best") for kind in ("png", "svg")}
+    svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
+    assert f"{first.name}  {' × '.join(map(str, first.sizes))}" in svg
+
+
+def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
+    named = shapes.named_shapes()
+    assert len(named) >= 20 and len({shape.sizes for shape in named}) == len(named)
+    assert all(len(shape.why) > 20 and min(shape.sizes) > 0 for shape in named)
+    assert {"tall", "transformer", "decode", "convolution"} == {shape.group for shape in named}
+    assert {1, 64} <= {shape.sizes[0] for shape in named if shape.group == "decode"}
+
+
+def test_modes_are_shares_of_the_cold_time(tmp_path):
+    rows = [
+        dataclasses.replace(row, experiment="modes", mode=mode, median_us=row.median_us * share)
+        for row in ladder_rows((256, 1024))
+        for mode, share in (("cold", 1.0), ("warm", 0.8), ("graph", 0.6))
+        if row.dialect or row.backend == "cublas"
+    ]
+    results.save(tmp_path, "modes", rows, ENVIRONMENT)
+    assert _names(plot_modes.draw(tmp_path, tmp_path)) == {"modes.png", "modes.svg"}
+    results.save(tmp_path / "warm", "modes", [row for row in rows if row.mode == "warm"], ENVIRONMENT)
+    assert plot_modes.draw(tmp_path / "warm", tmp_path / "warm") == []
+
+
+def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
+    timed = _as("inputs", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0)
+    rows = [
+        dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
+        for row in timed
+        for kind, gain in (("zeros", 1.25), ("normal", 1.0))
+        if row.stage in ("cublas", "s12_async_copy")
+    ]
+    results.save(tmp_path, "inputs", rows, ENVIRONMENT)
+    assert _names(plot_inputs.draw(tmp_path, tmp_path)) == {"inputs.png", "inputs.svg"}
+    assert "1.25" in (tmp_path / "inputs.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_accuracy_names_each_line_once(tmp_path, on_gpu):
+    rows = [
+        Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
+        for contender in contenders()
+        for k in (16, 256)
+        if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
+    ]
+    results.save(tmp_path, "accuracy", rows, ENVIRONMENT)
+    assert _names(plot_accuracy.draw(tmp_path, tmp_path)) == {"accuracy.png", "accuracy.svg"}
+    svg = (tmp_path / "accuracy.svg").read_text(encoding="utf-8")
+    assert ("s01 to s13" in svg) == on_gpu

@@ -1,0 +1,46 @@
+"""Questions that several plots and documents ask of a frame of timed rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from gemm_ref.stage import DEFAULT_VARIANT
+
+
+def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:
+    """The rows of one math mode that have a time."""
+    return frame[frame["median_us"].notna() & (frame["math"] == math)]
+
+
+def is_default(stage: str, variant: str, dialect: str) -> bool:
+    """Whether a row has a rung's default variant in its dialect; a baseline's always has."""
+    return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
+
+
+def defaults(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of default variants and of baselines."""
+    keep = [is_default(row.stage, row.variant, row.dialect) for row in frame.itertuples()]
+    return frame[np.array(keep, dtype=bool)]
+
+
+def cubes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of problems with M = N = K."""
+    return frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
+
+
+def at(frame: pd.DataFrame, sizes: tuple[int, int, int]) -> pd.DataFrame:
+    """The rows of one problem."""
+    m, n, k = sizes
+    return frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
+
+
+def rungs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the ladder's own kernels."""
+    return frame[frame["dialect"] != ""]
+
+
+def spread(row) -> tuple[float, float]:
+    """TFLOP/s at the 80th and at the 20th percentile of a row's time."""
+    return row.tflops * row.median_us / row.p80_us, row.tflops * row.median_us / row.p20_us

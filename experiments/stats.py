@@ -1,0 +1,104 @@
+"""From times to statements: medians with their spread, ratios with their interval, and a verdict in one word."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+MARGIN = 0.02  # a difference of speed up to this is none that anyone should act on
+FASTER, SLOWER, SAME, UNSURE = "FASTER", "SLOWER", "SAME", "UNSURE"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Times of one contender, in microseconds."""
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How fast something is as a share of something else (1 is equal, 2 twice as fast), and its 95% interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+def summarize(times_us: np.ndarray) -> Summary:
+    """Median and spread of times (rounds,); NaN marks a round without one."""
+    times_us = times_us[~np.isnan(times_us)]
+    p20, median, p80 = np.percentile(times_us, [20, 50, 80])
+    return Summary(float(median), float(p20), float(p80), len(times_us))
+
+
+def ratios(times_us: np.ndarray, reference_us: np.ndarray) -> np.ndarray:
+    """Speed as a share of a reference's, a number for each round that timed both."""
+    per_round = reference_us / times_us
+    return per_round[~np.isnan(per_round)]
+
+
+def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray, seed: int = 0) -> Ratio:
+    """The median of the ratios within rounds, and its bootstrap interval (percentile method, seeded)."""
+    from scipy.stats import bootstrap
+
+    per_round = ratios(times_us, reference_us)
+    middle = float(np.median(per_round))
+    if np.ptp(per_round) == 0.0:  # the bootstrap has nothing to draw from, as for the reference against itself
+        return Ratio(middle, middle, middle)
+    interval = bootstrap(
+        (per_round,), np.median, confidence_level=CONFIDENCE, method="percentile", rng=np.random.default_rng(seed)
+    ).confidence_interval
+    return Ratio(middle, float(interval.low), float(interval.high))
+
+
+def half_width(per_round: np.ndarray) -> float:
+    """Half the 95% interval of the median, relative to it, by order statistics: quick enough for every round.
+
+    The ranks are those of the binomial distribution's normal approximation (Hahn and Meeker, Statistical Intervals,
+    2nd ed., section 5.2). Infinite for fewer than 6 values, whose extremes do not reach 95%.
+    """
+    count = len(per_round)
+    if count < 6:
+        return math.inf
+    reach = 1.96 * math.sqrt(count) / 2
+    ordered = np.sort(per_round)
+    low, high = (
+        ordered[max(0, math.floor(count / 2 - reach))],
+        ordered[min(count - 1, math.ceil(count / 2 + reach) - 1)],
+    )
+    return float((high - low) / 2 / np.median(per_round))
+
+
+def verdict(ratio: Ratio, margin: float = MARGIN) -> str:
+    """SAME where the interval is within `margin` of 1, else FASTER or SLOWER where it leaves 1 out, else UNSURE."""
+    if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
+        return SAME
+    if ratio.low > 1:
+        return FASTER
+    if ratio.high < 1:
+        return SLOWER
+    return UNSURE
+
+
+def change(old: Ratio, new: Ratio) -> Ratio:
+    """The ratio of two independent ratios: new / old, with its interval.
+
+    The intervals are combined as independent errors of the logarithm, each side on its own (Fieller's simple case of
+    small relative errors), so an interval that is wider on one side stays so.
+    """
+    down = math.hypot(math.log(new.median / new.low), math.log(old.high / old.median))
+    up = math.hypot(math.log(new.high / new.median), math.log(old.median / old.low))
+    middle = new.median / old.median
+    return Ratio(middle, middle * math.exp(-down), middle * math.exp(up))
+
+
+def tflops(flops: int, median_us: float) -> float:
+    """10^12 floating-point operations a second."""
+    return flops / median_us / 1e6

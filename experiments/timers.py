@@ -1,0 +1,150 @@
+"""Timers: microseconds of one call, in three named modes on a GPU, or by the wall clock on a CPU.
+
+- `cold`: operands that the L2 cache cannot hold any more. The contenders take turns on sets of A, B and C that add up
+  to at least twice the cache (`Rotation`), and each call is given the next set.
+- `warm`: the same set again, right after an untimed call on it.
+- `graph`: a CUDA graph of several calls on one set, replayed: no launch from the host is part of the time.
+
+In `cold` and `warm` a time is that between two CUDA events on torch's current stream around one call. The GPU first
+spins for as long as the host needs to put the call in the queue, so the time is the kernel's and not Python's. The
+spin touches no memory: flushing the cache by overwriting a buffer instead would leave it full of lines that the timed
+kernel must then write back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from gemm_ref.problem import MATHS, Problem
+
+COLD, WARM, GRAPH = "cold", "warm", "graph"
+MODES = (COLD, WARM, GRAPH)
+
+Work = Callable[[], object]  # one call of what is timed, with its operands bound
+Timer = Callable[[Work], float]  # runs it once and returns microseconds
+
+# The threads of a BLAS go on spinning after a call (OpenBLAS for 2^26 cycles) and would take the cores of the next.
+_SETTLE_S = 0.05
+_GRAPH_US = 200.0  # a graph replays about this much work, so that the events' resolution is lost in it
+_GRAPH_MOST_CALLS = 100
+
+
+def cpu_timer(work: Work) -> float:
+    """Wall-clock microseconds of one call, after a pause that lets the threads of the call before it go idle."""
+    time.sleep(_SETTLE_S)
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e6
+
+
+class Rotation:
+    """Sets of operands with the same values that take turns, so that none is in the L2 cache when its turn comes.
+
+    a (M, K) and b (K, N) are copied to the current GPU until the sets add up to `cache_bytes`, and at least twice;
+    each has a C (M, N) of its own. `take()` gives the next (a, b, c). One set for `cache_bytes` 0.
+    """
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, cache_bytes: int) -> None:
+        shape, dtype = (a.shape[0], b.shape[1]), a.dtype
+        set_bytes = Problem(shape[0], shape[1], a.shape[1]).min_bytes * dtype.itemsize // MATHS["fp32"].dtype.itemsize
+        count = max(2, -(-cache_bytes // set_bytes)) if cache_bytes else 1
+        a, b = a.to("cuda"), b.to("cuda")
+        # Tensors of their own, since a slice of a large one would start at an address that is no multiple of 16 bytes.
+        self._sets = [(a, b, torch.empty(shape, dtype=dtype, device="cuda"))]
+        self._sets += [(a.clone(), b.clone(), torch.empty_like(self._sets[0][2])) for _ in range(count - 1)]
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def take(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The next set."""
+        self._turn = (self._turn + 1) % len(self._sets)
+        return self._sets[self._turn]
+
+
+def cache_bytes(mode: str) -> int:
+    """What the sets of a `Rotation` must add up to on the current GPU: twice its L2 cache for `cold`, else nothing."""
+    if mode != COLD:
+        return 0
+    return 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+
+
+class CudaTimer:
+    """Microseconds of one call on the GPU between two events, its launch hidden; `warm` makes an untimed call first."""
+
+    _MOST_COVER_US = 5000.0  # a host that takes longer to launch than this was interrupted, and is not waited for
+
+    def __init__(self, mode: str = COLD) -> None:
+        if mode not in (COLD, WARM):
+            raise ValueError(f"CudaTimer times {COLD} and {WARM} calls, not {mode!r}: GraphTimer is for {GRAPH}")
+        self._before = mode == WARM
+        self._cover_us = 50.0
+        self._cycles_per_us = self._calibrate()
+
+    def __call__(self, work: Work) -> float:
+        elapsed_us, host_us = self._elapsed(work)
+        while host_us > self._cover_us < self._MOST_COVER_US:
+            self._cover_us *= 2
+            elapsed_us, host_us = self._elapsed(work)
+        return elapsed_us
+
+    @staticmethod
+    def _calibrate() -> float:
+        """Cycles of the GPU's spin in a microsecond."""
+        cycles = 1_000_000
+        times = []
+        for _ in range(3):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            torch.cuda._sleep(cycles)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3)
+        return cycles / min(times)
+
+    def _elapsed(self, work: Work) -> tuple[float, float]:
+        """Microseconds between the events around `work`, and those that the host took to put it all in the queue."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(int(self._cover_us * self._cycles_per_us))
+        start = time.perf_counter()
+        if self._before:
+            work()
+        begin.record()
+        work()
+        end.record()
+        host_us = (time.perf_counter() - start) * 1e6
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3, host_us
+
+
+class GraphTimer:
+    """Microseconds of one call, from the replay of a CUDA graph of several; a graph is captured once for each work."""
+
+    def __init__(self) -> None:
+        self._timer = CudaTimer(WARM)
+        self._graphs: dict[Work, tuple[torch.cuda.CUDAGraph, int]] = {}
+
+    def __call__(self, work: Work) -> float:
+        if work not in self._graphs:
+            self._graphs[work] = self._capture(work)
+        graph, calls = self._graphs[work]
+        return self._timer(graph.replay) / calls
+
+    def _capture(self, work: Work) -> tuple[torch.cuda.CUDAGraph, int]:
+        calls = int(min(max(_GRAPH_US / self._timer(work), 1), _GRAPH_MOST_CALLS))  # this call also compiles it
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                work()
+        return graph, calls
+
+
+def make_timer(mode: str) -> Timer:
+    """A timer of one of MODES for the current GPU. Raises ValueError for another name."""
+    if mode not in MODES:
+        raise ValueError(f"unknown timing mode {mode!r}: there are {', '.join(MODES)}")
+    return GraphTimer() if mode == GRAPH else CudaTimer(mode)
