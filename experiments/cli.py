@@ -198,21 +198,23 @@ def doctor() -> None:
 def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
-    """Write the generated blocks of README.md and docs/ladder.md from the published data and the registry."""
-    from experiments.documents import DOCUMENTS, MarkerError, update
+    """Write docs/findings.md and the generated blocks of README.md and docs/ladder.md from the published data."""
+    from experiments import documents
     from experiments.selection import UsageError
 
     try:
-        stale = {path.name: update(path, blocks, write=not check) for path, blocks in DOCUMENTS.items()}
-    except (MarkerError, UsageError) as error:
+        stale = documents.stale(write=not check)
+    except (documents.MarkerError, UsageError) as error:
         raise _refuse(error) from error
-    for name, is_stale in stale.items():
-        if check and is_stale:
-            err.print(f"{name} is out of date: `python -m experiments readme` rewrites it")
+    for path in stale:
+        if check:
+            err.print(f"{path.name} is out of date: `python -m experiments readme` rewrites it")
         else:
-            out.print(f"{name} " + ("rewritten" if is_stale else "is up to date"))
-    if check and any(stale.values()):
+            out.print(f"{path.name} rewritten")
+    if check and stale:
         raise typer.Exit(FAILED)
+    if not stale:
+        out.print("all documents are up to date")
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str | Text, ...]]) -> None:

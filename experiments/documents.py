@@ -1,4 +1,4 @@
-"""The generated blocks of the README and of docs/ladder.md, from the published data and the registry.
+"""The generated blocks of the README and of docs/ladder.md, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
 a small C with a deep K, and a rung's id its own numbers and what the compilers decided.
@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, results, style
+from experiments import environment, findings, frames, results, style
 from experiments.ladder import DEEP
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -23,6 +23,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": ("ladder",),
     ROOT / "docs" / "ladder.md": ("conditions", "deep", *gemm_ref.STAGES),
 }
+PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
 LARGEST = 4096  # the size of the tables: the largest published cube up to this
 
 
@@ -48,20 +49,37 @@ def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path
     return new != old
 
 
+def update_page(document: Path, write: bool, published: Path = results.PUBLISHED) -> bool:
+    """Whether one of PAGES differs from what the data say; rewrites it if `write`."""
+    old = document.read_text(encoding="utf-8") if document.exists() else ""
+    new = PAGES[document](published)
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def stale(write: bool) -> list[Path]:
+    """All documents that are not what the published data give; they are rewritten if `write`.
+
+    Raises MarkerError and UsageError as `update` does.
+    """
+    changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
+    return changed + [path for path in PAGES if update_page(path, write)]
+
+
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
     return _block(name, results.read(published, "ladder"), published)
 
 
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
-    timed = frame[frame["median_us"].notna() & (frame["math"] == "fp32")]
-    cubes = timed[(timed["m"] == timed["n"]) & (timed["n"] == timed["k"]) & (timed["m"] <= LARGEST)]
+    timed = frames.timed(frame)
+    cubes = frames.cubes(timed[timed["m"] <= LARGEST])
     at_size = cubes[cubes["m"] == cubes["m"].max()]
     if name == "conditions":
         return _caption(at_size, published)
     if name == "deep":
-        m, n, k = DEEP
-        return _deep(timed[(timed["m"] == m) & (timed["n"] == n) & (timed["k"] == k)])
+        return _deep(frames.at(timed, DEEP))
     if name == "ladder":
         return _ladder(at_size, published)
     return _rung(gemm_ref.get_stage(name), at_size)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from experiments import timers
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -26,6 +28,7 @@ def describe(device: str) -> dict:
         "device": name,
         "slug": slug(device),
         "gpu": _gpu() if device == "cuda" else None,
+        "events_us": timers.events_us() if device == "cuda" else None,
         "cuda": torch.version.cuda,
         "cpu": cpu_name(),
         "cpu_threads": torch.get_num_threads(),

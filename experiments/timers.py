@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from gemm_ref.problem import MATHS, Problem
@@ -119,6 +120,12 @@ class CudaTimer:
         host_us = (time.perf_counter() - start) * 1e6
         end.synchronize()
         return begin.elapsed_time(end) * 1e3, host_us
+
+
+def events_us() -> float:
+    """What two events around nothing are apart: part of every `cold` and `warm` time."""
+    timer = CudaTimer()
+    return float(np.median([timer(lambda: None) for _ in range(50)]))
 
 
 class GraphTimer:
