@@ -17,7 +17,7 @@ from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
 # name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
-EXPERIMENTS = MappingProxyType({"correctness": "experiments.correctness", "ladder": "experiments.ladder"})
+EXPERIMENTS = MappingProxyType({name: f"experiments.{name}" for name in ("correctness", "ladder", "instructions")})
 
 
 class UsageError(ValueError):
@@ -33,6 +33,7 @@ class Request:
     backends: tuple[str, ...] = ()
     problems: tuple[gemm_ref.Problem, ...] = ()
     math: str = "fp32"
+    preset: str = "default"  # or "full": all that an experiment can measure, however long it takes
 
 
 def load_experiment(name: str) -> ModuleType:
