@@ -159,7 +159,7 @@ def doctor() -> None:
 def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
-    """Write the generated blocks of README.md and docs/ladder.md from the published data and the registry."""
+    """Write the generated blocks of README.md and of docs/ from the published data and the registry."""
     from experiments.documents import DOCUMENTS, MarkerError, update
     from experiments.selection import UsageError
 

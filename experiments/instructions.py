@@ -28,6 +28,7 @@ from pathlib import Path
 import gemm_ref
 from experiments import plot_instructions
 from experiments.contenders import Contender
+from experiments.instruction_tables import MAIN_ARCHITECTURE
 from experiments.progress import Bars
 from experiments.rows import ERROR, SKIPPED, Compiled
 from experiments.sass import mix, tools
@@ -39,7 +40,6 @@ from experiments.verify import describe
 
 NAME = "instructions"
 ROW = Compiled
-DEFAULT_ARCHITECTURES = ("sm_90a",)
 ALIGNED = (4096, 4096, 4096)
 
 
@@ -50,7 +50,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Compiled]:
     """A row for each contender, problem and architecture: sm_90a, and with the full preset all of them."""
-    archs = ARCHITECTURES if request.preset == "full" else DEFAULT_ARCHITECTURES
+    archs = ARCHITECTURES if request.preset == "full" else (MAIN_ARCHITECTURE,)
     problems = request.problems or (gemm_ref.Problem(*ALIGNED, math=request.math),)
     jobs = [(contender, problem, arch) for contender in contenders for problem in problems for arch in archs]
     bars.begin("compiling", len(jobs))
@@ -73,7 +73,7 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
             values = examine(cubin, sm, _launch(contender, problem).threads, dynamic_bytes)
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
-    config = contender.config
+    config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
     products = values["flop_per_trip"] / 2 * values["threads"]
     values["k_per_trip"] = products / (config.BLOCK_M * config.BLOCK_N)
     return Compiled.about(NAME, contender, problem, arch=arch, **values)

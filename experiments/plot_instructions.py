@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-import gemm_ref
 from experiments import environment, results, style
+from experiments.instruction_tables import MAIN_ARCHITECTURE, at_one_size, defaults
 from experiments.sass.mix import GROUPS
 from experiments.sass.occupancy import ARCHITECTURES
-from gemm_ref.stage import DEFAULT_VARIANT
 
 _ROW_INCHES = 0.62
 _LANES = MappingProxyType({"cuda": -0.25, "triton": 0.0, "gluon": 0.25})  # where a dialect is within its rung's row
@@ -30,7 +29,6 @@ _COLOURS = MappingProxyType(
         "other": "#dde2e8",
     }
 )
-_SHOWN = "sm_90a"  # where there are several architectures
 _KIB = 1024
 
 
@@ -40,30 +38,15 @@ def draw(folder: Path, target: Path) -> list[Path]:
     Of several architectures one is drawn, sm_90a if it is there, and of several sizes the one with the most kernels;
     of a rung's variants each dialect's default.
     """
-    frame = results.read(folder, "instructions")
-    frame = shown(frame[frame["instructions"].notna()])
+    frame = at_one_size(results.read(folder, "instructions"))
     if frame.empty:
         return []
+    archs = set(frame["arch"])
+    frame = defaults(frame[frame["arch"] == (MAIN_ARCHITECTURE if MAIN_ARCHITECTURE in archs else min(archs))])
     caption = environment.compilers_caption(results.runs_of(frame, folder))
     with style.themed():
         paths = style.save(_mix(frame, caption), target, "instructions_mix")
         return paths + style.save(_limits(frame, caption), target, "instructions_limits")
-
-
-def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one architecture, one size, and each dialect's default variant."""
-    if frame.empty:
-        return frame
-    archs = set(frame["arch"])
-    frame = frame[frame["arch"] == (_SHOWN if _SHOWN in archs else min(archs))]
-    sizes = frame.groupby(["m", "n", "k"]).size()
-    size = max(sizes.index, key=lambda size: (sizes[size], size))
-    default = [
-        row.variant == gemm_ref.get_stage(row.stage).find_variant(DEFAULT_VARIANT, row.dialect)
-        and (row.m, row.n, row.k) == size
-        for row in frame.itertuples()
-    ]
-    return frame[default]
 
 
 def _mix(frame: pd.DataFrame, caption: str) -> Figure:

@@ -12,7 +12,7 @@ import torch
 from experiment_fixtures import ENVIRONMENT
 from rich.console import Console
 
-from experiments import instructions, plot_instructions, results, runner, style
+from experiments import instruction_tables, instructions, plot_instructions, results, runner, style
 from experiments.contenders import Contender, contenders
 from experiments.progress import Bars
 from experiments.rows import ERROR, PASS, SKIPPED, Compiled
@@ -177,7 +177,9 @@ def made_up(contender: Contender, arch: str = "sm_90a", **values) -> Compiled:
 @pytest.fixture
 def data(tmp_path):
     rows = [made_up(item, arch) for arch in ("sm_80", "sm_90a") for item in contenders() if not item.is_baseline]
-    changed = [dataclasses.replace(row, ffma=700, other=100) if row.arch == "sm_90a" else row for row in rows]
+    changed = [
+        dataclasses.replace(row, ffma=700, other=100, ffma_share=0.7) if row.arch == "sm_90a" else row for row in rows
+    ]
     results.save(tmp_path, "instructions", changed, ENVIRONMENT | {"nvcc": "13.0.88"})
     return tmp_path
 
@@ -210,3 +212,24 @@ def test_nothing_compiled_draws_nothing(tmp_path):
     failed = Compiled.about("instructions", contenders()[0], Problem(4, 4, 4), arch="sm_80", status=ERROR)
     results.save(tmp_path, "instructions", [failed], ENVIRONMENT)
     assert plot_instructions.draw(tmp_path, tmp_path) == []
+
+
+def test_tables_give_each_dialect_its_number(data):
+    text = instruction_tables.block("instructions", data)
+    line = next(line for line in text.splitlines() if line.startswith("| `s04_shared_tile`"))
+    assert "| 128 / 128 / 128 |" in line and "| 70.0 / 70.0 / 70.0 |" in line  # sm_90a's share, not sm_80's
+    assert "| 16.0 / 16.0 / 16.0 |" in line  # 100 LDS.128 of one width
+    assert next(line for line in text.splitlines() if line.startswith("| `s13_split_k`")).endswith(" / – |")
+    assert "nvcc 13.0.88 · triton 3.6.0" in text and "sm_90a" in text
+
+
+def test_a_rung_in_full_is_for_100_multiply_adds(data):
+    lines = instruction_tables.block("instructions-copies", data).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| CUDA", "| Triton", "| Gluon"]
+    cells = dict(zip(lines[0].split(" | "), lines[2].split(" | "), strict=True))
+    assert cells["all"] == "125.0" and cells["multiply-add"] == "87.5" and cells["shared read"] == "12.5"
+
+
+def test_what_was_not_compiled_is_said_so(data, tmp_path):
+    assert {instruction_tables.block(name, tmp_path / "none") for name in instruction_tables.BLOCKS} == {"not measured"}
+    assert instruction_tables.block("instructions-ffma2", data) == "not measured"  # sm_100a is not in the fixture

@@ -84,8 +84,9 @@ def compile_for_inspection(
 ) -> CompiledKernel:
     """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
 
-    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and
-    `num_warps`. Raises ValueError for an unknown stage, variant, dialect or math mode.
+    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm`
+    are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
+    Raises ValueError for an unknown stage, variant, dialect or math mode.
     """
     rung = get_stage(stage)
     if dialect not in rung.dialects or dialect == "cuda":
