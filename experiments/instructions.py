@@ -10,8 +10,9 @@ shared memory are what cuobjdump reads in the cubin; shared memory adds what the
 is computed from that and the architecture's limits (`experiments.sass.occupancy`), whatever the grid. The counts are
 of nvdisasm's text of one trip through the main loop (`experiments.sass.loop` says which): what one thread executes of
 a whole slice, instructions under a guard included. They are counts, never times, and trips differ in length:
-`k_per_trip` says how much a trip does, and shares can be compared. Of a rung with two kernels the one with the
-main loop is meant. Spilled bytes are of the whole kernel.
+`k_per_trip` says how much a trip does, and shares can be compared. Where a loop over slices holds one over k that was
+not unrolled whole (s03 in CUDA), a trip is one of the inner loop. Of a rung with two kernels the one with the main loop
+is meant. Spilled bytes are of the whole kernel.
 
 Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """

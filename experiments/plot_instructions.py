@@ -1,13 +1,15 @@
-"""Plots of `instructions`: what the main loop of each rung is made of, and what its blocks take of a multiprocessor."""
+"""Plots of `instructions`: what main loops are made of, what blocks take of a multiprocessor, on each architecture."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
 
+import matplotlib.ticker as ticker
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from experiments import environment, results, style
@@ -35,18 +37,21 @@ _KIB = 1024
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw instructions.csv of `folder` into `target` as PNG and SVG; nothing where nothing was compiled.
 
-    Of several architectures one is drawn, sm_90a if it is there, and of several sizes the one with the most kernels;
-    of a rung's variants each dialect's default.
+    Of several sizes the one with the most kernels is drawn, of a rung's variants each dialect's default, and of several
+    architectures sm_90a, if it is there; what they differ in has a plot of its own.
     """
-    frame = at_one_size(results.read(folder, "instructions"))
+    frame = defaults(at_one_size(results.read(folder, "instructions")))
     if frame.empty:
         return []
-    archs = set(frame["arch"])
-    frame = defaults(frame[frame["arch"] == (MAIN_ARCHITECTURE if MAIN_ARCHITECTURE in archs else min(archs))])
+    archs = [arch for arch in ARCHITECTURES if arch in set(frame["arch"])]
+    one = frame[frame["arch"] == (MAIN_ARCHITECTURE if MAIN_ARCHITECTURE in archs else archs[0])]
     caption = environment.compilers_caption(results.runs_of(frame, folder))
     with style.themed():
-        paths = style.save(_mix(frame, caption), target, "instructions_mix")
-        return paths + style.save(_limits(frame, caption), target, "instructions_limits")
+        paths = style.save(_mix(one, caption), target, "instructions_mix")
+        paths += style.save(_limits(one, caption), target, "instructions_limits")
+        if len(archs) > 1:
+            paths += style.save(_architectures(frame, archs, caption), target, "instructions_architectures")
+        return paths
 
 
 def _mix(frame: pd.DataFrame, caption: str) -> Figure:
@@ -96,28 +101,65 @@ def _limits(frame: pd.DataFrame, caption: str) -> Figure:
         ("shared memory", "KiB a block", frame["shared_bytes"] / _KIB, None),
         ("warps that fit", f"of {sm.threads // 32} in an SM", frame["occupancy"] * sm.threads / 32, sm.threads // 32),
     )
-    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.42 * len(rungs)))
-    inch = 1 / figure.get_figheight()
     subtitle = f"{arch}, each dialect's best variant; spills are all accesses to local memory in the text of the kernel"
-    top = style.heading(figure, "What a rung takes of a multiprocessor", subtitle)
-    bottom = style.footer(figure, caption)
-    for ax, (title, unit, values, most) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
-        _rows(ax, rungs)
+    figure, axes = _panels("What a rung takes of a multiprocessor", subtitle, caption, rungs, len(panels))
+    for ax, (title, unit, values, most) in zip(axes, panels, strict=True):
         for row, value in zip(frame.itertuples(), values, strict=True):
-            y, colour = rungs.index(row.stage) + _LANES[row.dialect], style.COLOURS[row.dialect]
-            ax.plot([0, value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
-            ax.plot(value, y, style.MARKERS[row.dialect], color=colour, ms=4.5, zorder=3, clip_on=False)
+            _mark(ax, rungs, row, value, 0)
         ax.set_xlim(0, 1.08 * (most or max(values.max(), 1)))
         if most:
             ax.axvline(most, color=style.BASELINE, lw=1, zorder=0)
-        ax.grid(True, axis="x", which="major")
         ax.set_title(title, size=9.5)
         ax.set_xlabel(unit)
-    for dialect, colour in style.COLOURS.items():
-        figure.axes[0].plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
-    figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
-    figure.subplots_adjust(left=0.165, right=0.98, top=top - 0.3 * inch, bottom=bottom + 0.45 * inch, wspace=0.14)
     return figure
+
+
+def _architectures(frame: pd.DataFrame, archs: list[str], caption: str) -> Figure:
+    """Small multiples, a panel an architecture: how many instructions a multiply-add takes."""
+    rungs = style.rungs_of(frame)
+    subtitle = "all instructions of one trip over its multiply-adds, each dialect's best variant; an FFMA2 makes two"
+    figure, axes = _panels("How many instructions a multiply-add takes", subtitle, caption, rungs, len(archs))
+    costs = frame["instructions"] / (frame["flop_per_trip"] / 2)
+    low, high = min(costs.min(), 1) / 1.25, 1.25 * costs.max()
+    for ax, arch in zip(axes, archs, strict=True):
+        ax.set_xscale("log")
+        for row, cost in zip(frame.itertuples(), costs, strict=True):
+            if row.arch == arch:
+                _mark(ax, rungs, row, cost, low)
+        ax.set_xlim(low, high)
+        ax.axvline(1, color=style.BASELINE, lw=1, zorder=0)
+        ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20) if low <= tick <= high]
+        ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
+        ax.xaxis.set_minor_locator(ticker.NullLocator())
+        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.set_title(arch, size=9.5)
+        ax.set_xlabel("instructions, log scale")
+    return figure
+
+
+def _mark(ax: Axes, rungs: list[str], row, value: float, start: float) -> None:
+    """A kernel's value in its rung's row, with a line from `start`."""
+    y, colour = rungs.index(row.stage) + _LANES[row.dialect], style.COLOURS[row.dialect]
+    ax.plot([start, value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
+    ax.plot(value, y, style.MARKERS[row.dialect], color=colour, ms=4.5, zorder=3, clip_on=False)
+
+
+def _panels(title: str, subtitle: str, caption: str, rungs: list[str], count: int) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels side by side that share a row a rung, with the dialects' legend."""
+    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.42 * len(rungs)))
+    inch = 1 / figure.get_figheight()
+    top = style.heading(figure, title, subtitle)
+    bottom = style.footer(figure, caption)
+    axes = [_rows(ax, rungs) for ax in figure.subplots(1, count, sharey=True, squeeze=False).flat]
+    for ax in axes:
+        ax.grid(True, axis="x", which="major")
+    marks = [
+        Line2D([], [], color=colour, marker=style.MARKERS[dialect], ls="", label=style.LABELS[dialect])
+        for dialect, colour in style.COLOURS.items()
+    ]
+    figure.legend(handles=marks, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    figure.subplots_adjust(left=0.165, right=0.98, top=top - 0.3 * inch, bottom=bottom + 0.45 * inch, wspace=0.14)
+    return figure, axes
 
 
 def _rows(ax: Axes, rungs: list[str]) -> Axes:
