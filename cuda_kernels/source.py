@@ -1,8 +1,9 @@
-"""From a rung's .cu and its registry entry to what the two machines run: a shared library, or PTX."""
+"""From a rung's .cu and its registry entry to what the two machines run, a shared library or PTX, and to its cubin."""
 
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from pathlib import Path
 
@@ -77,3 +78,22 @@ def ptx(implementation: Implementation) -> str:
             run_nvcc([*FLAGS, "-ptx", f"-arch=compute_{arch}", str(source), "-o", str(target)])
             write_whole(cached, target.read_text(encoding="utf-8"))
     return cached.read_text(encoding="utf-8")
+
+
+@functools.cache
+def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
+    """The machine code of one implementation for one GPU architecture, as `library` holds it; it takes no GPU.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    arch = architecture(capability)
+    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    cached = CACHE / f"{_stem(implementation)}-sm_{arch}-{key}.cubin"
+    if not cached.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.cubin"
+            source.write_text(compose(implementation), encoding="utf-8")
+            run_nvcc([*FLAGS, "-cubin", f"-arch=sm_{arch}", str(source), "-o", str(target)])
+            os.replace(target, cached)
+    return cached

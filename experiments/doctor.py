@@ -16,6 +16,7 @@ from types import MappingProxyType
 import torch
 
 from experiments import environment
+from experiments.sass.tools import find as find_sass_tool
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
@@ -39,7 +40,7 @@ def examine() -> list[Finding]:
     """Everything that the experiments use, in the order in which a new user meets it."""
     packages = [_package(name) for name in ("torch", "triton", "numpy", "scipy", "pandas", "seaborn")]
     python = Finding("Python", "ok", f"{platform.python_version()} on {environment.cpu_name()}")
-    tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas()]
+    tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
     return [python, *packages, *tools, *_gpus(), _counters()]
 
 
@@ -93,6 +94,15 @@ def _ptxas() -> Finding:
     if path is None:
         return Finding("ptxas", "absent", "not found", "comes with Triton on Linux; only a GPU needs it")
     return _released("ptxas", path)
+
+
+def _nvdisasm() -> Finding:
+    try:
+        return _released("nvdisasm", str(find_sass_tool("nvdisasm")))
+    except BuildError as error:
+        return Finding(
+            "nvdisasm", "absent", "not found", f"the instruction experiment reads machine code with it; {error}"
+        )
 
 
 def _gpus() -> list[Finding]:

@@ -1,7 +1,8 @@
-"""The generated blocks of the README and of docs/ladder.md, and whole pages, from the published data and the registry.
+"""The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
-a small C with a deep K, and a rung's id its own numbers and what the compilers decided.
+a small C with a deep K, and a rung's id its own numbers and what the compilers decided; those of docs/compilers.md are
+written by `experiments.instruction_tables`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, findings, frames, results, style
+from experiments import environment, findings, frames, instruction_tables, results, style
 from experiments.ladder import DEEP
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": ("ladder",),
     ROOT / "docs" / "ladder.md": ("conditions", "deep", *gemm_ref.STAGES),
+    ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
 }
 PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
 LARGEST = 4096  # the size of the tables: the largest published cube up to this
@@ -73,6 +75,8 @@ def block(name: str, published: Path) -> str:
 
 
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
+    if name in instruction_tables.BLOCKS:
+        return instruction_tables.block(name, published)
     timed = frames.timed(frame)
     cubes = frames.cubes(timed[timed["m"] <= LARGEST])
     at_size = cubes[cubes["m"] == cubes["m"].max()]

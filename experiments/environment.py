@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 
+from cuda_kernels.toolchain import find_toolkit
 from experiments import timers
+from gemm_ref.build import BuildError, version_of
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +37,7 @@ def describe(device: str) -> dict:
         "os": platform.platform(),
         "python": platform.python_version(),
         **{package: _version(package) for package in ("torch", "triton", "numpy")},
+        "nvcc": _nvcc_version(),
     }
 
 
@@ -65,11 +68,25 @@ def caption(runs: list[dict]) -> str:
     if last["gpu"]:
         parts += [f"driver {last['gpu']['driver']}", f"CUDA {last['cuda']}"]
     parts += [f"{package} {last[package]}" for package in ("torch", "triton") if last[package]]
+    return " · ".join([*parts, *_when(runs)])
+
+
+def compilers_caption(runs: list[dict]) -> str:
+    """As `caption`, for what does not depend on the machine: the compilers' versions in place of the device's."""
+    if not runs:
+        return "no record of what this was compiled with"
+    parts = [f"{name} {runs[-1][name]}" for name in ("nvcc", "triton") if runs[-1].get(name)]
+    return " · ".join([*parts, *_when(runs)])
+
+
+def _when(runs: list[dict]) -> list[str]:
+    """The commit and the date of the latest run, and how many there are."""
+    last = runs[-1]
     commit = (last["commit"] or "unknown")[:10] + (" with local changes" if last["dirty"] else "")
-    parts += [f"commit {commit}", last["date"][:10]]
+    parts = [f"commit {commit}", last["date"][:10]]
     if len(runs) > 1:
         parts.append(f"the latest of {len(runs)} runs since {runs[0]['date'][:10]}: environment.json tells them apart")
-    return " · ".join(parts)
+    return parts
 
 
 def _gpu() -> dict:
@@ -124,6 +141,15 @@ def _output(*command: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _nvcc_version() -> str | None:
+    """As in 13.0.88."""
+    try:
+        release = re.search(r"\bV(\d[\d.]*)", version_of(str(find_toolkit() / "bin" / "nvcc")))
+    except BuildError:
+        return None
+    return release and release[1]
 
 
 def _version(package: str) -> str | None:

@@ -108,3 +108,51 @@ class Timed(Checked):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return (*super().key(), "mode")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Row):
+    """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
+
+    arch: str  # "sm_90a"
+    registers: int | None = None  # of a thread
+    stack_bytes: int | None = None  # of a thread, in local memory
+    spill_bytes: int | None = None  # of a thread: what all loads and stores of local memory in the text move
+    shared_bytes: int | None = None  # of a block, static and dynamic
+    threads: int | None = None  # of a block
+    blocks_per_sm: int | None = None  # that fit a multiprocessor at once, and
+    occupancy: float | None = None  # the share of its warps that they fill
+    limited_by: str = ""  # what runs out first, with commas
+    instructions: int | None = None  # in the trip; the columns below are parts of it, as in `experiments.sass.mix`
+    ffma: int | None = None
+    ffma2: int | None = None
+    mma: int | None = None
+    lds_32: int | None = None
+    lds_64: int | None = None
+    lds_128: int | None = None
+    ldsm: int | None = None
+    sts_32: int | None = None
+    sts_64: int | None = None
+    sts_128: int | None = None
+    stsm: int | None = None
+    ldg_32: int | None = None
+    ldg_64: int | None = None
+    ldg_128: int | None = None
+    ldgsts_32: int | None = None
+    ldgsts_64: int | None = None
+    ldgsts_128: int | None = None
+    stg: int | None = None
+    integer: int | None = None
+    barrier: int | None = None
+    control: int | None = None
+    spill: int | None = None
+    other: int | None = None
+    flop_per_trip: float | None = None
+    k_per_trip: float | None = None  # steps along K
+    ffma_share: float | None = None  # of the instructions, FFMA2 and MMA with it
+    integer_share: float | None = None
+    ffma_per_lds_byte: float | None = None  # multiply-adds a byte that the thread gets from shared memory
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*_WHO, "arch")

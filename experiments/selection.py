@@ -20,7 +20,7 @@ from gemm_ref.call import MAX_SIZE
 EXPERIMENTS = MappingProxyType(
     {
         name: f"experiments.{name}"
-        for name in ("correctness", "ladder", "squares", "shapes", "modes", "inputs", "accuracy")
+        for name in ("correctness", "ladder", "squares", "shapes", "modes", "inputs", "accuracy", "instructions")
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from triton_kernels import kernel_module
 
-REFERENCE_TARGET = GPUTarget("cuda", 90, 32)  # what is compiled for the reference GPU: an H200's architecture
+REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
@@ -71,12 +72,21 @@ def start(
 
 
 def compile_for_inspection(
-    stage: str, dialect: str, m: int, n: int, k: int, *, variant: str = DEFAULT_VARIANT, math: str | None = None
+    stage: str,
+    dialect: str,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    variant: str = DEFAULT_VARIANT,
+    math: str | None = None,
+    capability: tuple[int, int] = REFERENCE_CAPABILITY,
 ) -> CompiledKernel:
     """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
 
-    In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and
-    `num_warps`. Raises ValueError for an unknown stage, variant, dialect or math mode.
+    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm`
+    are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
+    Raises ValueError for an unknown stage, variant, dialect or math mode.
     """
     rung = get_stage(stage)
     if dialect not in rung.dialects or dialect == "cuda":
@@ -86,7 +96,13 @@ def compile_for_inspection(
     implementation = Implementation(rung, rung.find_variant(variant, dialect), dialect, math or rung.maths[0])
     dtype = MATHS[implementation.math].dtype
     a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
-    return kernel_module(implementation).launch(Call(implementation, Problem(m, n, k, implementation.math)), a, b, c)
+    before = _capability.set(capability)
+    try:
+        return kernel_module(implementation).launch(
+            Call(implementation, Problem(m, n, k, implementation.math)), a, b, c
+        )
+    finally:
+        _capability.reset(before)
 
 
 def _run_on_reference_gpu(
@@ -106,16 +122,22 @@ class _NoGpu:
     these three answers `warmup` does what a launch would, on any machine, from the first argument to the cubin.
     """
 
+    def __init__(self, capability: tuple[int, int]) -> None:
+        self._capability = capability
+
     def get_current_target(self) -> GPUTarget:
-        return REFERENCE_TARGET
+        major, minor = self._capability
+        return GPUTarget("cuda", 10 * major + minor, 32)
 
     def get_current_device(self) -> str:
-        return "reference GPU"  # no GPU's index, so that real launches never find these kernels
+        return f"no GPU, {self._capability}"  # not a GPU's index, so that real launches never find these kernels
 
     def get_current_stream(self, device: str) -> None:
         return None
 
 
+# What `start` compiles for where no GPU is to run it; `compile_for_inspection` sets it for its own call.
+_capability = contextvars.ContextVar("capability", default=REFERENCE_CAPABILITY)
 _driver_lock = threading.Lock()  # a launch on a GPU in another thread must not meet the driver below
 
 
@@ -125,7 +147,7 @@ def _without_gpu() -> Iterator[None]:
     config = triton.runtime.driver
     with _driver_lock:
         before = config._active  # reading `active` would look for a GPU and raise where there is none
-        config.set_active(_NoGpu())
+        config.set_active(_NoGpu(_capability.get()))
         try:
             yield
         finally:

@@ -1,0 +1,114 @@
+"""nvdisasm's text, read into kernels, and a kernel cut into basic blocks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_KERNEL = re.compile(r"^\.text\.(\S+):")
+_LABEL = re.compile(r"^(\.L\w+):")
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_TARGET = re.compile(r"`\((\.L\w+)\)")
+
+_ENDS = ("EXIT", "RET", "KILL")  # leave the kernel, or go back to where a function was called
+_UNKNOWN = ("BRX", "BRXU", "JMP", "JMX", "JMXU", "BREAK")  # go to places that the text does not name
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of machine code: `@!P0 LDG.E.128 R4, desc[UR8][R2.64]`."""
+
+    opcode: str  # with its suffixes: "LDG.E.128"
+    operands: str = ""
+    guard: str = ""  # "@!P0"; empty where all threads execute it
+
+    @property
+    def name(self) -> str:
+        """The opcode without suffixes."""
+        return self.opcode.split(".", 1)[0]
+
+    @property
+    def never(self) -> bool:
+        """Whether its guard never holds: `@!PT LDS RZ, [RZ]` stands three times before an LDGSTS from sm_90 on."""
+        return self.guard in ("@!PT", "@!UPT")
+
+    @property
+    def target(self) -> str | None:
+        """The label that it names, if it names one."""
+        found = _TARGET.search(self.operands)
+        return found and found[1]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The instructions of one kernel, and the index of the instruction that each label stands before."""
+
+    name: str
+    code: tuple[Instruction, ...]
+    labels: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions that are executed one after the other, and the indices of the blocks that may come next."""
+
+    code: tuple[Instruction, ...]
+    successors: tuple[int, ...]
+
+
+def parse(text: str) -> list[Kernel]:
+    """The kernels in nvdisasm's text, in its order."""
+    kernels: list[tuple[str, list[Instruction], dict[str, int]]] = []
+    for line in text.splitlines():
+        if kernel := _KERNEL.match(line):
+            kernels.append((kernel[1], [], {}))
+        elif not kernels:
+            continue
+        elif label := _LABEL.match(line):
+            kernels[-1][2][label[1]] = len(kernels[-1][1])
+        elif instruction := _INSTRUCTION.match(line):
+            guard, opcode, operands = instruction.groups(default="")
+            kernels[-1][1].append(Instruction(opcode, operands, guard))
+    return [Kernel(name, tuple(code), labels) for name, code, labels in kernels]
+
+
+def blocks(kernel: Kernel) -> list[Block]:
+    """The basic blocks of a kernel in the order of the text; the first is where it starts.
+
+    Raises ValueError for an instruction whose successors cannot be told from the text.
+    """
+    next_indices = _next_indices(kernel)
+    size = len(kernel.code)
+    starts = {0, *(index for index in kernel.labels.values() if index < size)}
+    starts |= {index + 1 for index, after in enumerate(next_indices) if after != (index + 1,) and index + 1 < size}
+    ordered = sorted(starts)
+    number = {start: i for i, start in enumerate(ordered)}
+    cut = []
+    for start, end in zip(ordered, [*ordered[1:], size], strict=True):
+        after = tuple(number[index] for index in next_indices[end - 1] if index < size)
+        cut.append(Block(kernel.code[start:end], after))
+    return cut
+
+
+def _next_indices(kernel: Kernel) -> list[tuple[int, ...]]:
+    """For each instruction the indices of those that may be executed after it."""
+    found: list[tuple[int, ...]] = []
+    meeting: dict[str, int] = {}  # barrier register -> where the threads that BSYNC waits for go on together
+    for index, instruction in enumerate(kernel.code):
+        name, operands = instruction.name, instruction.operands
+        if name in _UNKNOWN:
+            raise ValueError(f"{kernel.name}: {instruction.opcode} {operands} goes somewhere that cannot be followed")
+        sometimes = (index + 1,) if instruction.guard else ()
+        if name == "BSSY":
+            meeting[operands.split(",")[0]] = kernel.labels[instruction.target]
+        if name == "BRA":
+            # A condition is a guard, an operand (BRA.U UP0, `(.L_x_1)), or both; without one it is always taken.
+            conditional = instruction.guard or not operands.startswith("`")
+            found.append((kernel.labels[instruction.target], *((index + 1,) if conditional else ())))
+        elif name == "BSYNC":
+            found.append((meeting[operands], *sometimes))
+        elif name in _ENDS:
+            found.append(sometimes)
+        else:
+            found.append((index + 1,))
+    return found

@@ -1,0 +1,71 @@
+"""cuobjdump and nvdisasm: where they are, and what they say about a cubin. Neither needs a GPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from cuda_kernels.toolchain import find_toolkit
+from gemm_ref.build import BuildError
+
+_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel asks for, as its compiler wrote it into the cubin."""
+
+    registers: int  # of a thread, each 4 bytes
+    stack_bytes: int  # of a thread, in local memory
+    shared_bytes: int  # of a block, known at compile time; from sm_90 on with what the system reserves in each block
+
+
+@functools.cache
+def find(tool: str) -> Path:
+    """The path of `tool`: in nvcc's toolkit, on PATH, or in Triton's wheel, which carries both.
+
+    Raises BuildError saying how to get it when it is nowhere.
+    """
+    places = []
+    try:
+        places.append(find_toolkit() / "bin" / tool)
+    except BuildError:
+        pass  # without nvcc there may still be Triton
+    if on_path := shutil.which(tool):
+        places.append(Path(on_path))
+    if triton := importlib.util.find_spec("triton"):
+        places += [Path(folder) / "backends" / "nvidia" / "bin" / tool for folder in triton.submodule_search_locations]
+    for path in places:
+        if path.is_file():
+            return path
+    raise BuildError(
+        f"{tool} was not found: it comes with Triton (`pip install triton`, on Linux) and with NVIDIA's CUDA toolkit "
+        "(put its bin folder on PATH)"
+    )
+
+
+def usage(cubin: Path) -> dict[str, Usage]:
+    """What each kernel in `cubin` asks for, by its name in the file. Raises BuildError for a file that is no cubin."""
+    return {
+        name: Usage(*map(int, numbers)) for name, *numbers in _USAGE.findall(_say("cuobjdump", "-res-usage", cubin))
+    }
+
+
+def disassemble(cubin: Path) -> str:
+    """The text of all kernels in `cubin`, with a label at every place that is jumped to.
+
+    Raises BuildError for a file that is no cubin.
+    """
+    return _say("nvdisasm", "-c", "-ndf", cubin)  # the data flow that -ndf leaves out is of GPUs before sm_70
+
+
+def _say(tool: str, *arguments: str | Path) -> str:
+    done = subprocess.run([find(tool), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{tool} could not read {arguments[-1]}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
