@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -65,16 +65,13 @@ def inline(name: str, text: str) -> Figure:
     _plain(root, used, name)
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
-    root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title"}
-    label = ElementTree.Element("title", {"id": f"{name}-title"})
-    label.text = title
-    root.insert(0, label)
+    root.attrib |= {"role": "img", "aria-label": title}
     return Figure(name, title, Markup(ElementTree.tostring(root, encoding="unicode")))
 
 
-def variables(figures: Iterator[Figure]) -> list[tuple[str, str, str]]:
+def variables(drawn: Iterable[Figure]) -> list[tuple[str, str, str]]:
     """(name, in the light, in the dark) of each colour that is in a plot and has no meaning of its own."""
-    found = sorted({digits for figure in figures for digits in re.findall(r"var\(--x-([0-9a-f]{6})\)", figure.svg)})
+    found = sorted({digits for figure in drawn for digits in re.findall(r"var\(--x-([0-9a-f]{6})\)", figure.svg)})
     return [(f"--x-{digits}", f"#{digits}", dark_twin(f"#{digits}")) for digits in found]
 
 

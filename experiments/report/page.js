@@ -18,6 +18,7 @@
   // What a cell is sorted by. Sizes: the products in it, from "4096" (a cube) or "128×128×65536".
   const KEYS = {
     text: (text) => text,
+    prose: (text) => text,
     number: (text) => Number(text.replaceAll(",", "")),
     size: (text) => {
       const edges = text.split("×").map(Number);

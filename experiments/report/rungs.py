@@ -42,15 +42,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Shape:
-    """A variant: its compile-time shape and how it is launched at the size of the tables."""
+    """The variants side by side: compile-time shape, and how they are launched at the size of the tables."""
 
-    variant: str
-    dialects: str
-    constants: dict[str, int | str]
-    grid: str
-    threads: int
-    shared_bytes: int  # dynamic; what a kernel declares itself is not in it
-    then: str  # the launch of a second kernel, or nothing
+    variants: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[str, ...]], ...]  # (what, a text for each variant)
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,7 @@ class Rung:
     best: dict[str, Cell]  # by dialect
     variants: list[tuple[str, dict[str, Cell]]]
     below: str  # the number of the rung below, or nothing
-    shapes: list[Shape]
-    constants: list[str]  # what any of the shapes sets, in the registry's order
+    shape: Shape
     findings: list[tuple[str, str]]  # (dialect, what its compiler decided)
     resources: Table | None
     sources: list[Source]
@@ -79,7 +73,6 @@ def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
 
 def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd.DataFrame) -> Rung:
     edge = documents.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
-    shapes = [_shape(stage, variant, edge) for variant in stage.variants]
     return Rung(
         stage=stage,
         number=stage.id.split("_")[0],
@@ -87,8 +80,7 @@ def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd
         best={d: cell(stage, DEFAULT_VARIANT, d, below, at_size) for d in DIALECTS},
         variants=[(v, {d: cell(stage, v, d, below, at_size) for d in DIALECTS}) for v in stage.variants],
         below=below.id.split("_")[0] if below else "",
-        shapes=shapes,
-        constants=list(dict.fromkeys(name for shape in shapes for name in shape.constants)),
+        shape=_shape(stage, edge),
         findings=[(style.LABELS[dialect], text) for dialect, text in stage.compiler.items()],
         resources=resources(stage, compiled),
         sources=sources(stage),
@@ -127,17 +119,22 @@ def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
     return table_of(own[[name for name in _RESOURCES if name in own]])
 
 
-def _shape(stage: Stage, variant: str, edge: int) -> Shape:
-    launch = stage.launch(edge, edge, edge, variant)
-    return Shape(
-        variant=variant,
-        dialects=", ".join(style.LABELS[d] for d in stage.dialects if variant in stage.variants_in(d)),
-        constants=stage.variants[variant].constants(),
-        grid=_by(launch.grid),
-        threads=launch.threads,
-        shared_bytes=launch.shared_bytes,
-        then=_then(launch.then),
-    )
+def _shape(stage: Stage, edge: int) -> Shape:
+    launches = [stage.launch(edge, edge, edge, variant) for variant in stage.variants]
+    constants = [config.constants() for config in stage.variants.values()]
+    lines = [("written in", [_dialects(stage, variant) for variant in stage.variants])]
+    for name in dict.fromkeys(name for own in constants for name in own):
+        lines.append((name, [str(own.get(name, "")) for own in constants]))
+    lines.append(("threads a block", [str(launch.threads) for launch in launches]))
+    lines.append((f"blocks at {edge}", [_by(launch.grid) for launch in launches]))
+    lines.append(("dynamic shared memory, bytes", [str(launch.shared_bytes) for launch in launches]))
+    if any(launch.then for launch in launches):
+        lines.append(("then, to finish", [_then(launch.then) for launch in launches]))
+    return Shape(tuple(stage.variants), tuple((what, tuple(texts)) for what, texts in lines))
+
+
+def _dialects(stage: Stage, variant: str) -> str:
+    return ", ".join(style.LABELS[d] for d in stage.dialects if variant in stage.variants_in(d))
 
 
 def _then(launch: Launch | None) -> str:

@@ -22,6 +22,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _CUDA, _TRITON = (Path(package.__file__).resolve().parent for package in (cuda_kernels, triton_kernels))
 _FOLDERS = {"cuda": _CUDA, "triton": _TRITON, "gluon": _TRITON / "gluon"}
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
+_INDENT = re.compile(r"\s*((//|#)\s*)?")
+_DEEPEST = 20  # characters; further in, too little of a narrow column would be left
 _TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
 
 # A kind of token -> the class that the style sheet colours; the nearest ancestor counts.
@@ -56,7 +58,7 @@ def sources(stage: Stage) -> list[Source]:
     found = []
     for dialect in stage.dialects:
         path = _path(stage, dialect)
-        lexer = CudaLexer() if path.suffix == ".cu" else PythonLexer()
+        lexer = CudaLexer(stripnl=False) if path.suffix == ".cu" else PythonLexer(stripnl=False)
         html = colour(path.read_text(encoding="utf-8"), lexer)
         found.append(Source(dialect, LABELS[dialect], path.relative_to(_ROOT).as_posix(), html))
     return found
@@ -72,14 +74,18 @@ def header(stage: Stage) -> dict[str, str]:
         if match := _FIELD.match(line):
             name, fields[match[1]] = match[1], match[2]
         elif name:
-            text = line.removeprefix("//")
-            is_item = len(text) - len(text.lstrip()) + 2 > _TEXT_COLUMN - 1
-            fields[name] += ("\n" if is_item else " ") + text.strip()
+            text = line.removeprefix("//").strip()
+            is_item = line.index(text) > _TEXT_COLUMN
+            fields[name] += ("\n" if is_item else " ") + text
     return fields
 
 
 def colour(text: str, lexer: Lexer) -> Markup:
-    """The text as HTML, a span a line and within it one a coloured token. No token reaches over a line's end."""
+    """The text as HTML, a span a line and within it one a coloured token. No token reaches over a line's end.
+
+    A line's `--i` is how far in its text begins, behind a comment's mark too: where it goes on if it has to be broken.
+    """
+    indents = [min(len(_INDENT.match(line)[0]), _DEEPEST) for line in text.splitlines()]
     lines, line = [], []
     for kind, value in lexer.get_tokens(text):
         name = _class_of(kind)
@@ -89,7 +95,8 @@ def colour(text: str, lexer: Lexer) -> Markup:
                 line = []
             elif part:
                 line.append(f"<span class={name}>{escape(part)}</span>" if name else str(escape(part)))
-    return Markup("".join(f"<span class=l>{line}\n</span>" for line in lines))
+    spans = (f"<span class=l style=--i:{i}>{line}\n</span>" for i, line in zip(indents, lines, strict=True))
+    return Markup("".join(spans))
 
 
 def _class_of(kind: _TokenType) -> str:

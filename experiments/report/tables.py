@@ -11,6 +11,7 @@ from experiments.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.style import LABELS
 
 MANY = 1000  # rows without a time beyond which a kernel's rows are summed up in one
+LONG = 40  # characters beyond which a text may be broken into lines
 _KERNEL = ["stage", "variant", "dialect"]
 _SIZES = ["m", "n", "k"]
 _UNSAID = ("experiment", "backend")  # the section and the other columns say them
@@ -46,7 +47,10 @@ _UNITS = {  # the last word of a column's name
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column. `kind` says how it is sorted and set: text, number, or size (4096, or 128×128×65536)."""
+    """The head of a column. `kind` says how it is set and sorted.
+
+    It is number, size (4096, or 128×128×65536), text, or prose: text of which some is long.
+    """
 
     name: str  # in the CSV
     label: str
@@ -99,7 +103,7 @@ def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
     columns, texts, constants = [], [], []
     for name in frame:
         cells = _texts(frame[name], name)
-        column = Column(name, _label(name), _kind(frame[name], name))
+        column = Column(name, _label(name), _kind(frame[name], name, cells))
         if not any(cells):
             continue
         if len(set(cells)) == 1 and len(cells) > 1 and name not in _KERNEL and not summed:
@@ -146,10 +150,12 @@ def _volume(size: str) -> tuple[int, str]:
     return math.prod(edges if len(edges) == 3 else edges * 3), size
 
 
-def _kind(values: pd.Series, name: str) -> str:
+def _kind(values: pd.Series, name: str, cells: list[str]) -> str:
     if name == "size":
         return "size"
-    return "number" if pd.api.types.is_numeric_dtype(values) else "text"
+    if pd.api.types.is_numeric_dtype(values):
+        return "number"
+    return "prose" if max(map(len, cells)) > LONG else "text"
 
 
 def _texts(values: pd.Series, name: str) -> list[str]:
