@@ -135,7 +135,7 @@ def test_words_and_choices_filter(page):
     assert page.run(f"{COLUMN}('size')") == ["2048"]
 
 
-def test_the_theme_follows_the_system_and_the_buttons(page):
+def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
     ground = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#ladder svg text')).fill"
     green = "getComputedStyle(document.querySelector('#correctness svg [style*=\"fill: var(--x-\"]')).fill"
@@ -143,6 +143,8 @@ def test_the_theme_follows_the_system_and_the_buttons(page):
     page.run("document.querySelector('#theme-dark').click()")
     dark = page.run(f"[{ground}, {ink}, {green}]")
     assert all(one != other for one, other in zip(light, dark, strict=True))
+    page.open(published_report, 1400)
+    assert page.run(f"[{ground}, {ink}, {green}]") == dark  # kept
     page.run("document.querySelector('#theme-auto').click()")
     assert page.run(f"[{ground}, {ink}, {green}]") == light
     page.prefer(dark=True)
@@ -214,5 +216,5 @@ def test_it_prints(page):
 
 def test_nobody_was_asked_and_nothing_was_wrong(page):
     assert page.run("performance.getEntriesByType('resource').map((entry) => entry.name)") == []
-    assert [Path(address).name for address in page.requests] == ["report.html"]
+    assert {Path(address).name for address in page.requests} == {"report.html"}
     assert page.problems == []

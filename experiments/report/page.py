@@ -44,12 +44,11 @@ class Fact:
 
 def render(folder: Path) -> str:
     """The whole page about the results in `folder`."""
-    ladder = results.read(folder, "ladder")
-    at_size = documents.largest_cube(ladder)
-    ladder_runs = results.runs_of(at_size if not at_size.empty else ladder, folder)
+    at_size = documents.largest_cube(results.read(folder, "ladder"))
     sections = [_section(name, folder) for name in EXPERIMENTS if results.csv_path(folder, name).exists()]
     runs = results.read_runs(folder)
-    last = [runs[max(runs)]] if runs else []
+    # The ladder's own run speaks for the page; others, such as one that only compiled, stand beside their plots.
+    shown = results.runs_of(at_size, folder) or [runs[key] for key in sorted(runs)]
     found = rungs.rungs(at_size, folder)
     reference = at_size[at_size["backend"] == "cublas"]
     template = _environment().get_template("template.html.j2")
@@ -57,9 +56,8 @@ def render(folder: Path) -> str:
         style=Markup(_file("style.css")),
         script=Markup(_file("page.js")),
         plot_colours=figures.variables(figure for section in sections for figure in section.figures),
-        device=last[0]["device"] if last else "an unknown device",
-        caption=environment.caption(last),
-        ladder_caption=environment.caption(ladder_runs),
+        device=shown[-1]["device"] if shown else "an unknown device",
+        caption=environment.caption(shown),
         edge=documents.LARGEST if at_size.empty else int(at_size["m"].iloc[0]),
         measured=not at_size.empty,
         cublas="" if reference.empty else style.number(reference.iloc[0].tflops),

@@ -10,7 +10,7 @@ import pandas as pd
 from experiments.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.style import LABELS
 
-MANY = 1000  # rows without a time beyond which a kernel's rows are summed up in one
+MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
 LONG = 40  # characters beyond which a text may be broken into lines
 _KERNEL = ["stage", "variant", "dialect"]
 _SIZES = ["m", "n", "k"]
@@ -29,6 +29,7 @@ _WORDS = {
     "rel_error": "relative error",
     "bound_share": "share of bound",
 }
+_NAMES = {"cublas": "cuBLAS", "sm": "SM", "l2": "L2", "k": "K"}
 _UNITS = {  # the last word of a column's name
     "us": "µs",
     "ms": "ms",
@@ -186,7 +187,7 @@ def _label(name: str) -> str:
         return _WORDS[name]
     *words, last = name.split("_")
     if words and last in _UNITS:
-        return f"{' '.join(words)}, {_UNITS[last]}"
-    if last in ("low", "high") and words and words[-1] in _UNITS:
-        return f"{' '.join(words[:-1])} ({last}), {_UNITS[words[-1]]}"
-    return " ".join([*words, last]).replace("cublas", "cuBLAS")
+        return f"{_label('_'.join(words))}, {_UNITS[last]}"
+    if last in ("low", "high") and len(words) > 1 and words[-1] in _UNITS:
+        return f"{_label('_'.join(words[:-1]))} ({last}), {_UNITS[words[-1]]}"
+    return " ".join(_NAMES.get(word, word) for word in [*words, last])
