@@ -37,6 +37,7 @@ _FONT = re.compile(r"font-family: ?[^;]*;? ?")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_WITH_TEXT = ("text", "tspan")
 _COORDINATES = ("d", "x", "y", "points", "transform", "width", "height")
 
 
@@ -96,14 +97,14 @@ def _plain(element: ElementTree.Element, used: set[str], prefix: str) -> None:
     """Turn an element and all below it into the page's: no namespaces, own ids and colours, nothing without effect."""
     element.tag = element.tag.removeprefix(_SVG)
     element.attrib = dict(_attributes(element, used, prefix))
-    if element.tag != "text":
+    if element.tag not in _WITH_TEXT:
         element.text = None
     children = []
     for child in element:
         if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):  # the style sheet has what the latter says
             continue
         _plain(child, used, prefix)
-        child.tail = child.tail if element.tag in ("text", "tspan") else None
+        child.tail = child.tail if element.tag in _WITH_TEXT else None
         bare = child.tag in ("g", "defs") and not child.attrib
         if bare and child.tag == "g":
             children += list(child)
