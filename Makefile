@@ -13,7 +13,7 @@ else
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup test experiments plots readme doctor build ptx sanitize clean
+.PHONY: help setup test experiments plots report readme doctor build ptx sanitize clean
 .DEFAULT_GOAL := help
 
 help: ## this menu
@@ -31,6 +31,9 @@ test: $(READY) ## pass the tests
 
 plots: $(READY) ## draw the plots again from the CSV
 	$(PY) -m experiments plot
+
+report: $(READY) ## one HTML page of everything: plots, tables, and the rungs' sources side by side
+	$(PY) -m experiments report
 
 readme: $(READY) ## write the README's table from the published CSV
 	$(PY) -m experiments readme

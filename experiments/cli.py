@@ -180,6 +180,30 @@ def compare(
 
 
 @app.command()
+def report(
+    results: Results = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write. [report.html in this machine's results folder]")
+    ] = None,
+) -> None:
+    """Write one HTML page of the ladder, every experiment and every rung's source; it needs no network.
+
+    It shows what was measured on this machine's GPU, and without that the data published with the repo.
+    """
+    from experiments import environment
+    from experiments.report import choose, make
+    from experiments.results import PUBLISHED, RESULTS
+    from experiments.selection import UsageError, choose_device
+
+    own = results or RESULTS / environment.slug(choose_device("auto"))
+    try:
+        path = make(results or choose(own, PUBLISHED), output or own / "report.html")
+    except UsageError as error:
+        raise _refuse(error) from error
+    out.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def doctor() -> None:
     """What this machine has for the experiments, and for each thing missing what to do."""
     from experiments.doctor import MARKS, examine

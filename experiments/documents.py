@@ -77,16 +77,21 @@ def block(name: str, published: Path) -> str:
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
     if name in instruction_tables.BLOCKS:
         return instruction_tables.block(name, published)
-    timed = frames.timed(frame)
-    cubes = frames.cubes(timed[timed["m"] <= LARGEST])
-    at_size = cubes[cubes["m"] == cubes["m"].max()]
+    at_size = largest_cube(frame)
     if name == "conditions":
         return _caption(at_size, published)
     if name == "deep":
-        return _deep(frames.at(timed, DEEP))
+        return _deep(frames.at(frames.timed(frame), DEEP))
     if name == "ladder":
         return _ladder(at_size, published)
     return _rung(gemm_ref.get_stage(name), at_size)
+
+
+def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed fp32 rows of `frame` at the size of the tables: the largest cube up to LARGEST; empty without one."""
+    timed = frames.timed(frame)
+    cubes = frames.cubes(timed[timed["m"] <= LARGEST])
+    return cubes[cubes["m"] == cubes["m"].max()]
 
 
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:
@@ -130,10 +135,16 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
 
 
 def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    times = gain(below, stage, variant, dialect, at_size)
+    return "" if times is None else f", {style.number(times)}"
+
+
+def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
+    """A kernel's speed over that of the rung `below` in the same dialect; None where one of them is missing."""
     if below is None or dialect not in below.dialects or dialect not in stage.dialects:
-        return ""
-    old, new = _default(at_size, below, dialect), _row(at_size, stage, variant, dialect)
-    return "" if old is None or new is None else f", {style.number(old.median_us / new.median_us)}"
+        return None
+    old, new = default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect)
+    return None if old is None or new is None else old.median_us / new.median_us
 
 
 def _deep(at_size: pd.DataFrame) -> str:
@@ -175,7 +186,7 @@ def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> st
         return "no kernel: see below" if dialect in stage.compiler else "no kernel"
     if variant not in stage.variants_in(dialect):
         return "–"
-    row = _row(at_size, stage, variant, dialect)
+    row = row_of(at_size, stage, variant, dialect)
     if row is None:
         return "not measured"
     share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
@@ -190,7 +201,7 @@ def _not_faster(at_size: pd.DataFrame) -> list[str]:
         for dialect in gemm_ref.DIALECTS:
             if dialect not in below.dialects or dialect not in rung.dialects:
                 continue
-            old, new = (_default(at_size, stage, dialect) for stage in (below, rung))
+            old, new = (default_row(at_size, stage, dialect) for stage in (below, rung))
             if old is None or new is None or new.median_us < old.median_us:
                 continue
             ratio = style.number(old.median_us / new.median_us)
@@ -198,10 +209,12 @@ def _not_faster(at_size: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _default(at_size: pd.DataFrame, stage: Stage, dialect: str):
-    return _row(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
+def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):
+    """As `row_of`, for the variant that is the dialect's default."""
+    return row_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
 
 
-def _row(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+def row_of(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+    """The first row of one kernel, or None."""
     own = at_size[(at_size["stage"] == stage.id) & (at_size["variant"] == variant) & (at_size["dialect"] == dialect)]
     return None if own.empty else own.iloc[0]

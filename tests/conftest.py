@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 import gemm_ref
+from experiments import report, results
 from experiments.contenders import gemm_of
 
 DEVICES = [
@@ -49,3 +51,9 @@ def _first_with_its_program(item: gemm_ref.Implementation) -> gemm_ref.Implement
 def gemm(implementation):
     """`gemm(a, b, out=None)` of one kernel."""
     return gemm_of(implementation)
+
+
+@pytest.fixture(scope="session")
+def published_report(tmp_path_factory) -> Path:
+    """The HTML report of the published data."""
+    return report.make(results.PUBLISHED, tmp_path_factory.mktemp("published") / "report.html")

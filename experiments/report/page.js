@@ -1,0 +1,102 @@
+// What the page does beyond showing itself: tables that sort, filter and fold; the theme that is kept; the place in
+// the contents. Without it every row and every source is there all the same.
+"use strict";
+(() => {
+  const FOLDED = 40; // rows of a table that are shown at first
+
+  // Storage may be forbidden, as it is in some browsers for files; the choice then lasts as long as the page.
+  const stored = {
+    get: () => { try { return localStorage.getItem("gemm-ladder-theme"); } catch { return null; } },
+    set: (value) => { try { localStorage.setItem("gemm-ladder-theme", value); } catch { /* not kept */ } },
+  };
+  const themes = [...document.querySelectorAll("input[name=theme]")];
+  for (const input of themes) {
+    if (input.value === stored.get()) input.checked = true;
+    input.addEventListener("change", () => stored.set(input.value));
+  }
+
+  // What a cell is sorted by. Sizes: the products in it, from "4096" (a cube) or "128×128×65536".
+  const KEYS = {
+    text: (text) => text,
+    prose: (text) => text,
+    number: (text) => Number(text.replaceAll(",", "")),
+    size: (text) => {
+      const edges = text.split("×").map(Number);
+      return edges.length === 1 ? edges[0] ** 3 : edges.reduce((product, edge) => product * edge, 1);
+    },
+  };
+  const collator = new Intl.Collator("en", { numeric: true });
+  const compare = (a, b) => (typeof a === "string" ? collator.compare(a, b) : a - b);
+
+  function enliven(box) {
+    const table = box.querySelector("table"), body = table.tBodies[0], tools = box.querySelector(".tools");
+    const search = tools.querySelector("input"), selects = [...tools.querySelectorAll("select")];
+    const output = tools.querySelector("output"), unfold = box.querySelector(".unfold");
+    const rows = [...body.rows].map((row) => ({
+      row, cells: [...row.cells].map((cell) => cell.textContent.trim()), text: row.textContent.toLowerCase(),
+    }));
+    let folded = rows.length > FOLDED;
+
+    function show() {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let found = 0;
+      for (const { row, cells, text } of rows) {
+        const fits = words.every((word) => text.includes(word)) &&
+          selects.every((select) => !select.value || cells[select.dataset.column] === select.value);
+        found += fits;
+        row.hidden = !fits || (folded && found > FOLDED);
+      }
+      const filtered = found < rows.length;
+      output.textContent = filtered ? `${found} of ${rows.length} rows` : `${rows.length} rows`;
+      unfold.hidden = found <= FOLDED;
+      unfold.textContent = folded ? `Show all ${found} rows` : `Show the first ${FOLDED} rows`;
+    }
+
+    function sort(head, index) {
+      const ascending = head.ariaSort !== "ascending", key = KEYS[head.dataset.kind];
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.ariaSort = ascending ? "ascending" : "descending";
+      rows.sort((a, b) => {
+        const one = a.cells[index], other = b.cells[index];
+        if (!one || !other) return !one - !other; // what was not measured is last either way
+        return ascending ? compare(key(one), key(other)) : compare(key(other), key(one));
+      });
+      body.append(...rows.map(({ row }) => row));
+      show();
+    }
+
+    [...table.tHead.rows[0].cells].forEach((head, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(head, index));
+      head.append(button);
+    });
+    search.addEventListener("input", show);
+    for (const select of selects) select.addEventListener("change", show);
+    tools.addEventListener("submit", (event) => event.preventDefault());
+    unfold.addEventListener("click", () => { folded = !folded; show(); });
+    tools.hidden = rows.length < 8;
+    show();
+  }
+  document.querySelectorAll(".data").forEach(enliven);
+
+  const contents = document.querySelector("nav details");
+  const narrow = matchMedia("(max-width: 56rem)");
+  const place = () => { contents.open = !narrow.matches; };
+  narrow.addEventListener("change", place);
+  place();
+
+  // The link of the section that is being read.
+  const links = new Map([...document.querySelectorAll("nav a[href^='#']")].map((link) => [link.hash.slice(1), link]));
+  const inView = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      for (const link of links.values()) link.removeAttribute("aria-current");
+      const link = links.get(target.id);
+      link.setAttribute("aria-current", "true");
+      if (!narrow.matches) link.scrollIntoView({ block: "nearest" });
+    }
+  }, { rootMargin: "-15% 0px -80% 0px" });
+  document.querySelectorAll("main section[id]").forEach((section) => inView.observe(section));
+})();

@@ -1,0 +1,113 @@
+"""The kernels' files as the page shows them: coloured, and the five fields of a .cu's header apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers.c_like import CudaLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token, _TokenType
+
+import cuda_kernels
+import triton_kernels
+from experiments.style import LABELS
+from gemm_ref import Stage
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CUDA, _TRITON = (Path(package.__file__).resolve().parent for package in (cuda_kernels, triton_kernels))
+_FOLDERS = {"cuda": _CUDA, "triton": _TRITON, "gluon": _TRITON / "gluon"}
+_FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
+_INDENT = re.compile(r"\s*((//|#)\s*)?")
+_DEEPEST = 20  # characters; further in, too little of a narrow column would be left
+_TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
+
+# A kind of token -> the class that the style sheet colours; the nearest ancestor counts.
+_CLASSES = {
+    Token.Comment: "c",
+    Token.Comment.Preproc: "d",
+    Token.Comment.PreprocFile: "s",
+    Token.Keyword: "k",
+    Token.Keyword.Type: "t",
+    Token.Name.Builtin: "t",
+    Token.Name.Decorator: "d",
+    Token.Name.Function: "f",
+    Token.Name.Class: "f",
+    Token.Number: "n",
+    Token.String: "s",
+    Token.String.Doc: "c",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a rung; `html` has a <span class=l> a line."""
+
+    dialect: str
+    label: str
+    path: str  # within the repo
+    html: Markup
+
+
+def sources(stage: Stage) -> list[Source]:
+    """The files of a rung, in the order of its dialects."""
+    found = []
+    for dialect in stage.dialects:
+        path = _path(stage, dialect)
+        lexer = CudaLexer(stripnl=False) if path.suffix == ".cu" else PythonLexer(stripnl=False)
+        html = colour(path.read_text(encoding="utf-8"), lexer)
+        found.append(Source(dialect, LABELS[dialect], path.relative_to(_ROOT).as_posix(), html))
+    return found
+
+
+def header(stage: Stage) -> dict[str, str]:
+    """The five fields that open a rung's .cu: Idea, Changed, Tile/threads, Cost, Requires."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in _path(stage, "cuda").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("//"):
+            break
+        if match := _FIELD.match(line):
+            name, fields[match[1]] = match[1], match[2]
+        elif name:
+            text = line.removeprefix("//").strip()
+            is_item = line.index(text) > _TEXT_COLUMN
+            fields[name] += ("\n" if is_item else " ") + text
+    return fields
+
+
+def colour(text: str, lexer: Lexer) -> Markup:
+    """The text as HTML, a span a line and within it one a coloured token. No token reaches over a line's end.
+
+    A line's `--i` is how far in its text begins, behind a comment's mark too: where it goes on if it has to be broken.
+    """
+    indents = [min(len(_INDENT.match(line)[0]), _DEEPEST) for line in text.splitlines()]
+    lines, line = [], []
+    for kind, value in lexer.get_tokens(text):
+        name = _class_of(kind)
+        for part in re.split(r"(\n)", value):
+            if part == "\n":
+                lines.append("".join(line))
+                line = []
+            elif part:
+                line.append(f"<span class={name}>{escape(part)}</span>" if name else str(escape(part)))
+    spans = (f"<span class=l style=--i:{i}>{line}\n</span>" for i, line in zip(indents, lines, strict=True))
+    return Markup("".join(spans))
+
+
+def _class_of(kind: _TokenType) -> str:
+    return next((_CLASSES[ancestor] for ancestor in _lineage(kind) if ancestor in _CLASSES), "")
+
+
+def _lineage(kind: _TokenType | None) -> Iterator[_TokenType]:
+    while kind is not None:
+        yield kind
+        kind = kind.parent
+
+
+def _path(stage: Stage, dialect: str) -> Path:
+    return _FOLDERS[dialect] / f"{stage.id}{'.cu' if dialect == 'cuda' else '.py'}"

@@ -1,0 +1,193 @@
+"""Results as tables for people: what is the same in every row is said once, what is empty is left out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from experiments.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.style import LABELS
+
+MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
+LONG = 40  # characters beyond which a text may be broken into lines
+_KERNEL = ["stage", "variant", "dialect"]
+_SIZES = ["m", "n", "k"]
+_UNSAID = ("experiment", "backend")  # the section and the other columns say them
+
+_WORDS = {
+    "stage": "rung",
+    "size": "size",
+    "median_us": "median, µs",
+    "p20_us": "20%, µs",
+    "p80_us": "80%, µs",
+    "tflops": "TFLOP/s",
+    "vs_cublas": "of cuBLAS",
+    "vs_cublas_low": "95% from",
+    "vs_cublas_high": "to",
+    "rel_error": "relative error",
+    "bound_share": "share of bound",
+}
+_NAMES = {"cublas": "cuBLAS", "sm": "SM", "l2": "L2", "k": "K"}
+_UNITS = {  # the last word of a column's name
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "ghz": "GHz",
+    "mhz": "MHz",
+    "w": "W",
+    "j": "J",
+    "c": "°C",
+    "bytes": "bytes",
+    "gbs": "GB/s",
+    "percent": "%",
+    "tflops": "TFLOP/s",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column. `kind` says how it is set and sorted.
+
+    It is number, size (4096, or 128×128×65536), text, or prose: text of which some is long.
+    """
+
+    name: str  # in the CSV
+    label: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Select:
+    """A choice among the values of one column."""
+
+    label: str
+    column: int
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the page shows of a CSV. `rows` holds a text for each column."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    constants: tuple[tuple[str, str], ...] = ()  # (label, value) of columns that are the same in all rows
+    selects: tuple[Select, ...] = ()
+    summed: int = 0  # of how many rows of the CSV it is a summary; 0 if it has them all
+
+
+def table_of(frame: pd.DataFrame) -> Table | None:
+    """The table of one experiment's rows, as `results.read` gives them; None where there are none."""
+    if frame.empty:
+        return None
+    timed = "median_us" in frame and frame["median_us"].notna().any()
+    if not timed and len(frame) > MANY and set(_KERNEL) <= set(frame):
+        return _table(_summary(frame), summed=len(frame))
+    return _table(frame)
+
+
+def _summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a kernel: how many rows it has, how many passed, failed and so on, and the largest of each measure."""
+    groups = frame.groupby(_KERNEL, sort=False)
+    found = groups.size().rename("rows").to_frame()
+    for status, word in ((PASS, "passed"), (FAIL, "failed"), (ERROR, "errors"), (SKIPPED, "skipped")):
+        if status in (PASS, FAIL) or (frame["status"] == status).any():
+            found[word] = (frame["status"] == status).groupby([frame[key] for key in _KERNEL], sort=False).sum()
+    measures = [name for name in frame.select_dtypes("number") if name not in _SIZES and frame[name].notna().any()]
+    return found.join(groups[measures].max().add_prefix("largest_")).reset_index()
+
+
+def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
+    frame = _with_sizes(frame.drop(columns=[name for name in _UNSAID if name in frame]))
+    columns, texts, constants = [], [], []
+    for name in frame:
+        cells = _texts(frame[name], name)
+        column = Column(name, _label(name), _kind(frame[name], name, cells))
+        if not any(cells):
+            continue
+        if len(set(cells)) == 1 and len(cells) > 1 and name not in _KERNEL and not summed:
+            constants.append((column.label, cells[0]))
+        else:
+            columns.append(column)
+            texts.append(cells)
+    rows = tuple(zip(*texts, strict=True))
+    return Table(tuple(columns), rows, tuple(constants), tuple(_selects(columns, texts)), summed)
+
+
+def _with_sizes(frame: pd.DataFrame) -> pd.DataFrame:
+    """m, n and k in one column: a cube by its edge."""
+    if not set(_SIZES) <= set(frame):
+        return frame
+    sizes = [
+        f"{m}" if m == n == k else f"{m}×{n}×{k}"
+        for m, n, k in frame[_SIZES].astype("int64").itertuples(index=False, name=None)
+    ]
+    place = frame.columns.get_loc("m")
+    frame = frame.drop(columns=_SIZES)
+    frame.insert(place, "size", sizes)
+    return frame
+
+
+def _selects(columns: list[Column], texts: list[list[str]]) -> list[Select]:
+    """A choice by dialect and one by size, where there is more than one."""
+    found = []
+    for label, name in (("dialect", "dialect"), ("size", "size")):
+        for index, column in enumerate(columns):
+            if column.name != name:
+                continue
+            there = set(texts[index]) - {""}
+            known = [text for text in LABELS.values() if text in there]
+            options = known if name == "dialect" else sorted(there, key=_volume)
+            if len(options) > 1:
+                found.append(Select(label, index, tuple(options)))
+    return found
+
+
+def _volume(size: str) -> tuple[int, str]:
+    """What sizes are sorted by: how many products they have."""
+    edges = [int(edge) for edge in size.split("×")]
+    return math.prod(edges if len(edges) == 3 else edges * 3), size
+
+
+def _kind(values: pd.Series, name: str, cells: list[str]) -> str:
+    if name == "size":
+        return "size"
+    if pd.api.types.is_numeric_dtype(values):
+        return "number"
+    return "prose" if max(map(len, cells)) > LONG else "text"
+
+
+def _texts(values: pd.Series, name: str) -> list[str]:
+    if name == "dialect":
+        return [LABELS.get(value, value) for value in values]
+    if name == "variant":
+        return ["" if value == "default" else str(value) for value in values]
+    if not pd.api.types.is_numeric_dtype(values):
+        return ["" if pd.isna(value) else str(value) for value in values]
+    whole = bool((values.dropna() % 1 == 0).all())
+    return ["" if pd.isna(value) else f"{value:.0f}" if whole else figures_of(float(value)) for value in values]
+
+
+def figures_of(value: float) -> str:
+    """Four significant digits, as plain as they can be."""
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:#.4g}".rstrip(".")
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def _label(name: str) -> str:
+    """A column's name in words, with its unit."""
+    if name.startswith("largest_"):
+        return f"largest {_label(name.removeprefix('largest_'))}"
+    if name in _WORDS:
+        return _WORDS[name]
+    *words, last = name.split("_")
+    if words and last in _UNITS:
+        return f"{_label('_'.join(words))}, {_UNITS[last]}"
+    if last in ("low", "high") and len(words) > 1 and words[-1] in _UNITS:
+        return f"{_label('_'.join(words[:-1]))} ({last}), {_UNITS[words[-1]]}"
+    return " ".join(_NAMES.get(word, word) for word in [*words, last])
