@@ -25,7 +25,7 @@ def describe(device: str) -> dict:
         "dirty": dirty,
         "device": name,
         "slug": slug(device),
-        "gpu": _gpu() if device == "cuda" else None,
+        "gpu": gpu() if device == "cuda" else None,
         "cuda": torch.version.cuda,
         "cpu": cpu_name(),
         "cpu_threads": torch.get_num_threads(),
@@ -69,7 +69,8 @@ def caption(runs: list[dict]) -> str:
     return " · ".join(parts)
 
 
-def _gpu() -> dict:
+def gpu() -> dict:
+    """The current GPU: what it is, and what its driver says of it now."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     known = {
         "capability": f"{properties.major}.{properties.minor}",
