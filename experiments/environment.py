@@ -29,7 +29,7 @@ def describe(device: str) -> dict:
         "dirty": dirty,
         "device": name,
         "slug": slug(device),
-        "gpu": _gpu() if device == "cuda" else None,
+        "gpu": gpu() if device == "cuda" else None,
         "events_us": timers.events_us() if device == "cuda" else None,
         "cuda": torch.version.cuda,
         "cpu": cpu_name(),
@@ -89,7 +89,8 @@ def _when(runs: list[dict]) -> list[str]:
     return parts
 
 
-def _gpu() -> dict:
+def gpu() -> dict:
+    """The current GPU: what it is, and what its driver says of it now."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     known = {
         "capability": f"{properties.major}.{properties.minor}",

@@ -156,3 +156,23 @@ class Compiled(Row):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return (*_WHO, "arch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Row):
+    """What the device reached in one micro-kernel, which `stage` names; it has no sizes M, N, K."""
+
+    unit: str = ""  # TFLOP/s or TB/s, of all that follow
+    value: float | None = None  # the median of `repeats` runs,
+    low: float | None = None  # and their 20th
+    high: float | None = None  # and 80th percentile
+    repeats: int | None = None
+    median_us: float | None = None
+    by_clock: float | None = None  # what the device's own properties allow at its highest clock
+    datasheet: float | None = None  # the vendor's figure
+    source: str = ""  # the title of the document that it is from
+    sm_mhz: float | None = None  # the multiprocessors' clock under this load
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return ("experiment", "stage")

@@ -36,13 +36,18 @@ class Outcome:
 
 def choose(module: ModuleType, request: Request, pool: Sequence[Contender]) -> list[Contender]:
     """The contenders that pass the filters and that this experiment measures on the device."""
-    return [contender for contender in select(request, pool) if not module.unsuited(contender, request)]
+    return [contender for contender in _candidates(module, request, pool) if not module.unsuited(contender, request)]
 
 
 def why_nothing(module: ModuleType, request: Request, pool: Sequence[Contender]) -> str:
     """The reasons for which `choose` found nothing."""
-    reasons = [module.unsuited(contender, request) for contender in select(request, pool)]
+    reasons = [module.unsuited(contender, request) for contender in _candidates(module, request, pool)]
     return ", and ".join(dict.fromkeys(reasons)) or "no kernel and no baseline passes all of the filters"
+
+
+def _candidates(module: ModuleType, request: Request, pool: Sequence[Contender]) -> Sequence[Contender]:
+    """What passes the filters; an experiment about the device has CONTENDERS of its own, which it filters itself."""
+    return getattr(module, "CONTENDERS", None) or select(request, pool)
 
 
 def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console) -> Outcome:
@@ -101,7 +106,8 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         for who, of_one in _by_contender(rows).items():
             first = of_one[0]
             more = f" (and {len(of_one) - 1} more)" if len(of_one) > 1 else ""
-            console.print(f"[{style}]{title}[/] {who} at {first.m}x{first.n}x{first.k}{more}: ", end="", soft_wrap=True)
+            size = f" at {first.m}x{first.n}x{first.k}" if first.dtype else ""  # a ceiling has no sizes
+            console.print(f"[{style}]{title}[/] {who}{size}{more}: ", end="", soft_wrap=True)
             console.print(first.detail, markup=False, highlight=False, soft_wrap=True)
     if outcome.stopped:
         console.print("[red]stopped[/]: ", end="")

@@ -20,7 +20,17 @@ from gemm_ref.call import MAX_SIZE
 EXPERIMENTS = MappingProxyType(
     {
         name: f"experiments.{name}"
-        for name in ("correctness", "ladder", "squares", "shapes", "modes", "inputs", "accuracy", "instructions")
+        for name in (
+            "correctness",
+            "ladder",
+            "squares",
+            "shapes",
+            "roofs",
+            "modes",
+            "inputs",
+            "accuracy",
+            "instructions",
+        )
     }
 )
 

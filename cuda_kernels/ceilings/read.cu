@@ -1,0 +1,52 @@
+// How many bytes a second the multiprocessors read from device memory, the L2 cache or the L1 cache: which of them is
+// decided by how large the buffer is, and by LOAD.
+//
+// In each of `iterations` steps a block reads one tile of LOADS vectors a thread and then goes on by `stride` tiles,
+// around the end of the buffer: so every block comes by every part of it. Loads are volatile, so that none is dropped or
+// moved out of the loop; their words are added up, which makes each of them needed.
+//
+// -D gives THREADS, the size of a block, and LOAD: load_nc (through L1, as the rungs read A and B) or load_cg (past L1).
+#include <cuda_runtime.h>
+
+constexpr int LOADS = 4;
+constexpr int TILE = THREADS * LOADS;  // vectors of 16 bytes
+
+#define DEFINE_LOAD(NAME, INSTRUCTION)                                                   \
+    __device__ __forceinline__ uint4 NAME(const uint4* from) {                           \
+        uint4 to;                                                                        \
+        asm volatile(INSTRUCTION " {%0, %1, %2, %3}, [%4];"                              \
+                     : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) : "l"(from));      \
+        return to;                                                                       \
+    }
+DEFINE_LOAD(load_nc, "ld.global.nc.v4.u32")
+DEFINE_LOAD(load_cg, "ld.global.cg.v4.u32")
+
+// in: `tiles` tiles.  out: (blocks, THREADS) words, the sum of the words that a thread has read, modulo 2^32.
+__global__ void __launch_bounds__(THREADS)
+read_tiles(const uint4* in, unsigned* out, unsigned tiles, unsigned stride, int iterations) {
+    unsigned tile = blockIdx.x % tiles, sum = 0;
+#pragma unroll 2
+    for (int i = 0; i < iterations; ++i) {
+        const uint4* const first = in + static_cast<size_t>(tile) * TILE + threadIdx.x;
+        uint4 vector[LOADS];
+#pragma unroll
+        for (int load = 0; load < LOADS; ++load) vector[load] = LOAD(first + load * THREADS);
+#pragma unroll
+        for (int load = 0; load < LOADS; ++load) {
+            sum += vector[load].x + vector[load].y;
+            sum += vector[load].z + vector[load].w;
+        }
+        tile = tile + stride < tiles ? tile + stride : tile + stride - tiles;
+    }
+    out[blockIdx.x * THREADS + threadIdx.x] = sum;
+}
+
+extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t bytes, int iterations, int blocks,
+                              cudaStream_t stream) {
+    const auto tiles = static_cast<unsigned>(bytes / (TILE * sizeof(uint4)));
+    const unsigned stride = blocks % tiles ? blocks % tiles : 1;  // in lockstep the grid reads tiles that follow on
+    read_tiles<<<blocks, THREADS, 0, stream>>>(in, out, tiles, tiles > 1 ? stride : 0, iterations);
+    return cudaGetLastError();
+}
+
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -1,0 +1,23 @@
+// mma.sync, one instruction a function, named as PTX names it (PTX ISA, 'Warp Level Matrix Multiply-Accumulate'):
+// D[16, 8] = A[16, k] @ B[k, 8] + D with fp32 accumulators, by a warp. sm_80 and later; e4m3 sm_89 and later.
+//
+// Rows of A and columns of B have 32 bytes of k in each of them, and the registers of a lane hold, of whatever type,
+//     a[0] row lane / 4,      bytes 4 (lane % 4) .. + 3          b[0] column lane / 4, the same bytes
+//     a[1] row lane / 4 + 8,  the same bytes                     b[1]                  16 bytes on
+//     a[2], a[3]              as a[0], a[1], 16 bytes on
+//     d[0], d[1] row lane / 4, columns 2 (lane % 4) and + 1      d[2], d[3] 8 rows on
+#pragma once
+
+#define DEFINE_MMA(NAME, INSTRUCTION)                                                                            \
+    __device__ __forceinline__ void NAME(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {        \
+        asm volatile(INSTRUCTION " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"              \
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                            \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                        \
+    }
+
+DEFINE_MMA(mma_m16n8k16_f32_f16_f16_f32, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+DEFINE_MMA(mma_m16n8k16_f32_bf16_bf16_f32, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
+DEFINE_MMA(mma_m16n8k8_f32_tf32_tf32_f32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+DEFINE_MMA(mma_m16n8k32_f32_e4m3_e4m3_f32, "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
+
+#undef DEFINE_MMA
