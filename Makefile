@@ -25,6 +25,7 @@ setup: $(READY) ## make the environment (the other targets do it by themselves)
 
 experiments: $(READY) ## the main job: run what this machine can, and draw the plots (PRESET=full for all sizes)
 	$(PY) -m experiments run --preset $(PRESET)
+	$(PY) -m experiments report
 
 test: $(READY) ## pass the tests
 	$(PY) -m pytest -n auto --dist worksteal

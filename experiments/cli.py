@@ -93,6 +93,8 @@ def run(
         failed = False
         for module in modules:
             if not chosen[module]:
+                if request.device == "cpu" and results is None:
+                    runner.draw_published(module, folder, out)
                 continue
             outcome = runner.run(module, request, chosen[module], folder, out)
             runner.report(module.NAME, outcome, folder, out)

@@ -26,7 +26,6 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
 }
 PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
-LARGEST = 4096  # the size of the tables: the largest published cube up to this
 
 
 class MarkerError(ValueError):
@@ -77,7 +76,7 @@ def block(name: str, published: Path) -> str:
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
     if name in instruction_tables.BLOCKS:
         return instruction_tables.block(name, published)
-    at_size = largest_cube(frame)
+    at_size = frames.largest_cube(frame)
     if name == "conditions":
         return _caption(at_size, published)
     if name == "deep":
@@ -85,13 +84,6 @@ def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
     if name == "ladder":
         return _ladder(at_size, published)
     return _rung(gemm_ref.get_stage(name), at_size)
-
-
-def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed fp32 rows of `frame` at the size of the tables: the largest cube up to LARGEST; empty without one."""
-    timed = frames.timed(frame)
-    cubes = frames.cubes(timed[timed["m"] <= LARGEST])
-    return cubes[cubes["m"] == cubes["m"].max()]
 
 
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:

@@ -8,6 +8,8 @@ import pandas as pd
 import gemm_ref
 from gemm_ref.stage import DEFAULT_VARIANT
 
+LARGEST = 4096  # the size of the tables: the largest published cube up to this
+
 
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:
     """The rows of one math mode that have a time."""
@@ -28,6 +30,13 @@ def defaults(frame: pd.DataFrame) -> pd.DataFrame:
 def cubes(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of problems with M = N = K."""
     return frame[(frame["m"] == frame["n"]) & (frame["n"] == frame["k"])]
+
+
+def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed fp32 rows at the size of the tables: the largest cube up to LARGEST; empty without one."""
+    found = cubes(timed(frame))
+    found = found[found["m"] <= LARGEST]
+    return found[found["m"] == found["m"].max()]
 
 
 def at(frame: pd.DataFrame, sizes: tuple[int, int, int]) -> pd.DataFrame:

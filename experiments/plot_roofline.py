@@ -16,12 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments import results, style
-from experiments.documents import LARGEST
+from experiments import frames, results, style
 from experiments.labels import beside
 from experiments.plot_ladder import size_name
 from experiments.rows import PASS
-from gemm_ref.stage import DEFAULT_VARIANT
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
 
@@ -66,18 +64,8 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
 
 def rungs_at_size(ladder: pd.DataFrame) -> pd.DataFrame:
     """Each rung's default variant in each dialect, and cuBLAS, at the size of the documents' tables."""
-    timed = ladder[ladder["tflops"].notna() & (ladder["math"] == "fp32")]
-    cubes = timed[(timed["m"] == timed["n"]) & (timed["n"] == timed["k"]) & (timed["m"] <= LARGEST)]
-    at_size = cubes[cubes["m"] == cubes["m"].max()]
-    wanted = [
-        row.backend == "cublas"
-        or (
-            row.stage in gemm_ref.STAGES
-            and row.variant == gemm_ref.STAGES[row.stage].find_variant(DEFAULT_VARIANT, row.dialect)
-        )
-        for row in at_size.itertuples()
-    ]
-    return at_size[wanted]
+    at_size = frames.defaults(frames.largest_cube(ladder))
+    return at_size[(at_size["dialect"] != "") | (at_size["backend"] == "cublas")]
 
 
 def problem_of(ladder: pd.DataFrame) -> gemm_ref.Problem:

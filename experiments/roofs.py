@@ -23,8 +23,7 @@ import torch
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
-from experiments import datasheets, environment, plot_roofs
-from experiments import measure as timing
+from experiments import datasheets, environment, plot_roofs, timers
 from experiments.probes import PROBES, Machine, Probe
 from experiments.progress import Bars
 from experiments.results import short
@@ -106,7 +105,7 @@ def _measure(probe: Probe, machine: Machine) -> dict[str, object]:
     def work() -> None:
         ceilings.launch(probe.kernel, given, out, iterations, blocks)
 
-    timer = timing.CudaTimer()
+    timer = timers.CudaTimer()
     while (once := timer(work)) < RUN_US / 4:
         iterations *= 4
     iterations = max(least, round(iterations * RUN_US / once))
@@ -141,7 +140,7 @@ def check(probe: Probe, machine: Machine, launch: Callable) -> str:
     return probe.check(given, out, blocks, iterations)
 
 
-def _times(work: Work, timer: timing.Timer) -> np.ndarray:
+def _times(work: Work, timer: timers.Timer) -> np.ndarray:
     """Microseconds of `work`, (REPEATS,), after as much of it as brings the device to its lasting clock."""
     spent = 0.0
     while spent < WARM_UP_US:

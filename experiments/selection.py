@@ -7,7 +7,7 @@ import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 
 import torch
 
@@ -16,22 +16,17 @@ from experiments.contenders import Contender
 from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
-# name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
-EXPERIMENTS = MappingProxyType(
-    {
-        name: f"experiments.{name}"
-        for name in (
-            "correctness",
-            "ladder",
-            "squares",
-            "shapes",
-            "roofs",
-            "modes",
-            "inputs",
-            "accuracy",
-            "instructions",
-        )
-    }
+# Each is a module of this package: a docstring (the question first), NAME, ROW, `unsuited`, `measure` and `plot`.
+EXPERIMENTS = (
+    "correctness",
+    "ladder",
+    "squares",
+    "shapes",
+    "roofs",
+    "modes",
+    "inputs",
+    "accuracy",
+    "instructions",
 )
 
 DEFAULT, FULL = "default", "full"
@@ -57,7 +52,7 @@ class Request:
 def load_experiment(name: str) -> ModuleType:
     """The module of one experiment. Raises UsageError with the closest names when there is none."""
     _known("experiment", name, EXPERIMENTS)
-    return importlib.import_module(EXPERIMENTS[name])
+    return importlib.import_module(f"experiments.{name}")
 
 
 def question(module: ModuleType) -> str:

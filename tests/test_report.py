@@ -7,7 +7,7 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 
 import matplotlib
 import numpy as np
@@ -295,7 +295,7 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     Run: `python -m experiments run made_up`
     """
     module.NAME, module.ROW, module.plot = "made_up", Checked, _heatmap
-    known = MappingProxyType({"made_up": module.__name__, **EXPERIMENTS})
+    known = ("made_up", *EXPERIMENTS)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for user in (selection, results, page, report):
         monkeypatch.setattr(user, "EXPERIMENTS", known)

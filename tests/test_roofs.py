@@ -247,7 +247,7 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
 
     monkeypatch.setattr(ceilings, "launch", lambda kernel, given, out, iterations, blocks: runs.append(iterations))
     monkeypatch.setattr(roofs, "check", lambda *_: "")
-    monkeypatch.setattr(roofs.timing, "CudaTimer", lambda: timer)
+    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
     monkeypatch.setattr(roofs.environment, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")

@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 import gemm_ref
-from experiments import documents, environment, results, style
+from experiments import documents, environment, frames, results, style
 from experiments.report import figures, rungs, tables
 from experiments.rows import PASS, SKIPPED
 from experiments.selection import EXPERIMENTS, load_experiment, question
@@ -44,7 +44,7 @@ class Fact:
 
 def render(folder: Path) -> str:
     """The whole page about the results in `folder`."""
-    at_size = documents.largest_cube(results.read(folder, "ladder"))
+    at_size = frames.largest_cube(results.read(folder, "ladder"))
     sections = [_section(name, folder) for name in EXPERIMENTS if results.csv_path(folder, name).exists()]
     runs = results.read_runs(folder)
     # The ladder's own run speaks for the page; others, such as one that only compiled, stand beside their plots.
@@ -58,7 +58,7 @@ def render(folder: Path) -> str:
         plot_colours=figures.variables(figure for section in sections for figure in section.figures),
         device=shown[-1]["device"] if shown else "an unknown device",
         caption=environment.caption(shown),
-        edge=documents.LARGEST if at_size.empty else int(at_size["m"].iloc[0]),
+        edge=frames.LARGEST if at_size.empty else int(at_size["m"].iloc[0]),
         measured=not at_size.empty,
         cublas="" if reference.empty else style.number(reference.iloc[0].tflops),
         facts=_facts(at_size, folder),

@@ -8,10 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import documents, results, style
+from experiments import documents, frames, results, style
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
-from experiments.selection import EXPERIMENTS
 from gemm_ref import DIALECTS, Launch, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -66,13 +65,13 @@ class Rung:
 
 def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
     """Every rung of the registry, with the timed rows `at_size` and what `folder` has on resources."""
-    compiled = results.read(folder, _COMPILED) if _COMPILED in EXPERIMENTS else pd.DataFrame()
+    compiled = results.read(folder, _COMPILED)
     ladder = list(gemm_ref.STAGES.values())
     return [_rung(stage, ladder[place - 1] if place else None, at_size, compiled) for place, stage in enumerate(ladder)]
 
 
 def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd.DataFrame) -> Rung:
-    edge = documents.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
+    edge = frames.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
     return Rung(
         stage=stage,
         number=stage.id.split("_")[0],
