@@ -32,8 +32,8 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if request.device == "cpu":
         return "the modes are those of a GPU"
-    if request.device not in contender.devices:
-        return "the CPU is not part of it"
+    if contender.is_baseline and not timing.is_reference(contender):
+        return "of the libraries cuBLAS alone takes part"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
     return timing.unsuited(contender, request)

@@ -17,7 +17,7 @@ def kernel_names(work: Callable[[], object]) -> str:
 
     try:
         torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as record:
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
             work()
             torch.cuda.synchronize()
     except RuntimeError as error:
