@@ -1,16 +1,25 @@
-"""A window on every memory access and barrier, for counters and fault detectors."""
+"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors.
+
+with ptx.observing(counter):
+    cuda_kernels.gemm(a, b, stage="s04")  # CPU tensors
+"""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_ref.ptx.parser import Instruction
+from gemm_ref.stage import Launch
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
+    from gemm_ref.ptx.program import Kernel
 
 
 @dataclass(frozen=True)
@@ -29,8 +38,32 @@ class Access:
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
+    def on_launch(self, kernel: Kernel, launch: Launch, cubin: Callable[[], bytes] | None) -> None:
+        """A kernel is about to run; `cubin` gives the machine code made of its PTX, where its package offers that."""
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+        """An instruction is about to be executed; `machine.access_mask(mask)` are its lanes."""
+
     def on_access(self, access: Access) -> None:
         """A memory instruction is about to be executed; its bounds are not checked yet."""
 
     def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
         """These lanes (None: all) have arrived at a barrier."""
+
+
+_attached: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("attached", default=())
+
+
+@contextlib.contextmanager
+def observing(*observers: Observer) -> Iterator[None]:
+    """Attach observers to every kernel that this thread runs on the reference GPU inside the block."""
+    token = _attached.set((*_attached.get(), *observers))
+    try:
+        yield
+    finally:
+        _attached.reset(token)
+
+
+def attached() -> tuple[Observer, ...]:
+    """The observers of the `observing` blocks around this call."""
+    return _attached.get()
