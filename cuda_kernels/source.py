@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from pathlib import Path
 
@@ -68,8 +69,7 @@ def ptx(implementation: Implementation) -> str:
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
     arch = architecture(REFERENCE_CAPABILITY)
-    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
-    cached = CACHE / f"{_stem(implementation)}-{key}.ptx"
+    cached = _cached(implementation, "ptx")
     if not cached.exists():
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
@@ -77,3 +77,26 @@ def ptx(implementation: Implementation) -> str:
             run_nvcc([*FLAGS, "-ptx", f"-arch=compute_{arch}", str(source), "-o", str(target)])
             write_whole(cached, target.read_text(encoding="utf-8"))
     return cached.read_text(encoding="utf-8")
+
+
+@functools.cache
+def cubin(implementation: Implementation) -> bytes:
+    """The machine code that ptxas makes of `ptx(implementation)`, with its line table.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    arch = architecture(REFERENCE_CAPABILITY)
+    cached = _cached(implementation, "cubin")
+    if not cached.exists():
+        text = ptx(implementation)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            source, target = Path(folder) / "in.ptx", Path(folder) / "out.cubin"
+            source.write_text(text, encoding="utf-8")
+            run_nvcc(["-cubin", "-lineinfo", f"-arch=sm_{arch}", str(source), "-o", str(target)])
+            os.replace(target, cached)
+    return cached.read_bytes()
+
+
+def _cached(implementation: Implementation, suffix: str) -> Path:
+    key = _key(implementation, architecture(REFERENCE_CAPABILITY), version_of(str(find_toolkit() / "bin" / "nvcc")))
+    return CACHE / f"{_stem(implementation)}-{key}.{suffix}"

@@ -95,7 +95,8 @@ def _run_on_reference_gpu(
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = gemm_ref.ptx.load(compiled.asm["ptx"])
-    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
+    args = (*args, *[0] * _SCRATCH_POINTERS)
+    gemm_ref.ptx.run(kernel, on, args, names=names, cubin=lambda: compiled.asm["cubin"])
 
 
 class _NoGpu:

@@ -16,7 +16,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WRITTEN, COMPILED = "written", "compiled"
 ONCE = "once"  # the space of a launch's distinct global sectors: each counted the first time it is touched
+_NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
 _FLOPS = {"fma": 2, "mad": 2, "add": 1, "sub": 1, "mul": 1}
 
 
@@ -62,41 +63,46 @@ class Count:
 
 @dataclass
 class _Sum:
-    """The numbers of a Count while it is added up."""
+    """The numbers of one instruction while they are added up."""
 
-    numbers: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
+    lanes: int = 0
+    sectors: int = 0
+    wavefronts: int = 0
+    ideal: int = 0
+    flop: int = 0
     words: tuple[int | None, ...] = ()
     excess: int = -1  # wavefronts over the ideal of the request that `words` show
 
-    def add(self, **more: int) -> None:
-        for name, value in more.items():
-            self.numbers[name] = self.numbers.get(name, 0) + int(value)
-
 
 class Counter(Observer):
-    """Counts every launch that it observes; `disassemble` turns a cubin into `sass.LISTING`'s text.
+    """Counts every launch that it observes; `disassemble` turns a cubin into the text of `sass.LISTING`.
 
     Without `disassemble`, only what is written is counted.
     """
 
     def __init__(self, disassemble: Callable[[bytes], str] | None = None) -> None:
         self._disassemble = disassemble
-        self._sums: dict[Count, _Sum] = {}
+        self._views = (WRITTEN,) if disassemble is None else (WRITTEN, COMPILED)
+        # (view, launch, line of the PTX, array, kind) -> what is counted there, and its numbers
+        self._sums: dict[tuple[str, int, int, str, str], tuple[Count, _Sum]] = {}
         self._touched: dict[tuple[int, str, str], np.ndarray] = {}  # (launch, tensor, kind) -> which sectors
         self._shared: dict[range, str] = {}  # the launch's arrays in shared memory
         self._launch = 0
-        self._code: Mapping[int, tuple[sass.MachineAccess, ...]] | None = None
+        self._code: Mapping[int, tuple[sass.MachineAccess, ...]] = {}
+        self._known: dict[tuple, tuple] = {}  # a request's look -> its lanes, sectors or wavefronts
         self.spills: list[int] = []  # of each launch, with `disassemble`: instructions that ptxas added to spill
 
     def counts(self) -> list[Count]:
         """Everything counted so far, in the order of launches and lines."""
-        once = {key: int(touched.sum()) for key, touched in self._touched.items()}
-        found = [replace(key, **total.numbers, words=total.words) for key, total in self._sums.items()]
-        found += [
-            Count(view, launch, "", 0, "", ONCE, array, kind, 0, sectors=number)
-            for (launch, array, kind), number in once.items()
-            for view in self._views()
-        ]
+        merged: dict[Count, _Sum] = {}
+        for about, total in self._sums.values():
+            _merge(merged.setdefault(about, _Sum()), total)
+        for (launch, array, kind), touched in self._touched.items():
+            for view in self._views:
+                about = Count(view, launch, "", 0, "", ONCE, array, kind, 0)
+                merged[about] = _Sum(sectors=int(touched.sum()))
+        found = [replace(about, **{name: getattr(total, name) for name in _NUMBERS}) for about, total in merged.items()]
         off = _differences(found)
         found = [
             replace(count, unmatched=off[count.launch, count.space, count.kind]) if count.view == COMPILED else count
@@ -124,10 +130,13 @@ class Counter(Observer):
         if lanes is None:
             count, requests = machine.lanes, machine.lanes // machine.launch.threads * machine.launch.num_warps
         else:
-            count, requests = np.count_nonzero(lanes), np.count_nonzero(_rows(lanes, machine, False).any(axis=1))
-        for view in self._views():
-            key = self._key(view, instruction, instruction.name, "", "", "flop", 0)
-            self._sum(key).add(requests=requests, lanes=count, flop=flop * count)
+            count = int(np.count_nonzero(lanes))
+            requests = int(np.count_nonzero(_rows(lanes, machine, False).any(axis=1)))
+        for view in self._views:
+            total = self._sum(view, instruction, instruction.name, "", "", "flop", 0)
+            total.requests += requests
+            total.lanes += count
+            total.flop += flop * count
 
     def on_access(self, access: Access) -> None:
         machine, instruction = access.machine, access.instruction
@@ -135,44 +144,46 @@ class Counter(Observer):
         addresses = _rows(np.broadcast_to(access.addresses, machine.lanes), machine, 0)
         active = _rows(lanes, machine, False)
         array = self._touch(access, addresses[active])
-        # to move all of a request by whole vectors turns the banks round; by whole sectors it changes nothing either
-        step = access.size if access.space == "shared" else SECTOR
-        addresses, active, times = _patterns(addresses, active, max(step, WORD))
         about = (access.space, array, access.kind)
-        self._add(self._key(WRITTEN, instruction, instruction.name, *about, access.size), addresses, active, times)
-        made = self._code.get(instruction.ptx_line) if self._code is not None else None
-        if made:
+        self._add(self._sum(WRITTEN, instruction, instruction.name, *about, access.size), access, addresses, active)
+        if made := self._code.get(instruction.ptx_line):
             # Copies of an unrolled loop share its executions, so equal ones count as one. Of different widths on one
             # line nobody knows which served which execution: the widest is taken, and `unmatched` shows the error.
             wide = max(made, key=lambda one: one.size)
-            key = self._key(COMPILED, instruction, wide.name, *about, wide.size)
+            total = self._sum(COMPILED, instruction, wide.name, *about, wide.size)
             for start in range(0, access.size, wide.size):  # once, unless it is narrower than what is written
-                self._add(key, (addresses + start) // wide.size * wide.size, active, times)
+                vectors = (addresses + start) // wide.size * wide.size
+                self._add(total, replace(access, size=wide.size), vectors, active)
 
-    def _views(self) -> tuple[str, ...]:
-        return (WRITTEN, COMPILED) if self._disassemble is not None else (WRITTEN,)
+    def _sum(self, view: str, instruction: Instruction, op: str, space: str, array: str, kind: str, size: int) -> _Sum:
+        key = (view, self._launch, instruction.ptx_line, array, kind)
+        if key not in self._sums:
+            about = Count(view, self._launch, instruction.file, instruction.line, op, space, array, kind, size)
+            self._sums[key] = (about, _Sum())
+        return self._sums[key][1]
 
-    def _key(self, view: str, instruction: Instruction, op: str, *about) -> Count:
-        return Count(view, self._launch, instruction.file, instruction.line, op, *about)
-
-    def _sum(self, key: Count) -> _Sum:
-        return self._sums.setdefault(key, _Sum())
-
-    def _add(self, key: Count, addresses: np.ndarray, active: np.ndarray, times: np.ndarray) -> None:
-        """Add requests of the patterns, (P, 32), each of which was made `times` (P,)."""
-        total = self._sum(key)
-        total.add(requests=times[active.any(axis=1)].sum(), lanes=np.count_nonzero(active, axis=1) @ times)
-        if key.space != "shared":
-            total.add(sectors=sectors(addresses, active) @ times)
-            return
-        matrix = key.op.startswith(("ldmatrix", "LDSM"))
-        taken, ideal = wavefronts(addresses, active, key.size, pairs=key.kind == "load" and not matrix)
-        total.add(wavefronts=taken @ times, ideal=ideal @ times)
-        worst = int(np.argmax(taken - ideal))
-        if (excess := int(taken[worst] - ideal[worst])) > total.excess:
+    def _add(self, total: _Sum, access: Access, addresses: np.ndarray, active: np.ndarray) -> None:
+        """Add an access whose lanes' addresses, (W, 32), and width may be those of the machine code."""
+        # To move all of a request by whole vectors only turns the banks round, by whole sectors changes no sector.
+        step = max(access.size, WORD) if access.space == "shared" else SECTOR
+        look = addresses - addresses[:, :1] // step * step
+        if active.all() and (look == look[0]).all():
+            key = (access.space, access.kind, access.instruction.parts[0], access.size, look[0].tobytes())
+            if key not in self._known:
+                self._known[key] = _measure(access, addresses[:1], active[:1])
+            measured, times = self._known[key], len(addresses)
+        else:
+            measured, times = _measure(access, addresses, active), 1
+        requests, lanes, sectors_, taken, ideal, excess, worst = measured
+        total.requests += times * requests
+        total.lanes += times * lanes
+        total.sectors += times * sectors_
+        total.wavefronts += times * taken
+        total.ideal += times * ideal
+        if excess > total.excess:
             total.excess = excess
-            pairs = zip(addresses[worst] // WORD, active[worst], strict=True)
-            total.words = tuple(int(word) if here else None for word, here in pairs)
+            words = zip((addresses[worst] // WORD).tolist(), active[worst].tolist(), strict=True)
+            total.words = tuple(word if here else None for word, here in words)
 
     def _touch(self, access: Access, addresses: np.ndarray) -> str:
         """The name of what these addresses lie in; of a tensor, remember which sectors were touched."""
@@ -186,6 +197,25 @@ class Counter(Observer):
                 self._touched.setdefault(key, np.zeros(last - first + 1, bool))[addresses // SECTOR - first] = True
                 return tensor.name
         return ""
+
+
+def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
+    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and which one."""
+    requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
+    if access.space != "shared":
+        return requests, lanes, int(sectors(addresses, active).sum()), 0, 0, -1, 0
+    matrix = access.instruction.parts[0] == "ldmatrix"
+    taken, ideal = wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
+    worst = int(np.argmax(taken - ideal))
+    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst
+
+
+def _merge(into: _Sum, more: _Sum) -> None:
+    """Add one instruction's numbers to those of its source line; the worse request is kept."""
+    for name in _NUMBERS[:-1]:
+        setattr(into, name, getattr(into, name) + getattr(more, name))
+    if more.excess > into.excess:
+        into.excess, into.words = more.excess, more.words
 
 
 @functools.cache
@@ -217,18 +247,6 @@ def _rows(values: np.ndarray, machine, missing: int | bool) -> np.ndarray:
     rows = np.full((len(blocks), launch.num_warps * WARP), missing, values.dtype)
     rows[:, : launch.threads] = blocks
     return rows.reshape(-1, WARP)
-
-
-def _patterns(addresses: np.ndarray, active: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The warps' requests with how often each occurs: once each, or a single one where all look the same.
-
-    Two look the same where all their addresses differ by one multiple of `step` bytes.
-    """
-    if active.all():
-        offset = addresses - addresses[:, :1] // step * step
-        if (offset == offset[0]).all():
-            return addresses[:1], active[:1], np.array([len(addresses)])
-    return addresses, active, np.ones(len(addresses), np.int64)
 
 
 def _differences(found: list[Count]) -> dict[tuple[int, str, str], int]:

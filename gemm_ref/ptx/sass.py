@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LISTING = ("nvdisasm", "-c", "-gp")  # what prints the listing of a cubin, before its path
+LISTING = ("nvdisasm", "-c", "-gp", "-ndf")  # what prints the listing of a cubin, before its path
 
 
 @dataclass(frozen=True)
