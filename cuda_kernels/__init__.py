@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
@@ -97,15 +97,18 @@ def _run_on_reference_gpu(
 ) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
     text = source.ptx(implementation)
-    cubin = functools.partial(source.cubin, implementation)
     first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
     m, k = a.shape
     n = b.shape[1]
+    machine = (implementation, source.REFERENCE_CAPABILITY)
+
+    def load(name: str) -> ptx.Kernel:
+        return replace(ptx.load(text, name), cubin=lambda: source.cubin(*machine).read_bytes())
+
     if launch.then is None:
-        ptx.run(ptx.load(text, first), launch, [a, b, c, m, n, k], names=("A", "B", "C"), cubin=cubin)
+        ptx.run(load(first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
         return
     partials.fill_(float("nan"))  # so that a place which the first kernel misses shows in C
-    ptx.run(ptx.load(text, first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"), cubin=cubin)
+    ptx.run(load(first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
     splits = launch.grid[2]
-    then = [partials, c, m * n, splits]
-    ptx.run(ptx.load(text, *second), launch.then, then, names=("partials", "C"), cubin=cubin)
+    ptx.run(load(*second), launch.then, [partials, c, m * n, splits], names=("partials", "C"))

@@ -1,4 +1,4 @@
-"""From a rung's .cu and its registry entry to what the two machines run: a shared library, or PTX."""
+"""From a rung's .cu and its registry entry to what the two machines run, a shared library or PTX, and to its cubin."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def ptx(implementation: Implementation) -> str:
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
     arch = architecture(REFERENCE_CAPABILITY)
-    cached = _cached(implementation, "ptx")
+    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    cached = CACHE / f"{_stem(implementation)}-{key}.ptx"
     if not cached.exists():
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
@@ -80,23 +81,19 @@ def ptx(implementation: Implementation) -> str:
 
 
 @functools.cache
-def cubin(implementation: Implementation) -> bytes:
-    """The machine code that ptxas makes of `ptx(implementation)`, with its line table.
+def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
+    """The machine code of one implementation for one GPU architecture, as `library` holds it; it takes no GPU.
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    arch = architecture(REFERENCE_CAPABILITY)
-    cached = _cached(implementation, "cubin")
+    arch = architecture(capability)
+    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    cached = CACHE / f"{_stem(implementation)}-sm_{arch}-{key}.cubin"
     if not cached.exists():
-        text = ptx(implementation)
+        CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            source, target = Path(folder) / "in.ptx", Path(folder) / "out.cubin"
-            source.write_text(text, encoding="utf-8")
-            run_nvcc(["-cubin", "-lineinfo", f"-arch=sm_{arch}", str(source), "-o", str(target)])
+            source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.cubin"
+            source.write_text(compose(implementation), encoding="utf-8")
+            run_nvcc([*FLAGS, "-cubin", f"-arch=sm_{arch}", str(source), "-o", str(target)])
             os.replace(target, cached)
-    return cached.read_bytes()
-
-
-def _cached(implementation: Implementation, suffix: str) -> Path:
-    key = _key(implementation, architecture(REFERENCE_CAPABILITY), version_of(str(find_toolkit() / "bin" / "nvcc")))
-    return CACHE / f"{_stem(implementation)}-{key}.{suffix}"
+    return cached

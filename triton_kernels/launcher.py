@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import triton
@@ -94,9 +95,8 @@ def _run_on_reference_gpu(
 ) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
-    kernel = gemm_ref.ptx.load(compiled.asm["ptx"])
-    args = (*args, *[0] * _SCRATCH_POINTERS)
-    gemm_ref.ptx.run(kernel, on, args, names=names, cubin=lambda: compiled.asm["cubin"])
+    kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
+    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
 
 
 class _NoGpu:

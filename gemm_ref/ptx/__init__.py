@@ -18,7 +18,7 @@ from gemm_ref.ptx.errors import (
     UndefinedRegister,
     Unsupported,
 )
-from gemm_ref.ptx.observe import Access, Observer, observing
+from gemm_ref.ptx.observe import Access, Observer, watched
 from gemm_ref.ptx.program import Kernel, entries, load, run
 
 __all__ = [
@@ -35,6 +35,6 @@ __all__ = [
     "Unsupported",
     "entries",
     "load",
-    "observing",
     "run",
+    "watched",
 ]

@@ -1,7 +1,7 @@
 """Counts what a kernel asks of memory, by source line and by access, as written and as compiled.
 
     counter = Counter()
-    with ptx.observing(counter):
+    with ptx.watched(counter):
         cuda_kernels.gemm(a, b, stage="s04")  # CPU tensors
     counter.counts()
 
@@ -30,6 +30,7 @@ from gemm_ref.stage import Launch
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
+    from gemm_ref.ptx.memory import GlobalMemory
     from gemm_ref.ptx.program import Kernel
 
 WRITTEN, COMPILED = "written", "compiled"
@@ -49,7 +50,7 @@ class Count:
     op: str  # the instruction's name, in PTX or in machine code
     space: str  # global, shared, local, ONCE, or empty for arithmetic
     array: str  # what is accessed: a tensor's name, or that of a `__shared__` array; empty where it has none
-    kind: str  # load, store, async store (the shared side of a cp.async), atomic; or flop
+    kind: str  # load, store, atomic; async load and async store, the two sides of a cp.async; or flop
     size: int  # bytes a lane
     requests: int = 0  # instructions of a warp with any lane active
     lanes: int = 0
@@ -57,6 +58,7 @@ class Count:
     wavefronts: int = 0  # of shared memory
     ideal: int = 0  # wavefronts without bank conflicts
     flop: int = 0
+    spills: int = 0  # compiled: instructions that ptxas added to this launch's kernel to keep registers in local memory
     unmatched: int = 0  # compiled: bytes by which this launch's accesses of this space and kind differ from the written
     words: tuple[int | None, ...] = ()  # shared: each lane's first word in the request with most conflicts
 
@@ -91,7 +93,12 @@ class Counter(Observer):
         self._launch = 0
         self._code: Mapping[int, tuple[sass.MachineAccess, ...]] = {}
         self._known: dict[tuple, tuple] = {}  # a request's look -> its lanes, sectors or wavefronts
-        self.spills: list[int] = []  # of each launch, with `disassemble`: instructions that ptxas added to spill
+        self._spills: dict[int, int] = {}  # by launch
+
+    @property
+    def launches(self) -> int:
+        """How many kernels were run so far."""
+        return self._launch
 
     def counts(self) -> list[Count]:
         """Everything counted so far, in the order of launches and lines."""
@@ -105,22 +112,24 @@ class Counter(Observer):
         found = [replace(about, **{name: getattr(total, name) for name in _NUMBERS}) for about, total in merged.items()]
         off = _differences(found)
         found = [
-            replace(count, unmatched=off[count.launch, count.space, count.kind]) if count.view == COMPILED else count
+            count
+            if count.view == WRITTEN
+            else replace(count, unmatched=off[count.launch, count.space, count.kind], spills=self._spills[count.launch])
             for count in found
         ]
         return sorted(found, key=lambda count: (count.launch, count.view != WRITTEN, count.file, count.line, count.op))
 
-    def on_launch(self, kernel: Kernel, launch: Launch, cubin: Callable[[], bytes] | None) -> None:
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
         arrays = [(kernel.decoder.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
         self._shared = {range(at, at + v.size): _plain(v.name) for at, v in arrays if at is not None}
         if self._disassemble is None:
             return
-        if cubin is None:
-            raise ValueError(f"{kernel.name} was run without its machine code: it can only be counted as written")
-        code = sass.read(self._disassemble(cubin()))[kernel.name]
+        if kernel.cubin is None:
+            raise ValueError(f"{kernel.name} came without its machine code: it can only be counted as written")
+        code = sass.read(self._disassemble(kernel.cubin()))[kernel.name]
         self._code = code.accesses
-        self.spills.append(code.spills)
+        self._spills[self._launch] = code.spills
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
         flop = flops_of(instruction.name)
@@ -144,7 +153,8 @@ class Counter(Observer):
         addresses = _rows(np.broadcast_to(access.addresses, machine.lanes), machine, 0)
         active = _rows(lanes, machine, False)
         array = self._touch(access, addresses[active])
-        about = (access.space, array, access.kind)
+        copies = instruction.parts[0] == "cp" and access.space == "global"
+        about = (access.space, array, "async load" if copies else access.kind)
         self._add(self._sum(WRITTEN, instruction, instruction.name, *about, access.size), access, addresses, active)
         if made := self._code.get(instruction.ptx_line):
             # Copies of an unrolled loop share its executions, so equal ones count as one. Of different widths on one

@@ -1,25 +1,22 @@
-"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors.
-
-with ptx.observing(counter):
-    cuda_kernels.gemm(a, b, stage="s04")  # CPU tensors
-"""
+"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_ref.ptx.parser import Instruction
-from gemm_ref.stage import Launch
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
+    from gemm_ref.ptx.memory import GlobalMemory
     from gemm_ref.ptx.program import Kernel
+    from gemm_ref.stage import Launch
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,8 @@ class Access:
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
-    def on_launch(self, kernel: Kernel, launch: Launch, cubin: Callable[[], bytes] | None) -> None:
-        """A kernel is about to run; `cubin` gives the machine code made of its PTX, where its package offers that."""
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        """A kernel is about to run; its tensors are in `memory`."""
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
         """An instruction is about to be executed; `machine.access_mask(mask)` are its lanes."""
@@ -51,19 +48,22 @@ class Observer:
         """These lanes (None: all) have arrived at a barrier."""
 
 
-_attached: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("attached", default=())
+_watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("watching", default=())
 
 
 @contextlib.contextmanager
-def observing(*observers: Observer) -> Iterator[None]:
-    """Attach observers to every kernel that this thread runs on the reference GPU inside the block."""
-    token = _attached.set((*_attached.get(), *observers))
+def watched(*observers: Observer) -> Iterator[None]:
+    """Inside, every kernel on the reference GPU is seen by these observers too, however it is started.
+
+    `with watched(counter): cuda_kernels.gemm(a, b, stage="s04")`
+    """
+    token = _watching.set((*_watching.get(), *observers))
     try:
         yield
     finally:
-        _attached.reset(token)
+        _watching.reset(token)
 
 
-def attached() -> tuple[Observer, ...]:
-    """The observers of the `observing` blocks around this call."""
-    return _attached.get()
+def watching() -> tuple[Observer, ...]:
+    """The observers of the `watched` around us."""
+    return _watching.get()

@@ -34,7 +34,8 @@ class MachineCode:
 
 _SECTION = re.compile(r"\.section\s+\.text\.([\w$.]+),")
 _PLACE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+\s+)?([A-Z][\w.]*)")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]+\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w.]*)")
+_NEVER = ("!PT", "!UPT")  # guards that never hold: `@!PT LDS RZ, [RZ]` stands before a copy from sm_90 on
 _GLOBAL_OR_SHARED = {"LDG", "STG", "LDS", "STS", "LDGSTS", "LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED"}
 _ROWS = {"LDSM", "STSM"}
 _LOCAL = {"LDL", "STL"}
@@ -55,15 +56,15 @@ def read(listing: str) -> dict[str, MachineCode]:
             accesses[kernel] = defaultdict(list)
         elif place := _PLACE.search(text):
             ptx_line = int(place[1])
-        elif instruction := _INSTRUCTION.search(text):
-            name, *modifiers = instruction[1].split(".")
+        elif (instruction := _INSTRUCTION.search(text)) and instruction[1] not in _NEVER:
+            name, *modifiers = instruction[2].split(".")
             if name in _LOCAL:
                 spills[kernel] += 1
             elif name in _GLOBAL_OR_SHARED or name in _ROWS:
                 if not ptx_line:
                     raise ValueError(f"{kernel}: {text.strip()} has no PTX line: compile with -lineinfo")
                 size = 16 if name in _ROWS else next((_SIZES[m] for m in modifiers if m in _SIZES), 4)
-                accesses[kernel][ptx_line].append(MachineAccess(instruction[1], size))
+                accesses[kernel][ptx_line].append(MachineAccess(instruction[2], size))
     return {
         name: MachineCode({line: tuple(made) for line, made in lines.items()}, spills[name])
         for name, lines in accesses.items()
