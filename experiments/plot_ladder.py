@@ -16,8 +16,8 @@ from experiments.rows import SKIPPED
 from gemm_ref.stage import DEFAULT_VARIANT
 
 _ROW_INCHES = 0.62
-_OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
-_LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
+OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
+LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -30,25 +30,25 @@ def draw(folder: Path, target: Path) -> list[Path]:
     if timed.empty:
         return []
     caption = environment.caption(results.runs_of(timed, folder))
-    m, n, k = _fullest(timed)
-    fullest = frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
+    m, n, k = fullest(timed)
+    at_size = frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
     paths = []
     with style.themed():
-        paths += style.save(_speed(fullest, caption), target, "ladder_tflops")
-        if (fullest["vs_cublas"].notna() & (fullest["dialect"] != "")).any():
-            paths += style.save(_share(fullest, caption), target, "ladder_vs_cublas")
+        paths += style.save(_speed(at_size, caption), target, "ladder_tflops")
+        if (at_size["vs_cublas"].notna() & (at_size["dialect"] != "")).any():
+            paths += style.save(_share(at_size, caption), target, "ladder_vs_cublas")
         if len(_sizes(timed)) > 1:
             paths += style.save(_over_sizes(timed, caption), target, "ladder_sizes")
     return paths
 
 
-def _fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
+def fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
     """The size with the most kernels, the largest of several such."""
     kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
     return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
 
 
-def _is_default(stage: str, variant: str, dialect: str) -> bool:
+def is_default(stage: str, variant: str, dialect: str) -> bool:
     """Whether a row has a rung's default variant in its dialect; the others are drawn small, without a number."""
     return not dialect or variant == gemm_ref.STAGES[stage].find_variant(DEFAULT_VARIANT, dialect)
 
@@ -67,10 +67,10 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         if row.stage not in rows:
             continue
-        y = rows.index(row.stage) + _LANES.get(row.dialect, 0.0)
+        y = rows.index(row.stage) + LANES.get(row.dialect, 0.0)
         colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
-        if not _is_default(row.stage, row.variant, row.dialect):
-            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **_OTHER)
+        if not is_default(row.stage, row.variant, row.dialect):
+            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **OTHER)
             continue
         if pd.isna(row.tflops):
             ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
@@ -98,9 +98,9 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     figure, ax = _figure(rows, f"Share of cuBLAS at {size_name(frame)}, fp32", _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
-        y = rows.index(row.stage) + _LANES[row.dialect]
+        y = rows.index(row.stage) + LANES[row.dialect]
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
-        if not _is_default(row.stage, row.variant, row.dialect):
+        if not is_default(row.stage, row.variant, row.dialect):
             ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)
             continue
         ax.barh(y, share, height=0.21, color=style.COLOURS[row.dialect], lw=0)
@@ -118,7 +118,7 @@ def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
     rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
     on_gpu = bool(rungs)
     panels = rungs or style.rungs_of(timed)
-    default = np.array([_is_default(row.stage, row.variant, row.dialect) for row in timed.itertuples()])
+    default = np.array([is_default(row.stage, row.variant, row.dialect) for row in timed.itertuples()])
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
     figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))

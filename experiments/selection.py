@@ -17,7 +17,7 @@ from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
 # name -> module with a docstring (the question first), `measure(request, contenders, progress)` and `plot(...)`
-EXPERIMENTS = MappingProxyType({"correctness": "experiments.correctness", "ladder": "experiments.ladder"})
+EXPERIMENTS = MappingProxyType({name: f"experiments.{name}" for name in ("correctness", "ladder", "memory")})
 
 
 class UsageError(ValueError):
