@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments import style
@@ -36,7 +38,7 @@ def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list
     first = frame.iloc[0]
     figure = Figure(figsize=(style.WIDTH, 1.5 + 2.1 * len(accesses)))
     name = f"{style.label_of(first['stage'])}, {style.LABELS[first['dialect']]}"
-    subtitle = "across: the lanes of a warp · down: the banks · colour: the wavefront that serves a lane, light to dark"
+    subtitle = "across: the 32 lanes · down: the 32 banks · colour: when a lane is served, green first, red last"
     top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
@@ -54,7 +56,7 @@ def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list
     return figure
 
 
-def _panel(ax, own: pd.DataFrame) -> None:
+def _panel(ax: Axes, own: pd.DataFrame) -> None:
     ax.set_xlim(-0.5, WARP - 0.5)
     ax.set_ylim(BANKS - 0.5, -0.5)
     ax.set_xticks((0, 8, 16, 24, 31))
@@ -85,4 +87,5 @@ def wavefront_of_lane(words: Sequence[int]) -> list[int]:
     return served
 
 
-_MARK = {"marker": "s", "s": 9, "cmap": "viridis_r", "vmin": 0, "vmax": BANKS - 1, "linewidths": 0, "zorder": 3}
+_TURNS = LinearSegmentedColormap.from_list("turns", ["#76b900", "#f0b429", "#d1495b"])
+_MARK = {"marker": "s", "s": 15, "cmap": _TURNS, "vmin": 0, "vmax": BANKS - 1, "linewidths": 0, "zorder": 3}

@@ -8,6 +8,7 @@ import matplotlib.ticker as ticker
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
@@ -22,9 +23,8 @@ _COST = LinearSegmentedColormap.from_list("cost", ["#eef7dd", "#f6d8a8", "#d1495
 _SECTORS = {"loads of A": ("load", "A"), "loads of B": ("load", "B"), "stores": ("store", None)}
 _CONFLICTS = {"reads": "load", "writes": "store"}
 _LEVELS = {  # level -> title of its panel
-    "shared": "shared memory\n128 bytes a wavefront",
-    "l2": "global memory\n32 bytes a sector asked for",
-    "dram": "global memory\neach sector once",
+    "shared": "shared memory: 128 bytes a wavefront",
+    "l2": "global memory: 32 bytes a sector (│ each sector once)",
 }
 
 
@@ -54,7 +54,7 @@ def _requests(frame: pd.DataFrame, caption: str) -> Figure:
     """A row a variant; a column a dialect, five times: what each kind of access costs."""
     rows = style.rows_of(frame)
     figure = Figure(figsize=(style.WIDTH, 2.4 + 0.36 * len(rows)))
-    subtitle = "global: 32-byte sectors a request of a warp · shared: wavefronts over those without bank conflicts"
+    subtitle = "32-byte sectors a request of a warp · wavefronts over those without bank conflicts, of the worst line"
     top = style.heading(figure, f"What a warp's requests cost, at {size_name(frame)}", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS), sharey=True)
@@ -96,7 +96,7 @@ def _cells(frame: pd.DataFrame, rows: list[tuple[str, str]]) -> dict[str, tuple[
         found[title] = _grid(own, rows, lambda part: (_a_request(part), _bytes_a_byte(part)))
     for title, kind in _CONFLICTS.items():
         own = frame[(frame["space"] == "shared") & (kinds == kind)]
-        found[title] = _grid(own, rows, lambda part: (_short(part["wavefronts"].sum() / part["ideal"].sum()),) * 2)
+        found[title] = _grid(own, rows, lambda part: (_short(_conflict(part)), _conflict(part)))
     return found
 
 
@@ -118,6 +118,11 @@ def _bytes_a_byte(part: pd.DataFrame) -> float:
     return SECTOR * part["sectors"].sum() / (part["size"] * part["lanes"]).sum()
 
 
+def _conflict(part: pd.DataFrame) -> float:
+    """Of the source line that conflicts most."""
+    return (part["wavefronts"] / part["ideal"]).max()
+
+
 def _short(value: float) -> str:
     return f"{value:.3g}"
 
@@ -133,36 +138,38 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
     title = f"The ladder of arithmetic intensity, at {size_name(frame)}"
     top = style.heading(figure, title, "2MNK FLOP over the bytes moved; each dialect's best variant, others hollow")
     bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(_LEVELS), sharey=True)
-    for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
-        ax.set_title(title, loc="center", size=9.5, weight="normal")
-        ax.set_xscale("log")
-        values = table[f"{level}_intensity"]
-        if values.notna().any():
-            ax.set_xlim(values.min() / 1.8, values.max() * 3.2)
-        for index in range(0, len(rows), 2):
-            ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
-        for row in table[values.notna()].itertuples():
-            _mark(ax, row, rows.index(row.stage) + LANES[row.dialect], getattr(row, f"{level}_intensity"))
-        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_locator(ticker.NullLocator())
-        ax.set_xlabel("FLOP a byte")
-        style.bare(ax, "y")
+    axes = figure.subplots(1, len(_LEVELS), sharex=True, sharey=True)
+    values = table[["shared_intensity", "l2_intensity", "dram_intensity"]]
+    axes[0].set_xscale("log")
+    axes[0].set_xlim(values.min().min() / 1.8, values.max().max() * 5)  # room for the numbers on the right
     axes[0].set_ylim(len(rows) - 0.45, -0.55)
     axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
+    for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
+        ax.set_title(title, loc="center", size=9.5, weight="normal")
+        for index in range(0, len(rows), 2):
+            ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+        for row in table[table[f"{level}_intensity"].notna()].itertuples():
+            y = rows.index(row.stage) + LANES[row.dialect]
+            _mark(ax, row, y, getattr(row, f"{level}_intensity"))
+            if level == "l2":
+                ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
+        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_locator(ticker.NullLocator())
+        ax.set_xlabel("FLOP a byte, log scale")
+        style.bare(ax, "y")
     for dialect, colour in style.COLOURS.items():
         axes[0].plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
     figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.42 / height, bottom=bottom + 0.48 / height, wspace=0.05)
+    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.3 / height, bottom=bottom + 0.48 / height, wspace=0.05)
     return figure
 
 
-def _mark(ax, row, y: float, value: float) -> None:
+def _mark(ax: Axes, row, y: float, value: float) -> None:
     colour, marker = style.COLOURS[row.dialect], style.MARKERS[row.dialect]
     if not is_default(row.stage, row.variant, row.dialect):
         ax.plot(value, y, marker, color=colour, zorder=2, **OTHER)
         return
     ax.plot([ax.get_xlim()[0], value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
     ax.plot(value, y, marker, color=colour, ms=5, zorder=3)
-    ax.annotate(style.number(value), (value, y), (6, 0), textcoords="offset points", va="center", size=7.5)
+    ax.annotate(style.number(value), (0.985, y), xycoords=("axes fraction", "data"), va="center", ha="right", size=8)

@@ -60,7 +60,7 @@ class Count:
     flop: int = 0
     spills: int = 0  # compiled: instructions that ptxas added to this launch's kernel to keep registers in local memory
     unmatched: int = 0  # compiled: bytes by which this launch's accesses of this space and kind differ from the written
-    words: tuple[int | None, ...] = ()  # shared: each lane's first word in the request with most conflicts
+    words: tuple[int | None, ...] = ()  # shared: each lane's first word in the last request with most conflicts
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Counter(Observer):
             else replace(count, unmatched=off[count.launch, count.space, count.kind], spills=self._spills[count.launch])
             for count in found
         ]
-        return sorted(found, key=lambda count: (count.launch, count.view != WRITTEN, count.file, count.line, count.op))
+        return sorted(found, key=_order)
 
     def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
@@ -181,16 +181,17 @@ class Counter(Observer):
             key = (access.space, access.kind, access.instruction.parts[0], access.size, look[0].tobytes())
             if key not in self._known:
                 self._known[key] = _measure(access, addresses[:1], active[:1])
-            measured, times = self._known[key], len(addresses)
+            requests, lanes, sectors_, taken, ideal, excess, _ = self._known[key]
+            times, worst = len(addresses), -1
         else:
-            measured, times = _measure(access, addresses, active), 1
-        requests, lanes, sectors_, taken, ideal, excess, worst = measured
+            requests, lanes, sectors_, taken, ideal, excess, worst = _measure(access, addresses, active)
+            times = 1
         total.requests += times * requests
         total.lanes += times * lanes
         total.sectors += times * sectors_
         total.wavefronts += times * taken
         total.ideal += times * ideal
-        if excess > total.excess:
+        if excess >= total.excess:
             total.excess = excess
             words = zip((addresses[worst] // WORD).tolist(), active[worst].tolist(), strict=True)
             total.words = tuple(word if here else None for word, here in words)
@@ -210,13 +211,13 @@ class Counter(Observer):
 
 
 def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
-    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and which one."""
+    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such."""
     requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
     if access.space != "shared":
         return requests, lanes, int(sectors(addresses, active).sum()), 0, 0, -1, 0
     matrix = access.instruction.parts[0] == "ldmatrix"
     taken, ideal = wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
-    worst = int(np.argmax(taken - ideal))
+    worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
     return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst
 
 
@@ -224,7 +225,7 @@ def _merge(into: _Sum, more: _Sum) -> None:
     """Add one instruction's numbers to those of its source line; the worse request is kept."""
     for name in _NUMBERS[:-1]:
         setattr(into, name, getattr(into, name) + getattr(more, name))
-    if more.excess > into.excess:
+    if more.excess >= into.excess:
         into.excess, into.words = more.excess, more.words
 
 
@@ -257,6 +258,10 @@ def _rows(values: np.ndarray, machine, missing: int | bool) -> np.ndarray:
     rows = np.full((len(blocks), launch.num_warps * WARP), missing, values.dtype)
     rows[:, : launch.threads] = blocks
     return rows.reshape(-1, WARP)
+
+
+def _order(count: Count) -> tuple:
+    return count.launch, count.view != WRITTEN, count.file, count.line, count.op, count.array, count.kind
 
 
 def _differences(found: list[Count]) -> dict[tuple[int, str, str], int]:
