@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptx_harness import run_kernel
 
-from gemm_ref.ptx import count, sass
+from gemm_ref.ptx import MemoryFault, count, sass
 from gemm_ref.ptx.banks import wavefronts
 from gemm_ref.ptx.sectors import sectors
 
@@ -210,6 +210,13 @@ setp.lt.u32 %p, %r0, 9;
     )
     (load,) = [c for c in counter.counts() if c.space == "global"]
     assert (load.requests, load.lanes, load.sectors) == (1, 9, 2)  # the second warp asks for nothing
+
+
+@pytest.mark.parametrize("offset", [-4096, 1 << 24])
+def test_an_access_out_of_bounds_is_left_to_the_machine(offset):
+    body = f".reg .b32 %r; .shared .b8 tile[64]; mov.u32 %r, tile; st.shared.b32 [%r+{offset}], %r;"
+    with pytest.raises(MemoryFault, match="out of bounds"):
+        run_kernel(body, observers=[count.Counter()])
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 WRITTEN, COMPILED = "written", "compiled"
 ONCE = "once"  # the space of a launch's distinct global sectors: each counted the first time it is touched
 _NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
+_MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
 _FLOPS = {"fma": 2, "mad": 2, "add": 1, "sub": 1, "mul": 1}
 
 
@@ -152,7 +153,11 @@ class Counter(Observer):
         lanes = np.ones(machine.lanes, bool) if access.lanes is None else access.lanes
         addresses = _rows(np.broadcast_to(access.addresses, machine.lanes), machine, 0)
         active = _rows(lanes, machine, False)
-        array = self._touch(access, addresses[active])
+        touched = addresses[active]
+        low, high = int(touched.min()), int(touched.max())
+        if low < 0 or (access.space == "shared" and high > _MAX_SHARED):
+            return  # out of bounds: the machine will stop at it
+        array = self._touch(access, touched, low, high)
         copies = instruction.parts[0] == "cp" and access.space == "global"
         about = (access.space, array, "async load" if copies else access.kind)
         self._add(self._sum(WRITTEN, instruction, instruction.name, *about, access.size), access, addresses, active)
@@ -196,9 +201,8 @@ class Counter(Observer):
             words = zip((addresses[worst] // WORD).tolist(), active[worst].tolist(), strict=True)
             total.words = tuple(word if here else None for word, here in words)
 
-    def _touch(self, access: Access, addresses: np.ndarray) -> str:
+    def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> str:
         """The name of what these addresses lie in; of a tensor, remember which sectors were touched."""
-        low, high = int(addresses.min()), int(addresses.max())
         if access.space == "shared":
             return next((name for place, name in self._shared.items() if low in place and high in place), "")
         for tensor in access.machine.memory.tensors if access.space == "global" else ():
