@@ -31,7 +31,7 @@ from experiments.selection import Request
 from experiments.verify import Case, Verdict, load, verify
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
-from gemm_ref.ptx.count import COMPILED, Count, Counter
+from gemm_ref.ptx.count import COMPILED
 
 NAME = "memory"
 ROW = Counted
@@ -70,7 +70,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
 def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] | None) -> list[Counted]:
     """Run the contender, checked, and return what it asked for."""
     fn, verdict = load(contender)
-    counter = Counter(read_code)
+    counter = ptx.Counter(read_code)
     if verdict is None:
         verdict = _run(contender, fn, case, counter)
     if verdict.status != PASS:
@@ -78,7 +78,7 @@ def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] |
     return [_row(contender, case.problem, count) for count in counter.counts()]
 
 
-def _run(contender: Contender, fn: Gemm, case: Case, counter: Counter) -> Verdict:
+def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Verdict:
     # torch's own memory begins at a multiple of 64 bytes, so sectors are cut as in a GPU's; the inputs may be a view
     a, b = case.a.clone(), case.b.clone()
     with ptx.watched(counter):
@@ -88,7 +88,7 @@ def _run(contender: Contender, fn: Gemm, case: Case, counter: Counter) -> Verdic
     return verdict
 
 
-def _row(contender: Contender, problem: gemm_ref.Problem, count: Count) -> Counted:
+def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> Counted:
     values = asdict(count) | {"words": " ".join("-" if word is None else str(word) for word in count.words)}
     return Counted.about(NAME, contender, problem, **values)
 

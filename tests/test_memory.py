@@ -16,7 +16,8 @@ from experiments.rows import FAIL, PASS, SKIPPED
 from experiments.selection import Request
 from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
-from gemm_ref.ptx.count import COMPILED, ONCE, WRITTEN, Count, Counter
+from gemm_ref.ptx import Count, Counter
+from gemm_ref.ptx.count import COMPILED, ONCE, WRITTEN
 
 pytest.importorskip("triton")  # its wheel has nvdisasm
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptx_harness import run_kernel
 
-from gemm_ref.ptx import MemoryFault, count, sass
+from gemm_ref.ptx import Count, Counter, MemoryFault, sass
 from gemm_ref.ptx.banks import wavefronts
+from gemm_ref.ptx.count import flops_of
 from gemm_ref.ptx.sectors import sectors
 
 LANE = np.arange(32)
@@ -161,9 +162,9 @@ def aligned(count: int) -> torch.Tensor:
     return whole[-whole.data_ptr() // 4 % 64 :][:count]
 
 
-def count_copy(blocks: int, threads: int = 64) -> dict[str, count.Count]:
+def count_copy(blocks: int, threads: int = 64) -> dict[str, Count]:
     """What `COPY` asks for, by space and kind."""
-    counter = count.Counter()
+    counter = Counter()
     source, target = aligned(blocks * threads), aligned(blocks * threads)
     run_kernel(COPY, [source, target], grid=(blocks, 1, 1), block=(threads, 1, 1), observers=[counter])
     return {f"{c.space} {c.kind}".strip(): c for c in counter.counts()}
@@ -197,7 +198,7 @@ def test_a_warp_that_is_not_full_is_one_request():
 
 
 def test_a_guard_takes_lanes_out():
-    counter = count.Counter()
+    counter = Counter()
     data = aligned(64)
     run_kernel(
         """.reg .b64 %a<3>; .reg .b32 %r<3>; .reg .pred %p; .reg .f32 %f;
@@ -216,7 +217,7 @@ setp.lt.u32 %p, %r0, 9;
 def test_an_access_out_of_bounds_is_left_to_the_machine(offset):
     body = f".reg .b32 %r; .shared .b8 tile[64]; mov.u32 %r, tile; st.shared.b32 [%r+{offset}], %r;"
     with pytest.raises(MemoryFault, match="out of bounds"):
-        run_kernel(body, observers=[count.Counter()])
+        run_kernel(body, observers=[Counter()])
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_an_access_out_of_bounds_is_left_to_the_machine(offset):
     ],
 )
 def test_flops(name, flop):
-    assert count.flops_of(name) == flop
+    assert flops_of(name) == flop
 
 
 # --- as compiled ---------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 
 from gemm_ref import Launch, get_stage, ptx
-from gemm_ref.ptx.count import Count
-from gemm_ref.ptx.count import Counter as AccessCounter
 from gemm_ref.stage import DEFAULT_VARIANT
 
 
@@ -42,12 +40,12 @@ def opcodes(*which) -> Counter[str]:
     return opcodes_in(body(*which))
 
 
-def shared_accesses(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> list[Count]:
+def shared_accesses(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> list[ptx.Count]:
     """What one block that multiplies one slice and stores its tile of C asks of shared memory, as its PTX says."""
     rung = get_stage(stage)
     config = rung.variants[rung.find_variant(variant, dialect)]
     m, n, k = config.BLOCK_M, config.BLOCK_N, config.BLOCK_K
-    kernel, counter = compiled(stage, dialect, variant, (m, n, k)), AccessCounter()
+    kernel, counter = compiled(stage, dialect, variant, (m, n, k)), ptx.Counter()
     launch = Launch((1, 1, 1), (32 * kernel.metadata.num_warps, 1, 1), kernel.metadata.shared)
     a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
     ptx.run(ptx.load(kernel.asm["ptx"]), launch, [a, b, c, m, n, k, 0, 0], observers=[counter])
@@ -55,7 +53,7 @@ def shared_accesses(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) ->
     return [count for count in counter.counts() if count.space == "shared"]
 
 
-def worst(accesses: list[Count], name: Callable[[Count], str]) -> dict[str, float]:
+def worst(accesses: list[ptx.Count], name: Callable[[ptx.Count], str]) -> dict[str, float]:
     """The largest share of wavefronts to those without bank conflicts, among the accesses of one name."""
     shares: dict[str, float] = {}
     for count in accesses:

@@ -8,6 +8,8 @@ PTX, so all of them run here as they were compiled. The instruction set is the o
 instruction that is missing is an error that names it and its source line.
 """
 
+from gemm_ref.ptx.count import Count
+from gemm_ref.ptx.counter import Counter
 from gemm_ref.ptx.errors import (
     BarrierFault,
     EndlessLoop,
@@ -24,6 +26,8 @@ from gemm_ref.ptx.program import Kernel, entries, load, run
 __all__ = [
     "Access",
     "BarrierFault",
+    "Count",
+    "Counter",
     "EndlessLoop",
     "Kernel",
     "KernelTrap",
