@@ -46,8 +46,13 @@ class _Sum:
     wavefronts: int = 0
     ideal: int = 0
     flop: int = 0
-    words: tuple[int | None, ...] = ()
-    excess: int = -1  # wavefronts over the ideal of the request that `words` show
+    worst: np.ndarray | None = None  # each lane's first word, -1 for none, of the request with most conflicts
+    excess: int = -1  # its wavefronts over its ideal
+
+    @property
+    def words(self) -> tuple[int | None, ...]:
+        """`worst` as a Count has it."""
+        return () if self.worst is None else tuple(None if word < 0 else word for word in self.worst.tolist())
 
 
 class Counter(Observer):
@@ -77,7 +82,8 @@ class Counter(Observer):
         """Everything counted so far, in the order of launches and lines."""
         merged: dict[Count, _Sum] = {}
         for about, total in self._sums.values():
-            _merge(merged.setdefault(about, _Sum()), total)
+            for view in self._views if about.kind == "flop" else (about.view,):  # ptxas leaves arithmetic as it is
+                _merge(merged.setdefault(replace(about, view=view), _Sum()), total)
         for (launch, array, kind), touched in self._touched.items():
             for view in self._views:
                 about = Count(view, launch, "", 0, "", ONCE, array, kind, 0)
@@ -114,11 +120,10 @@ class Counter(Observer):
         else:
             count = int(np.count_nonzero(lanes))
             requests = int(np.count_nonzero(_rows(lanes, machine, False).any(axis=1)))
-        for view in self._views:
-            total = self._sum(view, instruction, instruction.name, "", "", "flop", 0)
-            total.requests += requests
-            total.lanes += count
-            total.flop += flop * count
+        total = self._sum(WRITTEN, instruction, instruction.name, "", "", "flop", 0)
+        total.requests += requests
+        total.lanes += count
+        total.flop += flop * count
 
     def on_access(self, access: Access) -> None:
         machine, instruction = access.machine, access.instruction
@@ -170,8 +175,7 @@ class Counter(Observer):
         total.ideal += times * ideal
         if excess >= max(0, total.excess):
             total.excess = excess
-            words = zip((addresses[worst] // WORD).tolist(), active[worst].tolist(), strict=True)
-            total.words = tuple(word if here else None for word, here in words)
+            total.worst = np.where(active[worst], addresses[worst] // WORD, -1)
 
     def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> str:
         """The name of what these addresses lie in; of a tensor, remember which sectors were touched."""
@@ -202,7 +206,7 @@ def _merge(into: _Sum, more: _Sum) -> None:
     for name in _NUMBERS[:-1]:
         setattr(into, name, getattr(into, name) + getattr(more, name))
     if more.excess >= into.excess:
-        into.excess, into.words = more.excess, more.words
+        into.excess, into.worst = more.excess, more.worst
 
 
 def _plain(name: str) -> str:
