@@ -60,9 +60,12 @@ def _requests(frame: pd.DataFrame, caption: str) -> Figure:
     axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS), sharey=True)
     cells = _cells(frame, rows)
     for ax, (title, (texts, costs)) in zip(axes, cells.items(), strict=True):
+        worst = 32 if title in _CONFLICTS else SECTOR // 4  # wavefronts for one; bytes moved for one asked for
         sns.heatmap(
             costs,
-            norm=LogNorm(1, 32 if title in _CONFLICTS else SECTOR // 4),  # at worst 32 wavefronts for 1, 8 bytes for 1
+            vmin=1,  # else it looks for the least, even where there is none
+            vmax=worst,
+            norm=LogNorm(1, worst),
             cmap=_COST,
             annot=texts,
             fmt="",

@@ -179,6 +179,13 @@ def test_plots(folder, tmp_path):
     assert plot_memory.draw(tmp_path / "nothing", tmp_path) == []
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_rung_without_shared_memory_is_drawn(tmp_path):
+    rows = memory.measure(SMALL, chosen("s02"), NoBars())
+    results.save(tmp_path, "memory", rows, ENVIRONMENT)
+    assert {path.stem for path in plot_memory.draw(tmp_path, tmp_path)} == {"memory_requests", "memory_intensity"}
+
+
 def test_the_lanes_of_a_bank_are_served_one_after_the_other():
     assert plot_banks.wavefront_of_lane([0, 1, 32, 32, 64, 33]) == [0, 0, 1, 1, 2, 1]
 
