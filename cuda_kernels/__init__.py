@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
@@ -99,10 +100,15 @@ def _run_on_reference_gpu(
     first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
     m, k = a.shape
     n = b.shape[1]
+    machine = (implementation, source.REFERENCE_CAPABILITY)
+
+    def load(name: str) -> ptx.Kernel:
+        return replace(ptx.load(text, name), cubin=lambda: source.cubin(*machine).read_bytes())
+
     if launch.then is None:
-        ptx.run(ptx.load(text, first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
+        ptx.run(load(first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
         return
     partials.fill_(float("nan"))  # so that a place which the first kernel misses shows in C
-    ptx.run(ptx.load(text, first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
+    ptx.run(load(first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
     splits = launch.grid[2]
-    ptx.run(ptx.load(text, *second), launch.then, [partials, c, m * n, splits], names=("partials", "C"))
+    ptx.run(load(*second), launch.then, [partials, c, m * n, splits], names=("partials", "C"))

@@ -103,7 +103,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
             able[contender] = fn
     for problem, kinds in plan:
         for kind in kinds:
-            slow = _too_slow(problem) if request.device == "cpu" else None
+            slow = too_slow(problem) if request.device == "cpu" else None
             if slow:
                 yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in contenders)
                 bars.done(len(contenders))
@@ -111,7 +111,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
                 yield from _check_all(Case.make(problem, kind), request.device, contenders, able, broken, bars)
 
 
-def _too_slow(problem: gemm_ref.Problem) -> Verdict | None:
+def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
     """SKIPPED, with how long it would take, where the reference GPU would take more than some seconds."""
     products = problem.flops // 2
     if products <= CPU_MOST_PRODUCTS:

@@ -39,6 +39,12 @@ def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
     return found[found["m"] == found["m"].max()]
 
 
+def fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
+    """The size with the most kernels, the largest of several such."""
+    kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
+    return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
+
+
 def at(frame: pd.DataFrame, sizes: tuple[int, int, int]) -> pd.DataFrame:
     """The rows of one problem."""
     m, n, k = sizes

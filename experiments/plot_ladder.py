@@ -14,8 +14,8 @@ from experiments import environment, frames, results, style
 from experiments.rows import SKIPPED
 
 _ROW_INCHES = 0.62
-_OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
-_LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
+OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
+LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -25,19 +25,13 @@ def draw(folder: Path, target: Path) -> list[Path]:
     if timed.empty:
         return []
     caption = environment.caption(results.runs_of(timed, folder))
-    fullest = frames.at(frame[frame["math"] == "fp32"], _fullest(timed))
+    at_size = frames.at(frame[frame["math"] == "fp32"], frames.fullest(timed))
     paths = []
     with style.themed():
-        paths += style.save(_speed(fullest, caption), target, "ladder_tflops")
-        if (fullest["vs_cublas"].notna() & (fullest["dialect"] != "")).any():
-            paths += style.save(_share(fullest, caption), target, "ladder_vs_cublas")
+        paths += style.save(_speed(at_size, caption), target, "ladder_tflops")
+        if (at_size["vs_cublas"].notna() & (at_size["dialect"] != "")).any():
+            paths += style.save(_share(at_size, caption), target, "ladder_vs_cublas")
     return paths
-
-
-def _fullest(timed: pd.DataFrame) -> tuple[int, int, int]:
-    """The size with the most kernels, the largest of several such."""
-    kernels = (timed["dialect"] != "").groupby([timed["m"], timed["n"], timed["k"]]).sum().to_dict()
-    return max(kernels, key=lambda size: (kernels[size], size[0] * size[1] * size[2]))
 
 
 def size_name(frame: pd.DataFrame) -> str:
@@ -54,10 +48,10 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         if row.stage not in rows:
             continue
-        y = rows.index(row.stage) + _LANES.get(row.dialect, 0.0)
+        y = rows.index(row.stage) + LANES.get(row.dialect, 0.0)
         colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
         if not frames.is_default(row.stage, row.variant, row.dialect):
-            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **_OTHER)
+            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **OTHER)
             continue
         if pd.isna(row.tflops):
             ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
@@ -85,7 +79,7 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     figure, ax = _figure(rows, f"Share of cuBLAS at {size_name(frame)}, fp32", _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
-        y = rows.index(row.stage) + _LANES[row.dialect]
+        y = rows.index(row.stage) + LANES[row.dialect]
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
         if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)

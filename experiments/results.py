@@ -119,11 +119,15 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
 
 
 def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.DataFrame:
-    """`old` with the rows of `new` in place of those that agree in the `key` columns, then the rest of `new`."""
+    """`old` with the rows of `new` in place of all those that agree in the `key` columns, then the rest of `new`."""
     if old.empty or new.empty:
         return new if old.empty else old
-    rows = {tuple(row[name] for name in key): row for row in [*old.to_dict("records"), *new.to_dict("records")]}
-    return pd.DataFrame(list(rows.values()), columns=list(new.columns))
+    groups = [{}, {}]
+    for of_key, frame in zip(groups, (old, new), strict=True):
+        for row in frame.to_dict("records"):
+            of_key.setdefault(tuple(row[name] for name in key), []).append(row)
+    rows = [row for group in (groups[0] | groups[1]).values() for row in group]
+    return pd.DataFrame(rows, columns=list(new.columns))
 
 
 def _foreign(path: Path, what: str, why: str) -> UsageError:

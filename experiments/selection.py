@@ -26,6 +26,7 @@ EXPERIMENTS = (
     "modes",
     "inputs",
     "accuracy",
+    "memory",
     "instructions",
 )
 

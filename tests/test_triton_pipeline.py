@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
-from triton_harness import body, compiled, opcodes_in, ttgir
+from triton_harness import body, compiled, opcodes_in, shared_accesses, ttgir, worst
 
-from gemm_ref import Implementation, Launch, Problem, get_stage, ptx
+from gemm_ref import Implementation, Problem, get_stage
 from gemm_ref.call import Call
 
 pytest.importorskip("triton")
 
-BANKS = 32  # of shared memory, each 4 bytes wide
 SLICE_BYTES = 2 * 128 * 16 * 4  # of A and of B, in the tile of 128 x 128 x 16
 TRITON = [("s10", "one_block"), ("s11", "tile128"), ("s12", "tile128")]
 GLUON = [*TRITON, ("s11", "wide"), ("s12", "wide")]
@@ -41,41 +39,9 @@ def copied_bytes(*which) -> set[str]:
     return set(re.findall(r"cp\.async\.c[ag]\S* \[[^\n]*?, (0x\w+),", body(*which)))
 
 
-class _Conflicts(ptx.Observer):
-    """The worst request of each kind to shared memory: wavefronts over how many its words would fill without conflicts.
-
-    A wavefront serves a word of each bank, to any number of lanes; of 16-byte requests, those of half a warp at most.
-    """
-
-    def __init__(self):
-        self.worst: Counter[str] = Counter()
-
-    def on_access(self, access: ptx.Access) -> None:
-        if access.space != "shared":
-            return
-        count = len(access.machine.thread_of_lane)
-        first = np.broadcast_to(access.addresses, count) // 4
-        active = np.ones(count, bool) if access.lanes is None else access.lanes
-        kind = f"{access.kind} of {access.size}"
-        together = 16 if access.size == 16 else 32
-        for lane in range(0, count, together):
-            lanes = slice(lane, lane + together)
-            words = np.unique(first[lanes][active[lanes], None] + np.arange(access.size // 4))
-            if len(words):
-                wavefronts = np.bincount(words % BANKS).max()
-                self.worst[kind] = max(self.worst[kind], wavefronts / -(-len(words) // BANKS))
-
-
 def conflicts(stage: str, dialect: str, variant: str) -> dict[str, float]:
-    """`_Conflicts.worst` of one block that multiplies one slice and stores its tile of C."""
-    shape = config(stage, variant)
-    m, n, k = shape.BLOCK_M, shape.BLOCK_N, shape.BLOCK_K
-    kernel, seen = compiled(stage, dialect, variant, (m, n, k)), _Conflicts()
-    launch = Launch((1, 1, 1), (32 * kernel.metadata.num_warps, 1, 1), kernel.metadata.shared)
-    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
-    ptx.run(ptx.load(kernel.asm["ptx"]), launch, [a, b, c, m, n, k, 0, 0], observers=[seen])
-    assert (c == k).all()
-    return dict(seen.worst)
+    """The worst access of each kind and size to shared memory: wavefronts over those without bank conflicts."""
+    return worst(shared_accesses(stage, dialect, variant), lambda count: f"{count.kind} of {count.size}")
 
 
 @pytest.mark.parametrize(("stage", "variant"), TRITON)

@@ -10,17 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
-import torch
-from triton_harness import body, compiled, opcodes, ttgir
+from triton_harness import body, compiled, opcodes, shared_accesses, ttgir, worst
 
-from gemm_ref import Launch, get_stage, ptx
+from gemm_ref import get_stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
 pytest.importorskip("triton")
-
-BANKS = 32  # of shared memory, each 4 bytes wide
 
 
 def starting(counts: Counter[str], prefix: str) -> dict[str, int]:
@@ -38,40 +34,9 @@ def thread_tile(stage: str, dialect: str) -> tuple[str, str, str]:
     ).groups()
 
 
-class _Conflicts(ptx.Observer):
-    """The worst request of each kind to shared memory: wavefronts over how many its words would fill without conflicts.
-
-    A wavefront serves a word of each bank, to any number of lanes.
-    """
-
-    def __init__(self):
-        self.worst = {"load": 0.0, "store": 0.0}
-
-    def on_access(self, access: ptx.Access) -> None:
-        if access.space != "shared":
-            return
-        count = len(access.machine.thread_of_lane)
-        first = np.broadcast_to(access.addresses, count) // 4
-        active = np.ones(count, bool) if access.lanes is None else access.lanes
-        for warp in range(0, count, 32):
-            words = first[warp : warp + 32][active[warp : warp + 32], None] + np.arange(access.size // 4)
-            words = np.unique(words)
-            if len(words):
-                wavefronts = np.bincount(words % BANKS).max()
-                self.worst[access.kind] = max(self.worst[access.kind], wavefronts / -(-len(words) // BANKS))
-
-
 def conflicts(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> dict[str, float]:
-    """`_Conflicts.worst` of one block that multiplies one slice and stores its tile of C."""
-    rung = get_stage(stage)
-    config = rung.variants[rung.find_variant(variant, dialect)]
-    m, n, k = config.BLOCK_M, config.BLOCK_N, config.BLOCK_K
-    kernel, seen = compiled(stage, dialect, variant, (m, n, k)), _Conflicts()
-    launch = Launch((1, 1, 1), (32 * kernel.metadata.num_warps, 1, 1), kernel.metadata.shared)
-    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
-    ptx.run(ptx.load(kernel.asm["ptx"]), launch, [a, b, c, m, n, k, 0, 0], observers=[seen])
-    assert (c == k).all()
-    return seen.worst
+    """The worst access of each kind to shared memory: wavefronts over those without bank conflicts."""
+    return worst(shared_accesses(stage, dialect, variant), lambda count: count.kind)
 
 
 def test_s05_triton_stores_a_transposed_slice_as_it_was():

@@ -6,7 +6,11 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Callable
 
+import torch
+
+from gemm_ref import Launch, get_stage, ptx
 from gemm_ref.stage import DEFAULT_VARIANT
 
 
@@ -34,3 +38,24 @@ def opcodes_in(text: str) -> Counter[str]:
 
 def opcodes(*which) -> Counter[str]:
     return opcodes_in(body(*which))
+
+
+def shared_accesses(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> list[ptx.Count]:
+    """What one block that multiplies one slice and stores its tile of C asks of shared memory, as its PTX says."""
+    rung = get_stage(stage)
+    config = rung.variants[rung.find_variant(variant, dialect)]
+    m, n, k = config.BLOCK_M, config.BLOCK_N, config.BLOCK_K
+    kernel, counter = compiled(stage, dialect, variant, (m, n, k)), ptx.Counter()
+    launch = Launch((1, 1, 1), (32 * kernel.metadata.num_warps, 1, 1), kernel.metadata.shared)
+    a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
+    ptx.run(ptx.load(kernel.asm["ptx"]), launch, [a, b, c, m, n, k, 0, 0], observers=[counter])
+    assert (c == k).all()
+    return [count for count in counter.counts() if count.space == "shared"]
+
+
+def worst(accesses: list[ptx.Count], name: Callable[[ptx.Count], str]) -> dict[str, float]:
+    """The largest share of wavefronts to those without bank conflicts, among the accesses of one name."""
+    shares: dict[str, float] = {}
+    for count in accesses:
+        shares[name(count)] = max(shares.get(name(count), 0), count.wavefronts / count.ideal)
+    return shares

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 import triton
@@ -110,7 +111,7 @@ def _run_on_reference_gpu(
 ) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
-    kernel = gemm_ref.ptx.load(compiled.asm["ptx"])
+    kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
     gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
 
 

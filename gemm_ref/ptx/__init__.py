@@ -8,6 +8,8 @@ PTX, so all of them run here as they were compiled. The instruction set is the o
 instruction that is missing is an error that names it and its source line.
 """
 
+from gemm_ref.ptx.count import Count
+from gemm_ref.ptx.counter import Counter
 from gemm_ref.ptx.errors import (
     BarrierFault,
     EndlessLoop,
@@ -18,12 +20,14 @@ from gemm_ref.ptx.errors import (
     UndefinedRegister,
     Unsupported,
 )
-from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.observe import Access, Observer, watched
 from gemm_ref.ptx.program import Kernel, entries, load, run
 
 __all__ = [
     "Access",
     "BarrierFault",
+    "Count",
+    "Counter",
     "EndlessLoop",
     "Kernel",
     "KernelTrap",
@@ -36,4 +40,5 @@ __all__ = [
     "entries",
     "load",
     "run",
+    "watched",
 ]

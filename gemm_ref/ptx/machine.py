@@ -110,6 +110,8 @@ class Machine:
                     f"{self.place()}: still running after {MAX_INSTRUCTIONS} instructions: does the loop around this "
                     "line end? (gemm_ref.ptx.machine.MAX_INSTRUCTIONS is the limit)"
                 )
+            for observer in self.observers:
+                observer.on_instruction(operation.instruction, mask, self)
             if operation.control is None:
                 operation.execute(self, mask)
                 place += 1

@@ -1,7 +1,10 @@
-"""A window on every memory access and barrier, for counters and fault detectors."""
+"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,9 @@ from gemm_ref.ptx.parser import Instruction
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
+    from gemm_ref.ptx.memory import GlobalMemory
+    from gemm_ref.ptx.program import Kernel
+    from gemm_ref.stage import Launch
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,35 @@ class Access:
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        """A kernel is about to run; its tensors are in `memory`."""
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+        """An instruction is about to be executed; `machine.access_mask(mask)` are its lanes."""
+
     def on_access(self, access: Access) -> None:
         """A memory instruction is about to be executed; its bounds are not checked yet."""
 
     def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
         """These lanes (None: all) have arrived at a barrier."""
+
+
+_watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("watching", default=())
+
+
+@contextlib.contextmanager
+def watched(*observers: Observer) -> Iterator[None]:
+    """Inside, every kernel on the reference GPU is seen by these observers too, however it is started.
+
+    `with watched(counter): cuda_kernels.gemm(a, b, stage="s04")`
+    """
+    token = _watching.set((*_watching.get(), *observers))
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def watching() -> tuple[Observer, ...]:
+    """The observers of the `watched` around us."""
+    return _watching.get()

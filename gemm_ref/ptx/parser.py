@@ -81,6 +81,7 @@ class Instruction:
     text: str
     file: str
     line: int
+    ptx_line: int = 0  # in the PTX text itself, from 1: what ptxas calls the instruction in its line table
 
     @property
     def parts(self) -> list[str]:
@@ -146,7 +147,7 @@ def parse(text: str) -> dict[str, Entry]:
         outside.append(text[position : header.start()])
         position = _closing_brace(text, header.end())
         entry = Entry(header[1], parameters=_parameters(header[2]))
-        _parse_body(entry, text[header.end() : position], files)
+        _parse_body(entry, text[header.end() : position], files, 1 + text.count("\n", 0, header.end()))
         entries[entry.name] = entry
     outside.append(text[position:])
     if not entries:
@@ -209,9 +210,9 @@ def _variable(statement: str) -> Variable:
     return Variable(name, space, int(align or width), width * count, data)
 
 
-def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
-    """Walk the statements between the kernel's braces; inner braces only scope names."""
-    file, line, position = "", 0, 0
+def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -> None:
+    """Walk the statements between the kernel's braces, the first on `ptx_line`; inner braces only scope names."""
+    file, line, position, counted = "", 0, 0, 0
     while True:
         while position < len(body) and (body[position].isspace() or body[position] in "{};"):
             position += 1
@@ -232,7 +233,9 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
             end = body.find(";", position)
             if end < 0:
                 raise ParseError(f"statement without its semicolon: {body[position : position + 60].strip()}")
-            _parse_statement(entry, " ".join(body[position:end].split()), file, line)
+            ptx_line += body.count("\n", counted, position)
+            counted = position
+            _parse_statement(entry, " ".join(body[position:end].split()), file, line, ptx_line)
             position = end + 1
 
 
@@ -249,7 +252,7 @@ def _scoped(entry: Entry, block: str) -> str:
     return block
 
 
-def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
+def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: int) -> None:
     if text.startswith(".reg"):
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()
         for name in names.split(","):
@@ -278,6 +281,7 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
                 text=text,
                 file=file,
                 line=line,
+                ptx_line=ptx_line,
             )
         )
 
