@@ -193,7 +193,7 @@ def test_the_lanes_of_a_bank_are_served_one_after_the_other():
 def test_what_cannot_be_counted_says_why(monkeypatch):
     (contender,) = chosen("s02")
 
-    def no_nvdisasm():
+    def no_nvdisasm(tool):
         raise BuildError("nvdisasm was not found")
 
     monkeypatch.setattr(memory.tools, "find", no_nvdisasm)
