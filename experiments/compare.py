@@ -1,8 +1,9 @@
 """What changed between two folders of results: a verdict for each row that both have.
 
 A timed row is compared by its share of cuBLAS, which a slower clock or another machine moves far less than its time;
-a row without one (cuBLAS itself, `inputs`) has no verdict. The interval of the change combines those of both rows, and
-a change within `margin` is SAME. A row whose status changed, or that only one folder has, is listed as such.
+a row without one (cuBLAS itself, `inputs`) has no verdict. The interval of the change combines those of both rows. A
+change within `margin` is SAME, and so is one of less than CUDA's events resolve in the shorter of the two times that a
+share is made of (`stats.margin_for`). A row whose status changed, or that only one folder has, is listed as such.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def _change(row, margin: float) -> Change:
         for which in ("old", "new")
     )
     ratio = stats.change(old, new)
-    verdict = stats.verdict(ratio, margin)
+    shorter_us = min(row.median_us_old, row.median_us_old * old.median)  # the kernel's time, and cuBLAS'
+    verdict = stats.verdict(ratio, stats.margin_for(shorter_us, margin))
     return Change(_name(row), _problem(row), old, new, ratio, verdict, row.backend == "control")
 
 

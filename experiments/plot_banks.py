@@ -22,7 +22,7 @@ def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
 
     Of accesses of 4 bytes a lane, as written; the request with most conflicts of each.
     """
-    own = frame[(frame["view"] == WRITTEN) & (frame["space"] == "shared") & (frame["size"] == WORD)]
+    own = frame[(frame["view"] == WRITTEN) & (frame["space"] == "shared") & (frame["lane_bytes"] == WORD)]
     own = own.assign(factor=own["wavefronts"] / own["ideal"])
     if own.empty or own["factor"].max() <= 1:
         return None

@@ -119,7 +119,7 @@ def _a_request(part: pd.DataFrame) -> str:
 
 
 def _bytes_a_byte(part: pd.DataFrame) -> float:
-    return SECTOR * part["sectors"].sum() / (part["size"] * part["lanes"]).sum()
+    return SECTOR * part["sectors"].sum() / (part["lane_bytes"] * part["lanes"]).sum()
 
 
 def _conflict(part: pd.DataFrame) -> float:

@@ -193,7 +193,7 @@ class Counted(Row):
     space: str = ""  # global, shared, local, once; empty for arithmetic
     array: str = ""  # a tensor's name, or that of a shared array where the kernel names it
     kind: str = ""  # load, store, async load and async store (the sides of a cp.async), atomic; flop
-    size: int = 0  # bytes a lane
+    lane_bytes: int = 0
     requests: int = 0  # of a warp
     lanes: int = 0
     sectors: int = 0  # of 32 bytes

@@ -9,6 +9,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 MARGIN = 0.02  # a difference of speed up to this is none that anyone should act on
+RESOLUTION_US = 0.5  # CUDA Runtime API, cudaEventElapsedTime: 'a resolution of around 0.5 microseconds'
 FASTER, SLOWER, SAME, UNSURE = "FASTER", "SLOWER", "SAME", "UNSURE"
 
 
@@ -74,6 +75,11 @@ def half_width(per_round: np.ndarray) -> float:
         ordered[min(count - 1, math.ceil(count / 2 + reach) - 1)],
     )
     return float((high - low) / 2 / np.median(per_round))
+
+
+def margin_for(shorter_us: float, least: float = MARGIN) -> float:
+    """The margin for a ratio of two times of which the shorter is `shorter_us`: what events resolve of it, or `least`."""
+    return max(least, RESOLUTION_US / shorter_us)
 
 
 def verdict(ratio: Ratio, margin: float = MARGIN) -> str:

@@ -210,7 +210,8 @@ class Bench:
         if reference_us is not None:
             ratio = stats.speed_ratio(times_us, reference_us)
             values |= {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
-            values["verdict"] = stats.verdict(ratio)
+            shorter_us = min(summary.median_us, stats.summarize(reference_us).median_us)
+            values["verdict"] = stats.verdict(ratio, stats.margin_for(shorter_us))
         return self._row(
             contender,
             problem,

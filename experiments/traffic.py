@@ -31,7 +31,7 @@ def totals(frame: pd.DataFrame, each: tuple[str, ...] = ()) -> pd.DataFrame:
     """
     keys = [*KERNEL, "view", *each]
     counted = frame[frame["status"] == PASS]
-    counted = counted.assign(bytes=counted["size"] * counted["lanes"])
+    counted = counted.assign(bytes=counted["lane_bytes"] * counted["lanes"])
     table = counted.groupby(keys)[["flop"]].sum().rename(columns={"flop": "done_flop"})
     for space, kinds in ACCESSES.items():
         own = counted[counted["space"] == space]

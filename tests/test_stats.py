@@ -61,6 +61,13 @@ def test_verdict(low, high, word):
     assert stats.verdict(Ratio((low + high) / 2, low, high)) == word
 
 
+def test_short_times_have_the_margin_that_events_resolve():
+    assert stats.margin_for(1000.0) == stats.MARGIN
+    assert stats.margin_for(10.0) == 0.05
+    noisy = Ratio(1.0, 0.996, 1.021)  # one tick of the events' clock at 9 microseconds
+    assert (stats.verdict(noisy), stats.verdict(noisy, stats.margin_for(9.0))) == (UNSURE, SAME)
+
+
 def test_a_change_is_the_ratio_of_the_ratios_and_wider_than_either():
     old, new = Ratio(0.8, 0.79, 0.81), Ratio(0.84, 0.83, 0.85)
     change = stats.change(old, new)
