@@ -11,6 +11,8 @@ that it would take without bank conflicts (`gemm_ref.ptx.count`). 'Written' is t
 ptxas chose, from the machine code. Counts are exact for a compiler's version, and times are not in them; caches are
 not either, so sectors are what the L1 cache is asked for and the L2 sees at most that.
 
+On a GPU whose driver allows it, `ncu` counts the same accesses (`experiments.hardware`), as a third view.
+
 Run: `python -m experiments run memory [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
 
@@ -24,7 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import gemm_ref
-from experiments import plot_memory
+from experiments import hardware, plot_memory
 from experiments.contenders import Contender, Gemm
 from experiments.contenders import contenders as all_contenders
 from experiments.correctness import too_slow
@@ -33,7 +35,7 @@ from experiments.progress import Bars
 from experiments.rows import PASS, SKIPPED, Counted
 from experiments.sass import tools
 from experiments.selection import Request
-from experiments.verify import Case, Verdict, load, verify
+from experiments.verify import Case, Verdict, load, refusal, verify
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count import COMPILED
@@ -59,9 +61,30 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
             yield from (_without_counts(contender, problem, slow) for contender in contenders)
             bars.done(len(contenders))
             continue
-        for rows in _count_all(contenders, problem):
+        passed = []
+        for contender, rows in zip(contenders, _count_all(contenders, problem), strict=True):
             yield from rows
+            passed += [contender] if rows[0].status == PASS else []
             bars.done()
+        if request.device == "cuda" and passed:
+            yield from _on_the_gpu(passed, problem, bars)
+
+
+def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars: Bars) -> Iterator[Counted]:
+    """The hardware's own counts, as rows of a view of their own; one row that says why where it gives none."""
+    bars.begin(f"{problem}: the hardware's counters", 1)
+    able = [contender for contender in contenders if not refusal(contender, "cuda")]
+    try:
+        found = hardware.count(able, problem)
+    except hardware.NoCounters as error:
+        yield _without_counts(able[0], problem, Verdict(SKIPPED, str(error)), view=hardware.HARDWARE)
+        return
+    for contender, launches in found.items():
+        for index, counts in enumerate(launches, 1):
+            for (space, kind, measure), value in counts.items():
+                about = {"view": hardware.HARDWARE, "launch": index, "space": space, "kind": kind, measure: int(value)}
+                yield Counted.about(NAME, contender, problem, **about)
+    bars.done()
 
 
 def _count_all(contenders: Sequence[Contender], problem: gemm_ref.Problem) -> Iterator[list[Counted]]:

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments import environment, results, style, traffic
+from experiments import environment, plot_hardware, results, style, traffic
 from experiments.frames import fullest, is_default
 from experiments.plot_banks import banks
 from experiments.plot_ladder import LANES, OTHER, size_name
@@ -45,6 +45,8 @@ def draw(folder: Path, target: Path) -> list[Path]:
         paths += style.save(_intensity(compiled, caption), target, "memory_intensity")
         if figure := banks(counted, caption):
             paths += style.save(figure, target, "memory_banks")
+        if figure := plot_hardware.figure(counted, environment.caption(results.runs_of(counted, folder))):
+            paths += style.save(figure, target, "memory_hardware")
     return paths
 
 

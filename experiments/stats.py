@@ -78,7 +78,7 @@ def half_width(per_round: np.ndarray) -> float:
 
 
 def margin_for(shorter_us: float, least: float = MARGIN) -> float:
-    """The margin for a ratio of two times of which the shorter is `shorter_us`: what events resolve of it, or `least`."""
+    """The margin for a ratio of times, the shorter of `shorter_us`: what events resolve of it, or `least` if more."""
     return max(least, RESOLUTION_US / shorter_us)
 
 

@@ -1,0 +1,132 @@
+"""The hardware's counters: ncu's output read, handed out to kernels, and set beside the prediction; ncu is a fake."""
+
+import dataclasses
+import subprocess
+
+import pytest
+from experiment_fixtures import ENVIRONMENT
+
+from experiments import hardware, memory, plot_hardware, plot_memory, results
+from experiments.contenders import contenders
+from experiments.hardware import HARDWARE, METRICS, NoCounters
+from experiments.rows import PASS, SKIPPED
+from gemm_ref import Problem
+from gemm_ref.ptx.count import COMPILED
+
+CUBE = Problem(64, 64, 64)
+NAMES = [metric for group in METRICS.values() for metric in group]
+
+
+def chosen(*names):
+    return [contender for contender in contenders() if str(contender) in names]
+
+
+def log_of(*kernels):
+    """What ncu writes for kernels with these values of NAMES."""
+    quoted = [["ID", "Kernel Name", *NAMES], ["", "", *["sector"] * len(NAMES)]]
+    quoted += [[str(i), "k", *(f"{value:,}" for value in values)] for i, values in enumerate(kernels)]
+    lines = [",".join(f'"{cell}"' for cell in line) for line in quoted]
+    return "\n".join(["==PROF== Connected to process 1", *lines, "==PROF== Disconnected"])
+
+
+def test_counts_are_read_and_metrics_of_one_access_added_up():
+    (found,) = hardware.read(log_of(range(1000, 1000 + len(NAMES))))
+    assert found["global", "load", "sectors"] == 1000
+    assert found["shared", "load", "wavefronts"] == 1003 + 1004
+    assert list(found) == list(METRICS)
+    assert hardware.read("==PROF== nothing was profiled\n") == []
+
+
+def test_a_gpu_without_a_metric_says_which():
+    with pytest.raises(NoCounters, match="ldgsts"):
+        hardware.read(log_of([1] * len(NAMES)).replace(NAMES[2], "something_else"))
+
+
+def test_kernels_go_to_the_contenders_in_their_order():
+    who = chosen("s04_shared_tile cuda", "s13_split_k cuda", "s13_split_k triton")
+    found = [{"n": number} for number in range(5)]
+    deep = Problem(64, 64, 4096)  # s13 splits K here, and adds in a second kernel
+    given = hardware.assign(found, who, deep)
+    assert [[count["n"] for count in given[contender]] for contender in who] == [[0], [1, 2], [3, 4]]
+    with pytest.raises(NoCounters, match="counted 4 kernels where 5"):
+        hardware.assign(found[:4], who, deep)
+
+
+@pytest.mark.parametrize(
+    ("log", "stderr", "code", "message"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "", 1, "run as root"),
+        ("", "No kernels were profiled", 9, "ncu failed: No kernels were profiled"),
+    ],
+)
+def test_a_refusal_is_told_in_words(monkeypatch, log, stderr, code, message):
+    def run(command, **_):
+        with open(command[command.index("--log-file") + 1], "w", encoding="utf-8") as file:
+            file.write(log)
+        return subprocess.CompletedProcess(command, code, "", stderr)
+
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(hardware.subprocess, "run", run)
+    with pytest.raises(NoCounters, match=message):
+        hardware.count(chosen("s02_coalesced cuda"), CUBE)
+
+
+def test_without_ncu_there_is_one_row_that_says_so(monkeypatch):
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
+    monkeypatch.setattr(memory, "refusal", lambda *_: None)
+    (row,) = memory._on_the_gpu(chosen("s02_coalesced cuda"), CUBE, NoBars())
+    assert (row.status, row.view) == (SKIPPED, HARDWARE) and "ncu was not found" in row.detail
+
+
+class NoBars:
+    def begin(self, *_): ...
+    def done(self, *_): ...
+
+
+@pytest.fixture(scope="module")
+def counted():
+    (contender,) = chosen("s04_shared_tile cuda")
+    rows = memory.count(contender, CUBE)
+    assert {row.status for row in rows} == {PASS}
+    return contender, rows
+
+
+def _as_hardware(contender, rows, times=1.0):
+    """Rows as if the hardware had counted what was predicted, times a factor."""
+    found = []
+    for space, kind, measure in METRICS:
+        own = [row for row in rows if (row.view, row.space, row.kind) == (COMPILED, space, kind)]
+        value = int(times * sum(getattr(row, measure) for row in own))
+        about = {"view": HARDWARE, "launch": 1, "space": space, "kind": kind, measure: value}
+        found.append(memory.Counted.about("memory", contender, CUBE, **about))
+    return found
+
+
+@pytest.mark.parametrize(("times", "ratio"), [(1.0, 1.0), (2.0, 0.5)])
+def test_prediction_over_count(counted, tmp_path, times, ratio):
+    contender, rows = counted
+    results.save(tmp_path, "memory", [*rows, *_as_hardware(contender, rows, times)], ENVIRONMENT)
+    table = plot_hardware.confirmed(results.read(tmp_path, "memory"))
+    assert len(table) == 1
+    (line,) = table.xs("ratio", axis=1, level=1).to_dict("records")
+    for access in (("global", "load"), ("global", "store"), ("shared", "load"), ("shared", "store")):
+        assert line[access] == pytest.approx(ratio)
+    assert line["global", "async load"] != line["global", "async load"]  # it has none, and none was counted
+    assert {path.stem for path in plot_memory.draw(tmp_path, tmp_path)} >= {"memory_requests", "memory_hardware"}
+
+
+def test_what_was_counted_but_not_predicted_is_seen(counted, tmp_path):
+    contender, rows = counted
+    spurious = [
+        dataclasses.replace(row, sectors=5) if (row.space, row.kind) == ("global", "async load") else row
+        for row in _as_hardware(contender, rows)
+    ]
+    results.save(tmp_path, "memory", [*rows, *spurious], ENVIRONMENT)
+    table = plot_hardware.confirmed(results.read(tmp_path, "memory"))
+    assert table[("global", "async load"), "ratio"].item() == 0.0
+
+
+def test_without_hardware_there_is_no_plot(counted, tmp_path):
+    _, rows = counted
+    results.save(tmp_path, "memory", rows, ENVIRONMENT)
+    assert plot_hardware.figure(results.read(tmp_path, "memory"), "") is None
