@@ -8,6 +8,7 @@ PTX, so all of them run here as they were compiled. The instruction set is the o
 instruction that is missing is an error that names it and its source line.
 """
 
+from gemm_ref.ptx.detect import Detectors
 from gemm_ref.ptx.errors import (
     BarrierFault,
     EndlessLoop,
@@ -18,22 +19,27 @@ from gemm_ref.ptx.errors import (
     UndefinedRegister,
     Unsupported,
 )
-from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.finding import Finding
+from gemm_ref.ptx.observe import Access, Observer, Synchronisation, watched
 from gemm_ref.ptx.program import Kernel, entries, load, run
 
 __all__ = [
     "Access",
     "BarrierFault",
+    "Detectors",
     "EndlessLoop",
+    "Finding",
     "Kernel",
     "KernelTrap",
     "MemoryFault",
     "Observer",
     "ParseError",
     "PtxError",
+    "Synchronisation",
     "UndefinedRegister",
     "Unsupported",
     "entries",
     "load",
     "run",
+    "watched",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
-from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.observe import Access, Observer, Synchronisation
 from gemm_ref.ptx.types import Value
 from gemm_ref.stage import Launch
 
@@ -139,6 +139,8 @@ class Machine:
     def leave(self, mask: np.ndarray | None, onward: int) -> int:
         """End the lanes of the mask."""
         here, gone = self.access_mask(self.active), self.access_mask(mask)
+        for observer in self.observers:
+            observer.on_leave(self.program[self._now].instruction, gone, self)
         if here is not None:
             self._places[here] = onward
         else:
@@ -197,9 +199,11 @@ class Machine:
         lanes = self.access_mask(mask)
         for observer in self.observers:
             observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        self._tell(key, lanes, expected)
         together = mask is None and self.active is None and not self._waiting.any()
         if together and waits and key not in self._arrived and (expected is None or lanes is None):
             if expected in (None, self.launch.threads):
+                self._tell(key, lanes, expected, opens=True)
                 return onward  # all threads of all blocks are here
         lanes = np.ones(self.lanes, bool) if lanes is None else lanes
         here = self.access_mask(self.active)
@@ -229,6 +233,7 @@ class Machine:
             if not arrived.any():
                 del self._arrived[key]
             freed = opened[self.block_index] & self._waits.get(key, np.zeros(self.lanes, bool))
+            self._tell(key, freed, expected, opens=True)
             if key in self._waits:
                 self._waits[key] &= ~freed
             self._waiting &= ~freed
@@ -236,11 +241,13 @@ class Machine:
     def arrive_warp(self, mask, onward: int, member: Value) -> int:
         """Lanes wait for the lanes of their warp that `member` names."""
         lanes = self.access_mask(mask)
+        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
+        self._tell(key, lanes, None, member)
         if lanes is None:
+            self._tell(key, lanes, None, member, opens=True)
             return onward
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
-        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
         self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
         self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
         self._waiting |= lanes
@@ -251,10 +258,18 @@ class Machine:
         waits, member = self._waits[key], self._arrived[key]
         alive = self.living()
         freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
+        if freed.any():
+            self._tell(key, freed, None, member, opens=True)
         self._waits[key] = waits & ~freed
         if not self._waits[key].any():
             del self._arrived[key]
         self._waiting &= ~freed
+
+    def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:
+        instruction = None if opens else self.program[self._now].instruction
+        for observer in self.observers:
+            event = Synchronisation(instruction, key, expected, member, opens, lanes, self)
+            observer.on_synchronisation(event)
 
     def ballot(self, bits: np.ndarray) -> np.ndarray:
         """For each lane, the 32 bits of its warp."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_ref.ptx.parser import Instruction
+from gemm_ref.ptx.types import Value
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
+    from gemm_ref.ptx.memory import GlobalMemory
+    from gemm_ref.ptx.program import Kernel
+    from gemm_ref.stage import Launch
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,60 @@ class Access:
     machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
 
 
+@dataclass(frozen=True)
+class Synchronisation:
+    """Lanes that arrive at a barrier, or that a barrier lets go on."""
+
+    instruction: Instruction | None  # at which they arrive; None where a barrier opens
+    barrier: tuple  # ("barrier", its number), or ("warp",)
+    expected: int | None  # threads it opens for; None for all of the block, and for a warp's
+    member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
+    opens: bool
+    lanes: np.ndarray | None  # None for all
+    machine: Machine
+
+
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
+
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        """A kernel is about to run; its tensors are in `memory`."""
 
     def on_access(self, access: Access) -> None:
         """A memory instruction is about to be executed; its bounds are not checked yet."""
 
+    def on_landing(self, access: Access) -> None:
+        """Copies of an earlier `async store` land, because these lanes have waited for them."""
+
     def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
-        """These lanes (None: all) have arrived at a barrier."""
+        """These lanes (None: all) have arrived at a barrier of their block."""
+
+    def on_synchronisation(self, event: Synchronisation) -> None:
+        """Lanes arrive at a barrier of their block or warp, or go on because it opened."""
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+        """These lanes (None: all) are done."""
+
+    def on_end(self) -> None:
+        """The kernel has run to its end, without a fault that stops it."""
+
+
+_watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("watching", default=())
+
+
+@contextlib.contextmanager
+def watched(*observers: Observer) -> Iterator[None]:
+    """Inside, every kernel on the reference GPU is seen by these observers too, however it is started.
+
+    `with watched(detectors): cuda_kernels.gemm(a, b, stage="s04")`
+    """
+    token = _watching.set((*_watching.get(), *observers))
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def watching() -> tuple[Observer, ...]:
+    """The observers of the `watched` around us."""
+    return _watching.get()

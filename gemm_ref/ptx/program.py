@@ -19,7 +19,7 @@ from gemm_ref.ptx.load_store import LOAD_STORE
 from gemm_ref.ptx.machine import Machine
 from gemm_ref.ptx.matrix import MATRIX
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
-from gemm_ref.ptx.observe import Observer
+from gemm_ref.ptx.observe import Observer, watching
 from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
@@ -75,7 +75,8 @@ def run(
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
-    args: one for each parameter, contiguous CPU tensors for pointers. names: what messages call them.
+    args: one for each parameter, contiguous CPU tensors for pointers. names: what messages call them. The observers
+    of a `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """
@@ -94,6 +95,9 @@ def run(
         if variable.space in ("global", "const")
     }
     decoder = kernel.decoder
+    observers = (*observers, *watching())
+    for observer in observers:
+        observer.on_launch(kernel, launch, memory)
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     batch = max(1, BATCH_LANES // launch.threads)
     executed = 0
@@ -113,6 +117,8 @@ def run(
             )
             machine.run()
             executed += machine.executed
+    for observer in observers:
+        observer.on_end()
     return executed
 
 
