@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.finding import SKIPPED, Findings, Scene
+from gemm_ref.ptx.finding import SKIPPED, Findings, Scene, place, place_from
 from gemm_ref.ptx.observe import Synchronisation
 from gemm_ref.ptx.parser import Instruction
 
@@ -41,20 +41,20 @@ class BarrierFaults:
     def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
         """A barrier opens for these lanes: are they all of their blocks, and all at the same one?"""
         block = event.machine.block_index
-        for place in np.unique(self._waits_at[lanes]):
-            here = lanes & (self._waits_at == place)
+        for at in np.unique(self._waits_at[lanes]):
+            here = lanes & (self._waits_at == at)
             mates = np.isin(block, np.unique(block[here]))
             gone = mates & ~lanes & (self._left_at != _NOWHERE)
             for exit_ in np.unique(self._left_at[gone]):
-                self._report(event.machine, here, gone & (self._left_at == exit_), int(place), int(exit_), left=True)
-            elsewhere = mates & lanes & (self._waits_at > place)  # each pair of barriers once
+                self._report(event.machine, here, gone & (self._left_at == exit_), int(at), int(exit_), left=True)
+            elsewhere = mates & lanes & (self._waits_at > at)  # each pair of barriers once
             for other in np.unique(self._waits_at[elsewhere]):
                 there = elsewhere & (self._waits_at == other)
-                self._report(event.machine, here, there, int(place), int(other), left=False)
+                self._report(event.machine, here, there, int(at), int(other), left=False)
 
-    def _report(self, machine, here: np.ndarray, there: np.ndarray, place: int, other: int, left: bool) -> None:
+    def _report(self, machine, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
         scene, block = self._scene, machine.block_index
-        waiting, absent = scene.instructions[place], scene.instructions[other]
+        waiting, absent = scene.instructions[at], scene.instructions[other]
         missing = int(np.argmax(there))
         lane = int(np.argmax(here & (block == block[missing])))
 
@@ -63,10 +63,10 @@ class BarrierFaults:
                 scene.who(machine.block_of_lane[i] * machine.launch.threads + machine.thread_of_lane[i])
                 for i in (lane, missing)
             )
-            line = f"line {absent.line}" if absent.file == waiting.file else f"{absent.file}:{absent.line}"
+            line = place_from(absent, waiting)
             did = f"left at {line}" if left else f"waits at another, at {line}"
             text = (
-                f"{waiting.place}: block {block} thread {thread} waits at this barrier, and thread {absentee} of its "
+                f"{place(waiting)}: block {block} thread {thread} waits at this barrier, and thread {absentee} of its "
                 f"block {did}: all threads of a block must reach the same one"
             )
             return {"block": block, "thread": thread, "other_block": block, "other_thread": absentee, "text": text}

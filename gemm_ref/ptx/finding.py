@@ -103,6 +103,23 @@ class Scene:
         return f"{tensor.name}[{', '.join(map(str, places))}]"
 
 
+def place(instruction: Instruction) -> str:
+    """`file:line: text`, and whose call brought in a line of a header."""
+    return instruction.place + _caller(instruction)
+
+
+def place_from(instruction: Instruction, here: Instruction) -> str:
+    """Where an instruction is, for a reader who knows where `here` is."""
+    if instruction.file == here.file:
+        return f"line {instruction.line}"
+    return f"{instruction.file}:{instruction.line}{_caller(instruction)}"
+
+
+def _caller(instruction: Instruction) -> str:
+    elsewhere = instruction.caller and not instruction.caller.startswith(instruction.file)
+    return f" (called at {instruction.caller})" if elsewhere else ""
+
+
 def coordinates(linear: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
     """x, y, z of a linear index, x fastest."""
     return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])

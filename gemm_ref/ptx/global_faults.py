@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.ptx.finding import MISSED, TWICE, Findings, Scene
+from gemm_ref.ptx.finding import MISSED, TWICE, Findings, Scene, place
 from gemm_ref.ptx.memory import Tensor
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.order import Order
@@ -53,8 +53,8 @@ class GlobalFaults:
 
         def make() -> dict:
             name = self._scene.global_name(tensor, first * tensor.owner.element_size())
-            others = f" and {elements.size - 1} more" if elements.size > 1 else ""
-            text = f"{near.place}: {name}{others} of {tensor.owner.numel()} elements of {tensor.name} are never written"
+            rest = f" and {elements.size - 1} more are" if elements.size > 1 else " is"
+            text = f"{place(near)}: {name}{rest} never written, of {tensor.owner.numel()} elements of {tensor.name}"
             if len(shape) == 2 and self._tile:
                 row, col = divmod(first, shape[1])
                 text += f"; the first is in tile ({row // self._tile[0]}, {col // self._tile[1]})"

@@ -81,6 +81,7 @@ class Instruction:
     text: str
     file: str
     line: int
+    caller: str = ""  # `file:line` into which that line's function was inlined, where it was
 
     @property
     def parts(self) -> list[str]:
@@ -131,6 +132,7 @@ _VARIABLE = re.compile(
     r"\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
     re.S,
 )
+_PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
@@ -211,7 +213,7 @@ def _variable(statement: str) -> Variable:
 
 def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
     """Walk the statements between the kernel's braces; inner braces only scope names."""
-    file, line, position = "", 0, 0
+    file, line, caller, position = "", 0, "", 0
     while True:
         while position < len(body) and (body[position].isspace() or body[position] in "{};"):
             position += 1
@@ -220,10 +222,11 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
                 body = body[:position] + _scoped(entry, body[position:end]) + body[end:]
         if position == len(body):
             return
-        if directive := re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*").match(body, position):
+        if directive := _PLACE.match(body, position):
             # line 0 marks code that the compiler made itself: it keeps the place it was made for
             if int(directive[2]):
                 file, line = files.get(int(directive[1]), "?"), int(directive[2])
+                caller = f"{files.get(int(directive[3]), '?')}:{directive[4]}" if directive[3] else ""
             position = directive.end()
         elif label := _LABEL.match(body, position):
             entry.labels[label[1]] = len(entry.instructions)
@@ -232,7 +235,7 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str]) -> None:
             end = body.find(";", position)
             if end < 0:
                 raise ParseError(f"statement without its semicolon: {body[position : position + 60].strip()}")
-            _parse_statement(entry, " ".join(body[position:end].split()), file, line)
+            _parse_statement(entry, " ".join(body[position:end].split()), file, line, caller)
             position = end + 1
 
 
@@ -249,7 +252,7 @@ def _scoped(entry: Entry, block: str) -> str:
     return block
 
 
-def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
+def _parse_statement(entry: Entry, text: str, file: str, line: int, caller: str) -> None:
     if text.startswith(".reg"):
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()
         for name in names.split(","):
@@ -278,6 +281,7 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int) -> None:
                 text=text,
                 file=file,
                 line=line,
+                caller=caller,
             )
         )
 

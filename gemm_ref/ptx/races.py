@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.finding import RACE, Findings, Scene
+from gemm_ref.ptx.finding import RACE, Findings, Scene, place, place_from
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.shadow import Mark, Shadow, Touch
 
@@ -15,7 +15,7 @@ class Races:
     """The races in one memory; what is special about shared and global memory is in the classes that inherit."""
 
     written_twice = RACE  # the kind of a finding about two writers
-    advice = "no barrier orders the two: put one (__syncthreads()) between them"
+    advice = "no barrier orders the two: put __syncthreads() between them"
 
     def __init__(self, scene: Scene, findings: Findings, shadow: Shadow) -> None:
         self.scene, self.findings, self.shadow = scene, findings, shadow
@@ -87,10 +87,10 @@ class Races:
                 other = f"thread {found['other_thread']}"
                 if found["other_block"] != block:
                     other = f"block {found['other_block']} {other}"
-                line = f"line {there.line}" if there.file == here.file else f"{there.file}:{there.line}"
+                line = place_from(there, here)
             does = "reads" if touch.access.kind == "load" else "writes"
             found["text"] = (
-                f"{here.place}: block {block} thread {thread} {does} {self.name(element)}, "
+                f"{place(here)}: block {block} thread {thread} {does} {self.name(element)}, "
                 f"{self.relation(kind, touch, element, other, there is here, line, did)}"
             )
             return found
