@@ -1,0 +1,264 @@
+"""Mutation: does anything tell when a kernel of the ladder has one small mistake?
+
+Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
+run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
+or the check rejects the result. One that survives is either in EQUIVALENT, with the reason why it cannot give a wrong
+result, or a hole in the tests.
+
+Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 15 minutes a core for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+import gemm_ref
+import triton_kernels
+from cuda_kernels import source
+from cuda_kernels.toolchain import architecture, run_nvcc
+from experiments.contenders import gemm_of
+from gemm_ref import Implementation, Problem, ptx
+from tests.mutation_rules import KINDS, Mutant, cuda_mutants, triton_mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTED, UNCHANGED, SURVIVED = "reported", "unchanged", "survived"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A mutant in the kernel that it is tried in."""
+
+    implementation: Implementation
+    mutant: Mutant
+
+    def __str__(self) -> str:
+        return f"{self.implementation}: {self.mutant}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant: reported, unchanged (it compiles to the same PTX) or survived, and what told."""
+
+    trial: Trial
+    status: str
+    by: str = ""
+    text: str = ""
+
+
+def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = tuple(gemm_ref.STAGES)) -> list[Trial]:
+    """Every mutant of one variant of each rung; those of a header for each rung that includes it."""
+    found = []
+    for implementation in gemm_ref.implementations(tuple(dialects)):
+        stage, dialect = implementation.stage, implementation.dialect
+        if stage.id in stages and implementation.variant == stage.find_variant("default", dialect):
+            found += [Trial(implementation, mutant) for path in _files(implementation) for mutant in _mutants(path)]
+    return found
+
+
+def _files(implementation: Implementation) -> list[Path]:
+    """The rung's own file and, in CUDA, the headers it includes."""
+    name = implementation.stage.id
+    if implementation.dialect != "cuda":
+        folder = ROOT / "triton_kernels" / ("gluon" if implementation.dialect == "gluon" else "")
+        return [folder / f"{name}.py"]
+    files = [source.FOLDER / f"{name}.cu"]
+    for path in files:  # which grows
+        names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
+        files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
+    return files
+
+
+@functools.cache
+def _mutants(path: Path) -> list[Mutant]:
+    rules = triton_mutants if path.suffix == ".py" else cuda_mutants
+    return rules(path.name, path.read_text(encoding="utf-8"))
+
+
+# --- running -------------------------------------------------------------------------------------------------
+
+
+def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
+    """(problem, operand that starts beside a 16-byte vector or ""), the one that tells the most first."""
+    config = implementation.config
+    slice_ = config.BLOCK_K or 16
+    deep = 9 * slice_ if implementation.stage.id.startswith("s13") else 4 * slice_  # so that K is split there
+    vectors = Problem(config.BLOCK_M + 16, config.BLOCK_N + 16, deep + 16)
+    yield vectors, ""
+    yield Problem(config.BLOCK_M + 1, config.BLOCK_N + 3, deep - slice_ + 1), ""  # no vectors
+    yield Problem(3, 2, 1), ""
+    for shifted in "abc":
+        yield vectors, shifted
+
+
+def try_out(trial: Trial) -> Outcome:
+    """Compile a mutant and run it until something tells."""
+    with _mutated(trial) as changed:
+        if not changed:
+            return Outcome(trial, UNCHANGED)
+        for problem, shifted in runs(trial.implementation):
+            by, text = _run(trial.implementation, problem, shifted)
+            if by:
+                return Outcome(trial, REPORTED, by, text)
+    return Outcome(trial, SURVIVED)
+
+
+def _run(implementation: Implementation, problem: Problem, shifted: str) -> tuple[str, str]:
+    """What told of a fault, and in which words; empty where nothing did."""
+    a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
+    a, b = (_beside(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
+    gemm = gemm_of(implementation)
+
+    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return out.copy_(gemm(a, b, out=_beside(out))) if shifted == "c" else gemm(a, b, out=out)
+
+    detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
+    try:
+        with ptx.watched(detectors):
+            gemm_ref.checked_run(fn, a, b, exact=True, config=implementation.config)
+    except ptx.PtxError as error:
+        return type(error).__name__, str(error)
+    except gemm_ref.WrongResult as error:
+        if not detectors.findings:
+            return "check", str(error)
+    if detectors.findings:
+        return detectors.findings[0].kind, str(detectors.findings[0])
+    return "", ""
+
+
+def _beside(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers, starting 4 bytes past a vector."""
+    return torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].view(x.shape)
+
+
+@contextlib.contextmanager
+def _mutated(trial: Trial) -> Iterator[bool]:
+    """Inside, the rung's `gemm` runs the mutant; False if that is the same kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        if trial.implementation.dialect == "cuda":
+            text, original = _compile(trial, Path(folder)), source.ptx(trial.implementation)
+            with mock.patch.object(source, "ptx", lambda implementation: text):
+                yield _instructions(text) != _instructions(original)
+        else:
+            module = _import(trial, Path(folder))
+            with mock.patch.object(triton_kernels, "kernel_module", lambda implementation: module):
+                yield True
+
+
+def _instructions(text: str) -> str:
+    """PTX without its table of files and the places in them, which a mutant moves."""
+    return re.sub(r"//[^\n]*|\.loc[^\n]*", "", text.split("\n\t.file")[0])
+
+
+def _compile(trial: Trial, folder: Path) -> str:
+    """The mutant's PTX, from a copy of the headers and of the rung's file."""
+    shutil.copytree(source.INCLUDE, folder / "include")
+    target = folder / "out.ptx"
+    text = source.compose(trial.implementation)
+    if trial.mutant.file.endswith(".cu"):
+        text = text.replace(trial.mutant.source, trial.mutant.text)
+    else:
+        (folder / "include" / trial.mutant.file).write_text(trial.mutant.text, encoding="utf-8")
+    rung = folder / f"{trial.implementation.stage.id}.cu"
+    rung.write_text(text, encoding="utf-8")
+    flags = [f"-I{folder / 'include'}" if flag.startswith("-I") else flag for flag in source.FLAGS]
+    run_nvcc(
+        [*flags, "-ptx", f"-arch=compute_{architecture(source.REFERENCE_CAPABILITY)}", str(rung), "-o", str(target)]
+    )
+    return target.read_text(encoding="utf-8")
+
+
+def _import(trial: Trial, folder: Path):
+    path = folder / trial.mutant.file
+    path.write_text(trial.mutant.text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(f"mutant_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- all of them ---------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try all mutants that the arguments name; 0 if each is reported, unchanged or listed as equivalent."""
+    parser = argparse.ArgumentParser(description="Try every mutant of the ladder's kernels.")
+    parser.add_argument("--stage", help="one rung, by its id or number")
+    parser.add_argument("--dialect", choices=gemm_ref.DIALECTS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    chosen = parser.parse_args(arguments)
+    dialects = (chosen.dialect,) if chosen.dialect else gemm_ref.DIALECTS
+    stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else tuple(gemm_ref.STAGES)
+    plan, outcomes = trials(dialects, stages), []
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        # by number, since what a trial holds does not travel between processes
+        found = pool.map(_try_number, *zip(*[(dialects, stages, number) for number in range(len(plan))], strict=True))
+        for trial, fields in zip(plan, found, strict=True):
+            outcomes.append(Outcome(trial, *fields))
+            print(f"{len(outcomes)}/{len(plan)} {fields[0]} {fields[1]}: {trial}", file=sys.stderr)
+    print(score(outcomes))
+    return 1 if unexplained(outcomes) or stale(outcomes) else 0
+
+
+def _try_number(dialects: Sequence[str], stages: Sequence[str], number: int) -> tuple[str, str, str]:
+    outcome = try_out(trials(dialects, stages)[number])
+    return outcome.status, outcome.by, outcome.text
+
+
+def score(outcomes: Sequence[Outcome]) -> str:
+    """A table of what became of the mutants of each kind, what told, and a list of the survivors."""
+    changed = [outcome for outcome in outcomes if outcome.status != UNCHANGED]
+    lines = [f"{'kind':8} {'mutants':>8} {'reported':>8} {'equivalent':>10} {'missed':>6}"]
+    missed = unexplained(outcomes)
+    for kind in (*KINDS, "all"):
+        mine = [outcome for outcome in changed if kind in (outcome.trial.mutant.kind, "all")]
+        told = sum(outcome.status == REPORTED for outcome in mine)
+        open_ = sum(outcome in missed for outcome in mine)
+        lines.append(f"{kind:8} {len(mine):8} {told:8} {len(mine) - told - open_:10} {open_:6}")
+    lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from)")
+    lines.append(
+        "told by: " + ", ".join(f"{by} {n}" for by, n in Counter(o.by for o in outcomes if o.by).most_common())
+    )
+    worth = len(changed) - sum(outcome.status == SURVIVED for outcome in changed) + len(missed)
+    lines.append(
+        f"score: {100 * (worth - len(missed)) / max(1, worth):.1f}% of the mutants that can give a wrong result"
+    )
+    lines += [f"MISSED {outcome.trial}" for outcome in missed]
+    lines += [f"NOT EQUIVALENT after all: {file}: {change}" for file, change in stale(outcomes)]
+    return "\n".join(lines)
+
+
+def unexplained(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The survivors that EQUIVALENT does not name."""
+    return [o for o in outcomes if o.status == SURVIVED and key(o.trial) not in EQUIVALENT]
+
+
+def stale(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """What EQUIVALENT names, but something told of."""
+    return [key(o.trial) for o in outcomes if o.status == REPORTED and key(o.trial) in EQUIVALENT]
+
+
+def key(trial: Trial) -> tuple[str, str]:
+    """What EQUIVALENT calls a mutant: the rung and dialect, and the change."""
+    implementation = trial.implementation
+    return f"{implementation.stage.id}-{implementation.dialect}", trial.mutant.change
+
+
+EQUIVALENT: dict[tuple[str, str], str] = {}
+
+if __name__ == "__main__":
+    sys.exit(main())
