@@ -42,6 +42,7 @@ FAULTS = {
     ("elements", 3): [(MISSED, "M", None, None, None)],
     ("elements", 4): [(MISSED, "}", None, None, None)],
     ("elements", 5): [(RACE, "G", "M", 0, 0), (RACE, "G", "G", 0, 0)],
+    ("elements", 6): [(UNWRITTEN, "A", None, 0, None)],
     ("atomics", 1): [(RACE, "AR", "atomic", 0, 63)],
 }
 KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))
@@ -96,6 +97,16 @@ def test_its_twin_without_the_fault_is_not_reported(kernel):
     assert run(kernel, 0).findings == ()
 
 
+def test_no_rung_has_a_fault(implementation, gemm, device):
+    """One past a tile, partial tiles, and slices enough to use each buffer twice."""
+    if device != "cpu":
+        pytest.skip("detectors watch the reference GPU")
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, 81))
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm(a, b)
+    assert detectors.findings == ()
+
+
 def test_every_kind_is_tested():
     assert {found[0] for expected in FAULTS.values() for found in expected} == set(KINDS)
 
@@ -127,7 +138,7 @@ def test_one_finding_counts_all_that_is_alike():
     assert [finding.count for finding in run("skips", 1).findings] == [2 * 24, 2 * 24]
 
 
-@pytest.mark.parametrize("fault, kinds", [(0, []), (2, [TWICE, MISSED]), (5, [RACE, RACE])])
+@pytest.mark.parametrize("fault, kinds", [(0, []), (2, [TWICE, MISSED]), (5, [UNWRITTEN, RACE, RACE])])
 def test_blocks_that_run_in_different_batches_are_seen_together(monkeypatch, fault, kinds):
     monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", THREADS)
     assert [finding.kind for finding in run("elements", fault).findings] == kinds

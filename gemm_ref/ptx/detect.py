@@ -29,7 +29,8 @@ from gemm_ref.stage import Launch
 class Detectors(Observer):
     """Collects findings over any number of launches.
 
-    outputs: the tensors that each launch which has them must write whole; so must it any that it writes at all.
+    outputs: tensors whose contents mean nothing before a launch, and which it must write whole; so must it any that it
+        writes at all.
     tile: (BLOCK_M, BLOCK_N), to say in which tile an element is.
     """
 

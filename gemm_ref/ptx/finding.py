@@ -12,7 +12,7 @@ from gemm_ref.stage import Launch
 
 RACE = "race"  # two threads, one of them writes, and no barrier between
 EARLY = "async copy read before its wait"
-UNWRITTEN = "shared memory read before it was written"
+UNWRITTEN = "memory read before it was written"
 SKIPPED = "barrier that threads skip"
 TWICE = "written by two threads"
 MISSED = "never written"

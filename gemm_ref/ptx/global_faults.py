@@ -1,4 +1,4 @@
-"""Faults in global memory: elements that two threads write, or none, and reads that race with a write.
+"""Faults in global memory: elements that two threads write, or none, races, and reads of an output nobody wrote.
 
 Between blocks nothing orders plain accesses within a launch; one launch is ordered before the next.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.ptx.finding import MISSED, TWICE, Findings, Scene, place
+from gemm_ref.ptx.finding import MISSED, TWICE, UNWRITTEN, Findings, Scene, place
 from gemm_ref.ptx.memory import Tensor
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.order import Order
@@ -32,7 +32,8 @@ class GlobalFaults:
             inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
             if inside.any():
                 if number not in self._tensors:
-                    self._tensors[number] = _TensorFaults(tensor, self._scene, self._findings)
+                    output = tensor.name in self._outputs
+                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings)
                 self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
@@ -68,9 +69,9 @@ class _TensorFaults(Races):
     written_twice = TWICE
     advice = "nothing orders the two"
 
-    def __init__(self, tensor: Tensor, scene: Scene, findings: Findings) -> None:
+    def __init__(self, tensor: Tensor, output: bool, scene: Scene, findings: Findings) -> None:
         super().__init__(scene, findings, Shadow(tensor.size))
-        self._tensor = tensor
+        self._tensor, self._output = tensor, output
         self._order: Order | None = None  # of the machine whose access is looked at
         self.stored: Instruction | None = None  # the first store to it
 
@@ -82,6 +83,16 @@ class _TensorFaults(Races):
         else:
             self.stored = self.stored or access.instruction
             self.store(touch)
+
+    def load(self, touch: Touch) -> None:
+        if self._output:
+            self.report(UNWRITTEN, touch, None, self.shadow.writer.thread[touch.elements] == NOBODY)
+        super().load(touch)
+
+    def relation(self, kind: str, *about) -> str:
+        if kind == UNWRITTEN:
+            return f"which no thread has written: {self._tensor.name} holds anything when a kernel starts"
+        return super().relation(kind, *about)
 
     def unwritten(self) -> np.ndarray:
         """The tensor's elements of which some byte was never written."""

@@ -105,13 +105,14 @@ extern "C" __global__ void skips(const float* in, float* out, int fault) {
 }
 
 // 1: an element by two threads of a block, 2: by two blocks, 3: the last one by none, 4: none at all, 5: one read that
-// another block writes. Twice by one thread, or by two with a barrier between, is no fault.
+// another block writes, 6: read before it is written. Twice by one thread, or by two with a barrier between, is no fault.
 extern "C" __global__ void elements(const float* in, float* C, int fault) {
     const int i = blockIdx.x * N + threadIdx.x;
     if (fault == 4) return;  // Z
     if (fault == 3 && i == 2 * N - 1) return;
     if (fault == 1) C[blockIdx.x * N + threadIdx.x / 2] = 1;  // T
     if (fault == 2) C[threadIdx.x] = 1;  // B
+    if (fault == 6) C[i] += 1;  // A
     if (fault != 1 && fault != 2) C[i] = in[threadIdx.x];  // M
     if (fault == 5) C[i] = C[(i + N) % (2 * N)];  // G
     if (fault == 0) C[i] += 1;
