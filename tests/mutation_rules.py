@@ -5,9 +5,9 @@
     bound    a test or clamp against a matrix's edge made to let everything through
     index    an index of a tile, of a slice or of an element in it, one too large
 
-CUDA's rules read the source as text, Triton's and Gluon's as a syntax tree. Left alone are loops' own conditions (they
-decide whether the kernel ends), registers (an index past an array in registers means nothing to a compiler) and the
-sizes of things.
+CUDA's rules read the source as text, Triton's and Gluon's as a syntax tree; those two leave barriers to the compiler,
+so barriers are removed from its PTX. Left alone are loops' own conditions (they decide whether the kernel ends),
+registers (an index past an array in registers means nothing to a compiler) and the sizes of things.
 """
 
 from __future__ import annotations
@@ -139,6 +139,21 @@ def _back_to(code: str, place: int) -> int:
         depth += (code[place - 1] in ")]") - (code[place - 1] in "([")
         place -= 1
     return place + len(code[place:]) - len(code[place:].lstrip())
+
+
+# --- PTX -----------------------------------------------------------------------------------------------------
+
+_COMPILED = ((BARRIER, r"\bbar(rier)?\.(cta\.)?(sync|warp)[^;]*;"), (WAIT, r"\bcp\.async\.wait_[^;]*;"))
+
+
+def ptx_mutants(file: str, source: str) -> list[Mutant]:
+    """The barriers and waits that Triton sets by itself, which stand in no source of ours."""
+    found = [
+        Mutant(file, kind, source, match.start(), match.end(), ";")
+        for kind, pattern in _COMPILED
+        for match in re.finditer(pattern, source)
+    ]
+    return sorted(found, key=lambda mutant: mutant.start)
 
 
 # --- Triton and Gluon ----------------------------------------------------------------------------------------

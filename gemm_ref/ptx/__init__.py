@@ -4,7 +4,8 @@
     ptx.run(kernel, Launch(grid=(2, 2, 1), block=(32, 32, 1)), [a, b, c, m, n, k])
 
 It is functional, not a timing model: right results and exact counts, never times. nvcc, Triton and Gluon all end in
-PTX, so all of them run here as they were compiled. The instruction set is the one those compilers use for GEMM; an
+PTX, so all of them run here as they were compiled. Observers see every access and barrier; `Detectors` is one that
+reports races and other faults which lockstep hides. The instruction set is the one those compilers use for GEMM; an
 instruction that is missing is an error that names it and its source line.
 """
 
