@@ -7,16 +7,16 @@ import re
 import pytest
 
 from cuda_kernels import source
-from tests import mutants
-from tests.mutants import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, compiled_trials, trials, try_out
+from tests.mutants import compiled_trials, trials, try_out
 from tests.mutation_rules import BARRIER, BOUND, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation_score import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
 
 
 def _sample() -> list[Trial]:
     """One mutant of each CUDA rung, of one kind after the other: the middle one of that kind."""
     chosen: dict[str, list[Trial]] = {}
     for trial in trials(("cuda",)):
-        if trial.mutant.file.endswith(".cu") and mutants.key(trial) not in EQUIVALENT:
+        if trial.mutant.file.endswith(".cu") and key(trial) not in EQUIVALENT:
             chosen.setdefault(trial.implementation.stage.id, []).append(trial)
     sample = []
     for number, mine in enumerate(chosen.values()):
@@ -60,6 +60,7 @@ TRITON = """\
 @triton.jit
 def _kernel(a_ptr, b_smem, M):
     row = tl.arange(0, 8)  # wäre
+    gl.static_assert(M % 4 == 0)
     acc = tl.load(a_ptr + row, mask=row < M)
     async_copy.wait_group(0)
     b = b_smem[stage].load()
@@ -93,9 +94,9 @@ def test_the_rules_for_cuda():
 def test_the_rules_for_triton():
     assert _changes(triton_mutants("kernel.py", TRITON)) == [
         (INDEX, 3, "tl.arange(0, 8)", "(tl.arange(0, 8)) + 1"),
-        (BOUND, 4, "row < M", "(row == row)"),
-        (WAIT, 5, "async_copy.wait_group(0)", "pass"),
-        (INDEX, 6, "stage", "(stage + 1) % NUM_STAGES"),
+        (BOUND, 5, "row < M", "(row == row)"),
+        (WAIT, 6, "async_copy.wait_group(0)", "pass"),
+        (INDEX, 7, "stage", "(stage + 1) % NUM_STAGES"),
     ]
 
 
@@ -128,12 +129,12 @@ def test_each_test_of_an_edge_is_removed_once():
 
 def test_equivalents_are_mutants_that_exist():
     """What was edited away must leave the table; whether one still survives is for the script to say."""
-    assert set(EQUIVALENT) <= {mutants.key(trial) for trial in trials(("cuda",))}
+    assert set(EQUIVALENT) <= {key(trial) for trial in trials()}
 
 
 def test_the_score_counts_and_lists_survivors():
     all_ = trials(("cuda",), ("s10_double_buffer",))
-    equivalent = next(trial for trial in all_ if mutants.key(trial) in EQUIVALENT)
+    equivalent = next(trial for trial in all_ if key(trial) in EQUIVALENT)
     one, two, three = [trial for trial in all_ if trial.mutant.kind == INDEX][:3]
     outcomes = [
         Outcome(one, REPORTED, "race"),
@@ -141,11 +142,11 @@ def test_the_score_counts_and_lists_survivors():
         Outcome(three, UNCHANGED),
         Outcome(equivalent, SURVIVED),
     ]
-    text = mutants.score(outcomes)
+    text = score(outcomes)
     assert (
         "index           2        1          0      1" in text
         and "bound           1        0          1      0" in text
     )
     assert "score: 50.0%" in text and f"MISSED {two}" in text and "1 more compile to the kernel" in text
-    assert "score: 100.0%" in mutants.score([outcomes[0], outcomes[3]])
-    assert mutants.stale([Outcome(equivalent, REPORTED, "race")]) == [mutants.key(equivalent)]
+    assert "score: 100.0%" in score([outcomes[0], outcomes[3]])
+    assert stale([Outcome(equivalent, REPORTED, "race")]) == [key(equivalent)]

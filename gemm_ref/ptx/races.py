@@ -9,6 +9,7 @@ from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.shadow import Mark, Shadow, Touch
 
 ATOMIC = ("atom", "red")
+WRITES, READS, AT_ONCE = "writes", "reads", "writes in the same instruction"  # what the other thread does
 
 
 class Races:
@@ -50,12 +51,13 @@ class Races:
             writers &= ~known[shadow.writer.instruction[at]]
         self.report(self.written_twice, touch, shadow.writer, writers)
         for mark in (shadow.reader, shadow.other_reader):
-            self.report(RACE, touch, mark, self.concurrent(touch, mark), did="reads")
+            self.report(RACE, touch, mark, self.concurrent(touch, mark), did=READS)
         shadow.writer.set(touch)
         if not atomic:  # of several lanes of this instruction, one has won
-            self.report(self.written_twice, touch, shadow.writer, shadow.writer.thread[at] != touch.threads)
+            lost = shadow.writer.thread[at] != touch.threads
+            self.report(self.written_twice, touch, shadow.writer, lost, did=AT_ONCE)
 
-    def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = "writes") -> None:
+    def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
         """Findings about these entries of the touch, one for each instruction that `mark` names there."""
         if not wrong.any():
             return
@@ -67,10 +69,10 @@ class Races:
         for number in np.unique(numbers):
             self._add(kind, touch, entries[numbers == number], mark, did)
 
-    def relation(self, kind: str, touch: Touch, element: int, other: str, same: bool, line: str, did: str) -> str:
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         """What the other thread has to do with it, as the end of a sentence."""
-        if same:
-            return f"which {other} {did} in the same instruction: one of them wins"
+        if did == AT_ONCE:
+            return f"which {other} {did}: one of them wins"
         return f"which {other} {did} at {line}, and {self.advice}"
 
     def _add(self, kind: str, touch: Touch, entries: np.ndarray, mark: Mark | None, did: str) -> None:
@@ -91,7 +93,7 @@ class Races:
             does = "reads" if touch.access.kind == "load" else "writes"
             found["text"] = (
                 f"{place(here)}: block {block} thread {thread} {does} {self.name(element)}, "
-                f"{self.relation(kind, touch, element, other, there is here, line, did)}"
+                f"{self.relation(kind, element, other, did, line)}"
             )
             return found
 

@@ -7,7 +7,7 @@ import numpy as np
 from gemm_ref.ptx.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.order import Order
-from gemm_ref.ptx.races import Races
+from gemm_ref.ptx.races import WRITES, Races
 from gemm_ref.ptx.shadow import NOBODY, WORD, Mark, Shadow, Touch
 
 
@@ -52,8 +52,8 @@ class SharedFaults(Races):
 
     def store(self, touch: Touch) -> None:
         shadow, at = self.shadow, touch.elements
-        if shadow.in_flight[at].any():  # also its own
-            self.report(RACE, touch, shadow.writer, shadow.in_flight[at])
+        if shadow.in_flight[at].any():  # its own too, which is not concurrent
+            self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
 
@@ -65,12 +65,12 @@ class SharedFaults(Races):
     def name(self, element: int) -> str:
         return self.scene.shared_name(element * self.shadow.width % self._pitch)
 
-    def relation(self, kind: str, touch: Touch, element: int, other: str, same: bool, line: str, did: str) -> str:
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         if kind == UNWRITTEN:
             return "which no thread has written: shared memory holds anything when a block starts"
         copy = f"into which {other} started a cp.async at {line}"
         if kind == EARLY:
             return f"{copy} that was not waited for: wait for it (cp.async.wait_group), and then at a barrier"
-        if self.shadow.in_flight[element]:
+        if self.shadow.in_flight[element] and did == WRITES:
             return f"{copy} that may still land: wait for it (cp.async.wait_group) first"
-        return super().relation(kind, touch, element, other, same, line, did)
+        return super().relation(kind, element, other, did, line)
