@@ -187,3 +187,12 @@ def test_the_tile_of_an_element_that_is_missed():
     ptx.run(ptx.load(text(), "elements"), Launch((2, 1, 1), (THREADS, 1, 1)), args, [detectors], names=("in", "C"))
     (finding,) = detectors.findings
     assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "code", ["mbarrier.init.shared.b64 [%rd0], 32;", "cp.async.mbarrier.arrive.shared.b64 [%rd0];"]
+)
+def test_barriers_in_memory_are_refused_by_name(code):
+    """The detectors do not know their order, so a kernel that uses them must not seem to have been looked at."""
+    with pytest.raises(ptx.Unsupported, match=code.split()[0].split(".")[0]):
+        run_kernel(f".reg .b64 %rd<2>; mov.u64 %rd0, 0;\n{code}", observers=[ptx.Detectors()])
