@@ -61,6 +61,7 @@ def marks() -> dict[tuple[str, int], str]:
 
 
 def mark(file: str | None, line: int | None) -> str | None:
+    """What FAULTS calls a line: its mark, the header it is in, or } for the end of a kernel."""
     if file is None:
         return None
     headers = {"async_copy.cuh": "copy", "sm_20_atomic_functions.hpp": "atomic"}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gemm_ref.ptx.machine import coordinates
 from gemm_ref.ptx.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.stage import Launch
@@ -118,11 +119,6 @@ def place_from(instruction: Instruction, here: Instruction) -> str:
 def _caller(instruction: Instruction) -> str:
     elsewhere = instruction.caller and not instruction.caller.startswith(instruction.file)
     return f" (called at {instruction.caller})" if elsewhere else ""
-
-
-def coordinates(linear: int, extent: tuple[int, int, int]) -> tuple[int, int, int]:
-    """x, y, z of a linear index, x fastest."""
-    return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])
 
 
 def _plain(name: str) -> str:

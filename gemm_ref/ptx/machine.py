@@ -323,8 +323,8 @@ class Machine:
 
     def describe_lane(self, lane: int) -> str:
         """`block (x, y, z) thread (x, y, z)`."""
-        block = _coordinates(int(self.block_of_lane[lane]), self.launch.grid)
-        return f"block {block} thread {_coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
+        block = coordinates(int(self.block_of_lane[lane]), self.launch.grid)
+        return f"block {block} thread {coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
 
     def special(self, name: str) -> Value:
         """The value of a special register: PTX ISA, chapter 10."""
@@ -339,7 +339,7 @@ class Machine:
             if register in ("ntid", "nctaid"):
                 return np.uint32(extent["xyz".index(axis)])
             linear = self.thread_of_lane if register == "tid" else self.block_of_lane
-            values = _coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
+            values = coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
             return values[0] if (values == values[0]).all() else values
         lane = (self.thread_of_lane % 32).astype(np.uint32)
         if register.startswith("lanemask"):
@@ -355,6 +355,6 @@ class Machine:
         }[register]
 
 
-def _coordinates(linear, extent: tuple[int, int, int]) -> tuple:
+def coordinates(linear, extent: tuple[int, int, int]) -> tuple:
     """x, y, z of a linear index, x fastest: the order in which threads form warps."""
     return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])
