@@ -21,6 +21,7 @@ from cuda_kernels import source
 from cuda_kernels.toolchain import architecture, run_nvcc
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.ptx.finding import MISSED, RACE, SKIPPED, TWICE, UNWRITTEN
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "pitfalls.md"
@@ -72,14 +73,21 @@ def operands(sizes, inputs="integers") -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def attempt(name, sizes, shape=SQUARE, inputs="integers", zeroed=False, **more) -> None:
-    """One kernel at one size, checked to the bit. Raises what is wrong with it."""
+    """One kernel at one size, checked to the bit and by the detectors. Raises what is wrong with its result."""
     a, b = operands(sizes, inputs)
+    detectors = ptx.Detectors(outputs=() if zeroed else ("C",))
 
     def fn(a, b, out):
-        run(name, a, b, out.zero_() if zeroed else out, **shape, **more)
+        with ptx.watched(detectors):
+            run(name, a, b, out.zero_() if zeroed else out, **shape, **more)
         return out
 
-    gemm_ref.checked_run(fn, a, b, exact=True)
+    try:
+        gemm_ref.checked_run(fn, a, b, exact=True)
+    except WrongResult as error:
+        error.findings = detectors.findings
+        raise
+    assert detectors.findings == ()
 
 
 def wrong(name, sizes, shape=SQUARE, **more) -> str:
@@ -87,6 +95,21 @@ def wrong(name, sizes, shape=SQUARE, **more) -> str:
     with pytest.raises(WrongResult) as caught:
         attempt(name, sizes, shape, **more)
     return str(caught.value)
+
+
+def found(name, sizes, shape=SQUARE, **more) -> list[tuple[str, str, str | None]]:
+    """What the detectors find wrong where the result is: the kind, the code of the line and of the other's."""
+    with pytest.raises(WrongResult) as caught:
+        attempt(name, sizes, shape, **more)
+    return [
+        (f.kind, _code(f.file, f.line), f.other_line and _code(f.other_file, f.other_line))
+        for f in caught.value.findings
+    ]
+
+
+def _code(file: str, line: int) -> str:
+    path = next(path for path in SOURCES if path.name == file)
+    return path.read_text(encoding="utf-8").splitlines()[line - 1].split("//")[0].strip()
 
 
 def faults(name, sizes, shape=SQUARE) -> str:
@@ -220,6 +243,8 @@ def test_half_a_warp():
 def test_adds_into_c():
     attempt("adds_into_c", (33, 65, 70), zeroed=True)
     assert "4096 of 4096 elements" in wrong("adds_into_c", (64, 64, 64))
+    add = "if (row < M && col < N) C[(size_t)row * N + col] += acc;"
+    assert found("adds_into_c", (64, 64, 64)) == [(UNWRITTEN, add, None)]
 
 
 def test_drops_the_k_tail():
@@ -241,6 +266,8 @@ def test_untested_store():
     attempt("untested_store", (48, 64, 70))
     message = wrong("untested_store", (64, 48, 64))  # no fault: it is the wrong row, not the wrong matrix
     assert "all lie in rows 1..63 and columns 0..15 of 64 x 48" in message and "got 0, want" in message
+    store = "if ((size_t)row * N + col < (size_t)M * N) C[(size_t)row * N + col] = acc;"
+    assert found("untested_store", (64, 48, 64)) == [(TWICE, store, store)]
 
 
 def test_whole_tiles_only():
@@ -265,6 +292,11 @@ def test_leaves_before_the_barrier():
     assert "all lie in rows 32..47" in (below := wrong("leaves_before_the_barrier", (48, 64, 64)))
     assert "all lie in rows 0..63 and columns 32..47" in (right := wrong("leaves_before_the_barrier", (64, 48, 64)))
     assert "got nan" in below and "got nan" in right
+    barrier, leave = "__syncthreads();", "if (row >= M || col >= N) return;"
+    read = "for (int k = 0; k < BLOCK; ++k) acc += a_smem[threadIdx.y][k] * b_smem[k][threadIdx.x];"
+    for sizes in ((48, 64, 64), (64, 48, 64)):
+        skipped = (SKIPPED, barrier, leave)
+        assert found("leaves_before_the_barrier", sizes) == [skipped, (UNWRITTEN, read, None), skipped]
 
 
 # --- axes, strides and offsets -------------------------------------------------------------------------------
@@ -273,6 +305,10 @@ def test_leaves_before_the_barrier():
 def test_mixed_axes():
     attempt("mixed_axes_32", (33, 65, 70), rows_on_x=True)
     assert "elements of C are wrong" in wrong("mixed_axes_16", (64, 64, 64), rows_on_x=True)
+    store = "a_smem[threadIdx.x][threadIdx.y] = row < M && k_a < K ? A[(size_t)row * K + k_a] : 0.0f;"
+    read = "for (int k = 0; k < BLOCK_K; ++k) acc += a_smem[threadIdx.x][k] * b_smem[k][threadIdx.y];"
+    seen = found("mixed_axes_16", (64, 64, 64), rows_on_x=True)
+    assert seen == [(RACE, store, store), (UNWRITTEN, read, None)]
 
 
 def test_strides_of_a_square():
@@ -280,6 +316,8 @@ def test_strides_of_a_square():
     assert "of A (8192 bytes), which is out of bounds" in faults("strides_of_a_square", (64, 64, 32))
     assert "of C (8192 bytes), which is out of bounds" in faults("strides_of_a_square", (64, 32, 64))
     assert "never written" in wrong("strides_of_a_square", (32, 64, 64))
+    store = "C[(size_t)row * M + col] = acc;"
+    assert found("strides_of_a_square", (32, 64, 64)) == [(TWICE, store, store), (MISSED, store, None)]
 
 
 @pytest.mark.parametrize(
@@ -339,6 +377,7 @@ def test_offsets_of_32_bits():
 def test_own_initialiser():
     """nvcc may drop what depends on such a variable, and does: the kernel is empty. A warning is all it says."""
     assert "4096 of them were never written" in wrong("own_initialiser", (64, 64, 64))
+    assert [kind for kind, _, _ in found("own_initialiser", (64, 64, 64))] == [MISSED]
     assert [i.name for i in load("own_initialiser").entry.instructions] == ["ret"]
     with pytest.raises(BuildError, match='variable "row" is used before its value is set'):
         compile_ptx(ROOT / "tests" / "pitfalls" / "one_element.cu", "-Werror", "all-warnings")

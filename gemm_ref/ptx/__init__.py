@@ -4,12 +4,14 @@
     ptx.run(kernel, Launch(grid=(2, 2, 1), block=(32, 32, 1)), [a, b, c, m, n, k])
 
 It is functional, not a timing model: right results and exact counts, never times. nvcc, Triton and Gluon all end in
-PTX, so all of them run here as they were compiled. The instruction set is the one those compilers use for GEMM; an
+PTX, so all of them run here as they were compiled. Observers see every access and barrier; `Detectors` is one that
+reports races and other faults which lockstep hides. The instruction set is the one those compilers use for GEMM; an
 instruction that is missing is an error that names it and its source line.
 """
 
 from gemm_ref.ptx.count import Count
 from gemm_ref.ptx.counter import Counter
+from gemm_ref.ptx.detect import Detectors
 from gemm_ref.ptx.errors import (
     BarrierFault,
     EndlessLoop,
@@ -20,7 +22,8 @@ from gemm_ref.ptx.errors import (
     UndefinedRegister,
     Unsupported,
 )
-from gemm_ref.ptx.observe import Access, Observer, watched
+from gemm_ref.ptx.finding import Finding
+from gemm_ref.ptx.observe import Access, Observer, Synchronisation, watched
 from gemm_ref.ptx.program import Kernel, entries, load, run
 
 __all__ = [
@@ -28,13 +31,16 @@ __all__ = [
     "BarrierFault",
     "Count",
     "Counter",
+    "Detectors",
     "EndlessLoop",
+    "Finding",
     "Kernel",
     "KernelTrap",
     "MemoryFault",
     "Observer",
     "ParseError",
     "PtxError",
+    "Synchronisation",
     "UndefinedRegister",
     "Unsupported",
     "entries",

@@ -68,6 +68,11 @@ class Accessor:
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
 
+    def access(self, machine, kind: str, lanes: np.ndarray | None) -> Access:
+        """What `locate` has told of, for these lanes; not for generic addresses."""
+        addresses = machine.footprint(self.base(machine)).addresses + self.offset
+        return Access(self.instruction, kind, self.space, self.size, addresses, lanes, machine)
+
     def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
         """The access again when its lanes are not all in bounds of one block."""
         addresses = np.broadcast_to(footprint.addresses, machine.lanes) + offset

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gemm_ref.ptx.access import Accessor, Piece, gather, scatter
 from gemm_ref.ptx.decode import Decoder, Execute, Read
 from gemm_ref.ptx.errors import ParseError, Unsupported
+from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.parser import Address, Instruction
 from gemm_ref.ptx.types import DTYPES, Value
 
@@ -17,6 +18,7 @@ from gemm_ref.ptx.types import DTYPES, Value
 class PendingCopy:
     """A cp.async that was issued: it lands when its lanes wait for its group."""
 
+    access: Access | None  # for observers, where there are any
     place: Piece
     words: list[Value]
     lanes: np.ndarray | None
@@ -76,7 +78,8 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
         else:
             values = padded(machine, mask, np.broadcast_to(wanted, machine.lanes))
         for piece in places:
-            machine.pending.append(PendingCopy(piece, values, piece.lanes, machine.groups))
+            access = target.access(machine, "async store", piece.lanes) if machine.observers else None
+            machine.pending.append(PendingCopy(access, piece, values, piece.lanes, machine.groups))
 
     return execute
 
@@ -96,6 +99,8 @@ def _wait(machine, mask: np.ndarray | None, keep: int) -> None:
             done = done & copy.lanes
         if done.any():
             lanes = None if done.all() else np.broadcast_to(done, machine.lanes)
+            for observer in machine.observers:
+                observer.on_landing(replace(copy.access, lanes=lanes))
             for word, value in enumerate(copy.words):
                 scatter(copy.place.view(4, word), copy.place.index, value, lanes)
         if not done.all():

@@ -14,7 +14,7 @@ import numpy as np
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
-from gemm_ref.ptx.observe import Access, Observer
+from gemm_ref.ptx.observe import Access, Observer, Synchronisation
 from gemm_ref.ptx.types import Value
 from gemm_ref.stage import Launch
 
@@ -141,6 +141,8 @@ class Machine:
     def leave(self, mask: np.ndarray | None, onward: int) -> int:
         """End the lanes of the mask."""
         here, gone = self.access_mask(self.active), self.access_mask(mask)
+        for observer in self.observers:
+            observer.on_leave(self.program[self._now].instruction, gone, self)
         if here is not None:
             self._places[here] = onward
         else:
@@ -199,9 +201,11 @@ class Machine:
         lanes = self.access_mask(mask)
         for observer in self.observers:
             observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        self._tell(key, lanes, expected)
         together = mask is None and self.active is None and not self._waiting.any()
         if together and waits and key not in self._arrived and (expected is None or lanes is None):
             if expected in (None, self.launch.threads):
+                self._tell(key, lanes, expected, opens=True)
                 return onward  # all threads of all blocks are here
         lanes = np.ones(self.lanes, bool) if lanes is None else lanes
         here = self.access_mask(self.active)
@@ -231,6 +235,7 @@ class Machine:
             if not arrived.any():
                 del self._arrived[key]
             freed = opened[self.block_index] & self._waits.get(key, np.zeros(self.lanes, bool))
+            self._tell(key, freed, expected, opens=True)
             if key in self._waits:
                 self._waits[key] &= ~freed
             self._waiting &= ~freed
@@ -238,11 +243,13 @@ class Machine:
     def arrive_warp(self, mask, onward: int, member: Value) -> int:
         """Lanes wait for the lanes of their warp that `member` names."""
         lanes = self.access_mask(mask)
+        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
+        self._tell(key, lanes, None, member)
         if lanes is None:
+            self._tell(key, lanes, None, member, opens=True)
             return onward
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
-        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
         self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
         self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
         self._waiting |= lanes
@@ -253,10 +260,18 @@ class Machine:
         waits, member = self._waits[key], self._arrived[key]
         alive = self.living()
         freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
+        if freed.any():
+            self._tell(key, freed, None, member, opens=True)
         self._waits[key] = waits & ~freed
         if not self._waits[key].any():
             del self._arrived[key]
         self._waiting &= ~freed
+
+    def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:
+        instruction = None if opens else self.program[self._now].instruction
+        for observer in self.observers:
+            event = Synchronisation(instruction, key, expected, member, opens, lanes, self)
+            observer.on_synchronisation(event)
 
     def ballot(self, bits: np.ndarray) -> np.ndarray:
         """For each lane, the 32 bits of its warp."""
@@ -310,8 +325,8 @@ class Machine:
 
     def describe_lane(self, lane: int) -> str:
         """`block (x, y, z) thread (x, y, z)`."""
-        block = _coordinates(int(self.block_of_lane[lane]), self.launch.grid)
-        return f"block {block} thread {_coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
+        block = coordinates(int(self.block_of_lane[lane]), self.launch.grid)
+        return f"block {block} thread {coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
 
     def special(self, name: str) -> Value:
         """The value of a special register: PTX ISA, chapter 10."""
@@ -326,7 +341,7 @@ class Machine:
             if register in ("ntid", "nctaid"):
                 return np.uint32(extent["xyz".index(axis)])
             linear = self.thread_of_lane if register == "tid" else self.block_of_lane
-            values = _coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
+            values = coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
             return values[0] if (values == values[0]).all() else values
         lane = (self.thread_of_lane % 32).astype(np.uint32)
         if register.startswith("lanemask"):
@@ -342,6 +357,6 @@ class Machine:
         }[register]
 
 
-def _coordinates(linear, extent: tuple[int, int, int]) -> tuple:
+def coordinates(linear, extent: tuple[int, int, int]) -> tuple:
     """x, y, z of a linear index, x fastest: the order in which threads form warps."""
     return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemm_ref.ptx.parser import Instruction
+from gemm_ref.ptx.types import Value
 
 if TYPE_CHECKING:
     from gemm_ref.ptx.machine import Machine
@@ -32,6 +33,19 @@ class Access:
     machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
 
 
+@dataclass(frozen=True)
+class Synchronisation:
+    """Lanes that arrive at a barrier, or that a barrier lets go on."""
+
+    instruction: Instruction | None  # at which they arrive; None where a barrier opens
+    barrier: tuple  # ("barrier", its number), or ("warp",)
+    expected: int | None  # threads it opens for; None for all of the block, and for a warp's
+    member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
+    opens: bool
+    lanes: np.ndarray | None  # None for all
+    machine: Machine
+
+
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
@@ -44,8 +58,20 @@ class Observer:
     def on_access(self, access: Access) -> None:
         """A memory instruction is about to be executed; its bounds are not checked yet."""
 
+    def on_landing(self, access: Access) -> None:
+        """Copies of an earlier `async store` land, because these lanes have waited for them."""
+
     def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
-        """These lanes (None: all) have arrived at a barrier."""
+        """These lanes (None: all) have arrived at a barrier of their block."""
+
+    def on_synchronisation(self, event: Synchronisation) -> None:
+        """Lanes arrive at a barrier of their block or warp, or go on because it opened."""
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+        """These lanes (None: all) are done."""
+
+    def on_end(self) -> None:
+        """The kernel has run to its end, without a fault that stops it."""
 
 
 _watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("watching", default=())

@@ -82,6 +82,7 @@ class Instruction:
     file: str
     line: int
     ptx_line: int = 0  # in the PTX text itself, from 1: what ptxas calls the instruction in its line table
+    caller: str = ""  # `file:line` into which that line's function was inlined, where it was
 
     @property
     def parts(self) -> list[str]:
@@ -132,6 +133,7 @@ _VARIABLE = re.compile(
     r"\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
     re.S,
 )
+_PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
@@ -212,7 +214,7 @@ def _variable(statement: str) -> Variable:
 
 def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -> None:
     """Walk the statements between the kernel's braces, the first on `ptx_line`; inner braces only scope names."""
-    file, line, position, counted = "", 0, 0, 0
+    file, line, caller, position, counted = "", 0, "", 0, 0
     while True:
         while position < len(body) and (body[position].isspace() or body[position] in "{};"):
             position += 1
@@ -221,10 +223,11 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -
                 body = body[:position] + _scoped(entry, body[position:end]) + body[end:]
         if position == len(body):
             return
-        if directive := re.compile(r"\.loc\s+(\d+)\s+(\d+)[^\n]*").match(body, position):
+        if directive := _PLACE.match(body, position):
             # line 0 marks code that the compiler made itself: it keeps the place it was made for
             if int(directive[2]):
                 file, line = files.get(int(directive[1]), "?"), int(directive[2])
+                caller = f"{files.get(int(directive[3]), '?')}:{directive[4]}" if directive[3] else ""
             position = directive.end()
         elif label := _LABEL.match(body, position):
             entry.labels[label[1]] = len(entry.instructions)
@@ -235,7 +238,7 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -
                 raise ParseError(f"statement without its semicolon: {body[position : position + 60].strip()}")
             ptx_line += body.count("\n", counted, position)
             counted = position
-            _parse_statement(entry, " ".join(body[position:end].split()), file, line, ptx_line)
+            _parse_statement(entry, " ".join(body[position:end].split()), file, line, ptx_line, caller)
             position = end + 1
 
 
@@ -252,7 +255,7 @@ def _scoped(entry: Entry, block: str) -> str:
     return block
 
 
-def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: int) -> None:
+def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: int, caller: str) -> None:
     if text.startswith(".reg"):
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()
         for name in names.split(","):
@@ -282,6 +285,7 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
                 file=file,
                 line=line,
                 ptx_line=ptx_line,
+                caller=caller,
             )
         )
 

@@ -118,6 +118,8 @@ def run(
             )
             machine.run()
             executed += machine.executed
+    for observer in observers:
+        observer.on_end()
     return executed
 
 

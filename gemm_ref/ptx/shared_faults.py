@@ -1,0 +1,76 @@
+"""Faults in shared memory: races, reads of what nobody wrote, and of copies that were not waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
+from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.order import Order
+from gemm_ref.ptx.races import WRITES, Races
+from gemm_ref.ptx.shadow import NOBODY, WORD, Mark, Shadow, Touch
+
+
+class SharedFaults(Races):
+    """Watches the shared memory of the blocks of one machine.
+
+    A cp.async may write at any time from its start to its thread's wait: it is looked at as a write when it starts,
+    what it fills is nobody's to read or write until it lands, and for the others it was written when it landed.
+    """
+
+    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+        self._order = order
+        self._size = machine.blocks("shared")[0].size
+        self._pitch = -(-self._size // WORD) * WORD  # of a block's part of the shadow, in bytes
+        super().__init__(scene, findings, Shadow(self._pitch * order.blocks))
+
+    def on_access(self, access: Access) -> None:
+        touch = self._located(access)
+        if touch is not None:
+            self.load(touch) if access.kind == "load" else self.store(touch)
+
+    def on_landing(self, access: Access) -> None:
+        touch = self._located(access)
+        self.shadow.in_flight[touch.elements] = False
+        self.shadow.writer.time[touch.elements] = touch.now
+
+    def _located(self, access: Access) -> Touch | None:
+        machine = access.machine
+        lanes = np.arange(machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
+        addresses = np.broadcast_to(access.addresses, machine.lanes)[lanes]
+        if (addresses < 0).any() or (addresses + access.size > self._size).any() or (addresses % access.size).any():
+            return None  # the machine is about to stop at it
+        return self.touch(access, lanes, addresses + machine.block_index[lanes] * self._pitch, self._order.now)
+
+    def load(self, touch: Touch) -> None:
+        shadow, at = self.shadow, touch.elements
+        early = shadow.in_flight[at]
+        self.report(EARLY, touch, shadow.writer, early)
+        self.report(UNWRITTEN, touch, None, shadow.writer.thread[at] == NOBODY)
+        self.report(RACE, touch, shadow.writer, self.concurrent(touch, shadow.writer) & ~early)
+        shadow.read(touch, self.concurrent)
+
+    def store(self, touch: Touch) -> None:
+        shadow, at = self.shadow, touch.elements
+        if shadow.in_flight[at].any():  # its own too, which is not concurrent
+            self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
+        super().store(touch)
+        shadow.in_flight[at] = touch.access.kind == "async store"
+
+    def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        thread = mark.thread[touch.elements]
+        in_block = thread % self.scene.launch.threads
+        return self._order.concurrent(touch.lanes, in_block, mark.time[touch.elements]) & (thread != touch.threads)
+
+    def name(self, element: int) -> str:
+        return self.scene.shared_name(element * self.shadow.width % self._pitch)
+
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
+        if kind == UNWRITTEN:
+            return "which no thread has written: shared memory holds anything when a block starts"
+        copy = f"into which {other} started a cp.async at {line}"
+        if kind == EARLY:
+            return f"{copy} that was not waited for: wait for it (cp.async.wait_group), and then at a barrier"
+        if self.shadow.in_flight[element] and did == WRITES:
+            return f"{copy} that may still land: wait for it (cp.async.wait_group) first"
+        return super().relation(kind, element, other, did, line)

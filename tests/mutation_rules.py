@@ -1,0 +1,204 @@
+"""What a mutant is, and the rules that make them from the text of a kernel: one small mistake each.
+
+    barrier  a barrier removed
+    wait     a wait for asynchronous copies removed, or the end of their group
+    bound    a test or clamp against a matrix's edge made to let everything through
+    index    an index of a tile, of a slice or of an element in it, one too large
+
+CUDA's rules read the source as text, Triton's and Gluon's as a syntax tree; those two leave barriers to the compiler,
+so barriers are removed from its PTX. Left alone are loops' own conditions (they decide whether the kernel ends),
+registers (an index past an array in registers means nothing to a compiler) and the sizes of things.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BARRIER, WAIT, BOUND, INDEX = KINDS = ("barrier", "wait", "bound", "index")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`file` with the characters start..end replaced."""
+
+    file: str
+    kind: str
+    source: str
+    start: int
+    end: int
+    put: str
+
+    @property
+    def text(self) -> str:
+        return self.source[: self.start] + self.put + self.source[self.end :]
+
+    @property
+    def line(self) -> int:
+        return self.source.count("\n", 0, self.start) + 1
+
+    @property
+    def change(self) -> str:
+        """The line before and after; where several are alike, their order tells them apart."""
+        first = self.source.rfind("\n", 0, self.start) + 1
+        last = self.source.find("\n", self.end)
+        before = self.source[first:last]
+        after = self.source[first : self.start] + self.put + self.source[self.end : last]
+        twins = self.source[:first].splitlines().count(before)
+        number = f" (number {twins + 1})" if twins else ""
+        return f"{_code(before)}  =>  {_code(after)}{number}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.kind}: {self.change}"
+
+
+def _code(line: str) -> str:
+    return re.sub(r"\s+(//|#) .*", "", line).strip()
+
+
+# --- CUDA ----------------------------------------------------------------------------------------------------
+
+_SIZES = "M|N|K|k_end|elements"
+_INDICES = "row|col|k_a|k_b|i|m|n|k|thread|warp|lane|thread_m|thread_n|lane_m|lane_n|warp_m|warp_n|c_row|c_col"
+_INDICES += "|k_next|k_begin|k_end|slices|slices_each|stage|free_stage|buffer"
+_ARRAYS = "A|B|C|partials|a_smem|b_smem"
+_CALLS = r"load_slice|store_slice|copy_slice|read_fragments(?=\([^,]*(,))"
+
+_REPLACED = (  # (kind, pattern, what its match becomes)
+    (BARRIER, r"__syncthreads\(\);", ";"),
+    (WAIT, r"\bwait_for_copies<[^>]*>\(\);", ";"),
+    (WAIT, r"\bcommit_copies\(\);", ";"),
+    (BOUND, r"\b(?:N - col - n|N - c_col|K - k_start - k)\b", "VECTOR"),
+    (BOUND, r"min\((row \+ m), M - 1\)", r"(\1)"),
+    (BOUND, r"min\((BLOCK_K), K - k_start\)", r"\1"),
+    (BOUND, r"min\(K - k_begin, (slices_each \* BLOCK_K)\)", r"\1"),
+    (BOUND, r"\bhas_vector_rows\([ABC], [NK]\)", "true"),
+    (BOUND, r"\binside > \d|\binside(?= \?)|\bi < inside\b", "true"),
+    (BOUND, r"reinterpret_cast<size_t>\(matrix\) % sizeof\(float4\) == 0|\bcolumns % VECTOR == 0", "true"),
+    (BOUND, r"\bstage \+ 1 < NUM_STAGES\b", "true"),
+    (INDEX, r"\bblockIdx\.[xyz]", r"(\g<0> + 1)"),
+)
+
+
+def cuda_mutants(file: str, source: str) -> list[Mutant]:
+    """Every mutant of a .cu or .cuh file, in the order of its text."""
+    code = re.sub(r"//[^\n]*|#[^\n]*", lambda m: " " * len(m[0]), source)  # comments and directives stay as they are
+    end = code.find('extern "C"')  # the launcher runs on the host
+    code = code if end < 0 else code[:end]
+    found = [Mutant(file, kind, source, start, stop, put) for kind, start, stop, put in _cuda_changes(code)]
+    return sorted(found, key=lambda mutant: (mutant.start, mutant.end))
+
+
+def _cuda_changes(code: str) -> Iterator[tuple[str, int, int, str]]:
+    for kind, pattern, put in _REPLACED:
+        for match in re.finditer(pattern, code):
+            yield kind, match.start(), match.end(), match.expand(put)
+    for match in re.finditer(rf" (<|>=) (?:{_SIZES})\b(?! -)", code):
+        if not _in_loop_head(code, match.start()):
+            start = _back_to(code, match.start())
+            yield BOUND, start, match.end(), "true" if match[1] == "<" else "false"
+    for match in re.finditer(rf"\b(?:{_INDICES}) = ", code):
+        if not _in_loop_head(code, match.start()):
+            stop = _on_to(code, match.end(), ",;")
+            yield INDEX, match.end(), stop, f"({code[match.end() : stop]}) + 1"
+    for match in re.finditer(rf"\b(?:{_ARRAYS})(?=\[)", code):
+        if "__shared__" not in code[code.rfind("\n", 0, match.start()) : match.start()]:
+            stop = match.end()
+            while code[stop] == "[":
+                start, stop = stop + 1, _on_to(code, stop + 1, "]") + 1
+                yield INDEX, start, stop - 1, f"{code[start : stop - 1]} + 1"
+    for match in re.finditer(rf"\b(?:{_CALLS})\(", code):
+        stop = match.end() - 1 if match[1] is None else match.start(1)  # the first argument may name registers
+        while code[stop] != ")":
+            start, stop = stop + 1, _on_to(code, stop + 1, ",)")
+            if not re.fullmatch(r"\s*(load|copy)_\w+", code[start:stop]):  # the function that does it
+                yield INDEX, start, stop, f"{code[start:stop]} + 1"
+
+
+def _in_loop_head(code: str, place: int) -> bool:
+    """Whether a place is between the parentheses of a `for` of its line, which are its first."""
+    line = code[code.rfind("\n", 0, place) + 1 : place]
+    return "for (" in line and line.count("(") > line.count(")")
+
+
+def _on_to(code: str, place: int, ends: str) -> int:
+    """The next of these characters that is in no inner bracket."""
+    depth = 0
+    while depth or code[place] not in ends:
+        depth += (code[place] in "([{") - (code[place] in ")]}")
+        place += 1
+    return place
+
+
+def _back_to(code: str, place: int) -> int:
+    """Where the comparison that has its operator here begins."""
+    depth = 0
+    while depth or code[place - 1] not in "(,=?:&|;":
+        depth += (code[place - 1] in ")]") - (code[place - 1] in "([")
+        place -= 1
+    return place + len(code[place:]) - len(code[place:].lstrip())
+
+
+# --- PTX -----------------------------------------------------------------------------------------------------
+
+_COMPILED = ((BARRIER, r"\bbar(rier)?\.(cta\.)?(sync|warp)[^;]*;"), (WAIT, r"\bcp\.async\.wait_[^;]*;"))
+
+
+def ptx_mutants(file: str, source: str) -> list[Mutant]:
+    """The barriers and waits that Triton sets by itself, which stand in no source of ours."""
+    found = [
+        Mutant(file, kind, source, match.start(), match.end(), ";")
+        for kind, pattern in _COMPILED
+        for match in re.finditer(pattern, source)
+    ]
+    return sorted(found, key=lambda mutant: mutant.start)
+
+
+# --- Triton and Gluon ----------------------------------------------------------------------------------------
+
+_VALUES = {"a", "b", "acc", "total", "in_k", "_"}  # names in a kernel that hold no index
+
+
+def triton_mutants(file: str, source: str) -> list[Mutant]:
+    """Every mutant of a Triton or Gluon file's kernels, in the order of its text."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+
+    def place(line: int, column: int) -> int:
+        return len(source.encode()[: starts[line - 1] + column].decode())
+
+    found = []
+    for node, kind, put in _triton_changes(source):
+        start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+        found.append(Mutant(file, kind, source, start, end, put.format(source[start:end])))
+    return sorted(found, key=lambda mutant: (mutant.start, mutant.end))
+
+
+def _run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, without what is only asserted of its constants."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.Call) and "static_assert" in ast.unparse(child.func)):
+            yield child
+            yield from _run_time(child)
+
+
+def _triton_changes(source: str) -> Iterator[tuple[ast.AST, str, str]]:
+    kernels = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and "jit" in ast.dump(n)]
+    for kernel in kernels:
+        for node in _run_time(kernel):
+            if isinstance(node, ast.Compare):
+                side = ast.unparse(node.left)
+                yield node, BOUND, f"({side} == {side})"
+            elif isinstance(node, ast.Assign | ast.AugAssign):
+                target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+                if isinstance(target, ast.Name) and target.id not in _VALUES and not target.id.endswith("_smem"):
+                    yield node.value, INDEX, "({}) + 1"
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("_smem"):
+                yield node.slice, INDEX, "({} + 1) % NUM_STAGES"
+            elif isinstance(node, ast.Expr) and "async_copy.wait_group" in ast.unparse(node):
+                yield node, WAIT, "pass"
+            elif isinstance(node, ast.Expr) and "async_copy.commit_group" in ast.unparse(node):
+                yield node, WAIT, "pass"

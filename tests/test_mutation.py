@@ -1,0 +1,152 @@
+"""Mutants of the ladder's kernels are reported: a sample of them here, all by `python -m tests.mutants`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cuda_kernels import source
+from tests.mutants import compiled_trials, trials, try_out
+from tests.mutation_rules import BARRIER, BOUND, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation_score import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
+
+
+def _sample() -> list[Trial]:
+    """One mutant of each CUDA rung, of one kind after the other: the middle one of that kind."""
+    chosen: dict[str, list[Trial]] = {}
+    for trial in trials(("cuda",)):
+        if trial.mutant.file.endswith(".cu") and key(trial) not in EQUIVALENT:
+            chosen.setdefault(trial.implementation.stage.id, []).append(trial)
+    sample = []
+    for number, mine in enumerate(chosen.values()):
+        kinds = [kind for kind in KINDS if any(trial.mutant.kind == kind for trial in mine)]
+        kind = kinds[number % len(kinds)]
+        alike = [trial for trial in mine if trial.mutant.kind == kind]
+        sample.append(alike[len(alike) // 2])
+    return sample
+
+
+@pytest.mark.parametrize("trial", _sample(), ids=lambda trial: f"{trial.implementation.stage.id}-{trial.mutant.kind}")
+def test_a_mutant_is_reported(trial):
+    assert try_out(trial).status == REPORTED
+
+
+@pytest.mark.parametrize("stage", ["s04_shared_tile", "s12_async_copy"])
+@pytest.mark.parametrize("dialect", ["triton", "gluon"])
+def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
+    found = compiled_trials((dialect,), (stage,))
+    assert {trial.mutant.kind for trial in found} == ({BARRIER, WAIT} if stage.startswith("s12") else {BARRIER})
+    outcome = try_out(found[-1])
+    assert outcome.status == REPORTED and outcome.by != "check", "in lockstep the result is right"
+
+
+# --- the rules -----------------------------------------------------------------------------------------------
+
+CUDA = """\
+__global__ void kernel(const float* A, float* C, int M, int N, int K) {
+    __shared__ float a_smem[8];  // not a_smem[9] here, nor row < M
+    const int row = blockIdx.x * 8 + threadIdx.x;
+    for (int k = 0; k < K; ++k) a_smem[threadIdx.x] = row < M ? A[row * K + k] : 0.0f;
+    __syncthreads();
+    if (row >= M) return;
+    wait_for_copies<0>();
+    store_slice(k);
+    C[row] = load(&A[min(row + m, M - 1)], N - col - n);
+}
+extern "C" int launch() { const int row = A[0]; }
+"""
+TRITON = """\
+@triton.jit
+def _kernel(a_ptr, b_smem, M):
+    row = tl.arange(0, 8)  # wäre
+    gl.static_assert(M % 4 == 0)
+    acc = tl.load(a_ptr + row, mask=row < M)
+    async_copy.wait_group(0)
+    b = b_smem[stage].load()
+def launch(M):
+    row = M < 3
+"""
+
+
+def _changes(found) -> list[tuple[str, int, str, str]]:
+    return [(m.kind, m.line, m.source[m.start : m.end], m.put) for m in found]
+
+
+def test_the_rules_for_cuda():
+    assert _changes(cuda_mutants("kernel.cu", CUDA)) == [
+        (INDEX, 3, "blockIdx.x", "(blockIdx.x + 1)"),
+        (INDEX, 3, "blockIdx.x * 8 + threadIdx.x", "(blockIdx.x * 8 + threadIdx.x) + 1"),
+        (INDEX, 4, "threadIdx.x", "threadIdx.x + 1"),
+        (BOUND, 4, "row < M", "true"),
+        (INDEX, 4, "row * K + k", "row * K + k + 1"),
+        (BARRIER, 5, "__syncthreads();", ";"),
+        (BOUND, 6, "row >= M", "false"),
+        (WAIT, 7, "wait_for_copies<0>();", ";"),
+        (INDEX, 8, "k", "k + 1"),
+        (INDEX, 9, "row", "row + 1"),
+        (BOUND, 9, "min(row + m, M - 1)", "(row + m)"),
+        (INDEX, 9, "min(row + m, M - 1)", "min(row + m, M - 1) + 1"),
+        (BOUND, 9, "N - col - n", "VECTOR"),
+    ]
+
+
+def test_the_rules_for_triton():
+    assert _changes(triton_mutants("kernel.py", TRITON)) == [
+        (INDEX, 3, "tl.arange(0, 8)", "(tl.arange(0, 8)) + 1"),
+        (BOUND, 5, "row < M", "(row == row)"),
+        (WAIT, 6, "async_copy.wait_group(0)", "pass"),
+        (INDEX, 7, "stage", "(stage + 1) % NUM_STAGES"),
+    ]
+
+
+def test_the_rules_for_ptx():
+    text = "\tbar.sync \t0;\n\tcp.async.wait_group 0x1;\n\tbar.warp.sync -1;\n\tcp.async.commit_group;\n"
+    assert [m.kind for m in ptx_mutants("kernel.ptx", text)] == [BARRIER, WAIT, BARRIER]
+
+
+def test_each_barrier_and_wait_of_the_cuda_rungs_is_removed_once():
+    for implementation in {trial.implementation: None for trial in trials(("cuda",))}:
+        text = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
+        mine = [t.mutant for t in trials(("cuda",), (implementation.stage.id,)) if t.mutant.file.endswith(".cu")]
+        for kind, calls in ((BARRIER, r"__syncthreads\(\);"), (WAIT, r"(?:wait_for|commit)_copies\b[^;]*;")):
+            assert sum(m.kind == kind for m in mine) == len(re.findall(calls, text))
+
+
+def test_each_test_of_an_edge_is_removed_once():
+    """Whatever is compared with a size, loops' conditions apart, has a mutant."""
+    for path in sorted(source.FOLDER.glob("s*.cu")):
+        text = path.read_text(encoding="utf-8")
+        mutated = [m.line for m in cuda_mutants(path.name, text) if m.kind == BOUND]
+        for number, line in enumerate(text.splitlines(), 1):
+            code = re.sub(r"for \([^)]*\)|//.*|static_assert.*|template.*", "", line)
+            tests = re.findall(r"(?:<|>=|<=|>) (?:M|N|K|k_end|elements)\b", code)
+            assert mutated.count(number) >= len(tests), line
+
+
+# --- the score -----------------------------------------------------------------------------------------------
+
+
+def test_equivalents_are_mutants_that_exist():
+    """What was edited away must leave the table; whether one still survives is for the script to say."""
+    assert set(EQUIVALENT) <= {key(trial) for trial in trials()}
+
+
+def test_the_score_counts_and_lists_survivors():
+    all_ = trials(("cuda",), ("s10_double_buffer",))
+    equivalent = next(trial for trial in all_ if key(trial) in EQUIVALENT)
+    one, two, three = [trial for trial in all_ if trial.mutant.kind == INDEX][:3]
+    outcomes = [
+        Outcome(one, REPORTED, "race"),
+        Outcome(two, SURVIVED),
+        Outcome(three, UNCHANGED),
+        Outcome(equivalent, SURVIVED),
+    ]
+    text = score(outcomes)
+    assert (
+        "index           2        1          0      1" in text
+        and "bound           1        0          1      0" in text
+    )
+    assert "score: 50.0%" in text and f"MISSED {two}" in text and "1 more compile to the kernel" in text
+    assert "score: 100.0%" in score([outcomes[0], outcomes[3]])
+    assert stale([Outcome(equivalent, REPORTED, "race")]) == [key(equivalent)]
