@@ -11,9 +11,10 @@ that it would take without bank conflicts (`gemm_ref.ptx.count`). 'Written' is t
 ptxas chose, from the machine code. Counts are exact for a compiler's version, and times are not in them; caches are
 not either, so sectors are what the L1 cache is asked for and the L2 sees at most that.
 
-On a GPU whose driver allows it, `ncu` counts the same accesses (`experiments.hardware`), as a third view.
+With the full preset, on a GPU whose driver allows it, `ncu` counts the same accesses (`experiments.hardware`), as a
+third view.
 
-Run: `python -m experiments run memory [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
+Run: `python -m experiments run memory [--preset full] [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 import gemm_ref
 from experiments import hardware, plot_memory
 from experiments.contenders import Contender, Gemm
@@ -34,7 +37,7 @@ from experiments.machine_code import disassemble
 from experiments.progress import Bars
 from experiments.rows import PASS, SKIPPED, Counted
 from experiments.sass import tools
-from experiments.selection import Request
+from experiments.selection import FULL, Request
 from experiments.verify import Case, Verdict, load, refusal, verify
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
@@ -43,6 +46,7 @@ from gemm_ref.ptx.count import COMPILED
 NAME = "memory"
 ROW = Counted
 
+LINE = 128  # bytes of a cache line
 ALONE = 8  # as many contenders are counted quickly enough in this process
 CUBE = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 
@@ -66,7 +70,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
             yield from rows
             passed += [contender] if rows[0].status == PASS else []
             bars.done()
-        if request.device == "cuda" and passed:
+        if request.device == "cuda" and request.preset == FULL and passed:
             yield from _on_the_gpu(passed, problem, bars)
 
 
@@ -126,13 +130,19 @@ def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] |
 
 
 def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Verdict:
-    # torch's own memory begins at a multiple of 64 bytes, so sectors are cut as in a GPU's; the inputs may be a view
-    a, b = case.a.clone(), case.b.clone()
+    a, b = _aligned(case.a), _aligned(case.b)
     with ptx.watched(counter):
         verdict = verify(contender, fn, a, b, case)
     if verdict.status == PASS and not counter.launches:
         return Verdict(SKIPPED, "it ran no kernel on the reference GPU, so there was nothing to count")
     return verdict
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x that begins where a line does, as all memory that a GPU allocates; torch's on a CPU may lie anyhow."""
+    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
+    first = -room.data_ptr() % LINE // x.itemsize
+    return room[first : first + x.numel()].view(x.shape).copy_(x)
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> Counted:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ptx_harness import run_kernel
 
 from gemm_ref.ptx import Count, Counter, MemoryFault, sass
-from gemm_ref.ptx.banks import wavefronts
+from gemm_ref.ptx.banks import line_passes, wavefronts
 from gemm_ref.ptx.count import flops_of
 from gemm_ref.ptx.sectors import sectors
 
@@ -265,3 +265,23 @@ def test_a_listing_is_read():
     assert code["other"].accesses[40][0].size == 16
     with pytest.raises(ValueError, match="-lineinfo"):
         sass.read(LISTING.replace("//## File", ""))
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "size", "active", "passes"),
+    [
+        (4 * 32, 4, 32, 0),  # a warp's words side by side: one line
+        (4 * 8, 4, 32, 3),  # four rows of 8 words
+        (4 * 8, 4, 8, 0),  # the first of them alone
+        (16 * 32, 16, 32, 0),  # a quarter of the warp has one line each
+        (16 * 4, 16, 32, 4),  # rows of 64 bytes: two lines a quarter
+        (16 * 4, 16, 0, 0),  # zeros alone are read from nowhere
+        (8 * 8, 8, 32, 2),  # rows of 64 bytes: two lines a half
+    ],
+)
+def test_a_copy_takes_a_wavefront_for_each_further_line(row_bytes, size, active, passes):
+    """Rows of `row_bytes` that lie 4096 bytes apart, copied `size` bytes a lane."""
+    byte = np.arange(32) * size
+    addresses = byte // row_bytes * 4096 + byte % row_bytes
+    reads = np.arange(32) < active
+    assert line_passes(addresses[None], reads[None], size).tolist() == [passes]

@@ -10,6 +10,10 @@ rule below is fitted to the counters of an H200, and a test holds it against the
   lane that of lane l ^ 2. So 16 bytes that all lanes read alike cost 2 wavefronts: not 4, and not 1.
 
 How lanes that take no part count in the second rule was not measured; here they agree with any address.
+
+A cp.async takes more, since what it writes arrives by cache lines: each 128-byte line of global memory beyond the first
+that a group's lanes read from is a wavefront of its own (`line_passes`). With that the counts of all kernels of the
+ladder that copy so are the H200's to the last wavefront; a copy that only fills with zeros reads no line.
 """
 
 from __future__ import annotations
@@ -43,6 +47,18 @@ def wavefronts(addresses: np.ndarray, active: np.ndarray, size: int, pairs: bool
     in_bank = np.bincount(place, minlength=len(addresses) * WARP * BANKS).reshape(len(addresses), WARP, BANKS)
     fullest = in_bank.max(axis=2)  # (W, groups)
     return fullest.sum(axis=1), np.count_nonzero(fullest, axis=1)
+
+
+def line_passes(addresses: np.ndarray, active: np.ndarray, size: int) -> np.ndarray:
+    """The wavefronts that a cp.async takes for the lines it reads from, beyond those of its banks; (W,).
+
+    addresses (W, 32): bytes of global memory, active (W, 32): who reads, size: bytes a lane copies.
+    """
+    groups = WARP * size // _PASS if size > WORD else 1
+    group = np.arange(WARP) * groups // WARP + groups * np.arange(len(addresses))[:, None]  # (W, 32)
+    asked = np.unique(((group << _WORD_BITS) + (addresses // _PASS & ((1 << _WORD_BITS) - 1)))[active])
+    lines = np.bincount(asked >> _WORD_BITS, minlength=groups * len(addresses)).reshape(len(addresses), groups)
+    return np.maximum(lines - 1, 0).sum(axis=1)
 
 
 def _agree(addresses: np.ndarray, active: np.ndarray, distance: int) -> np.ndarray:

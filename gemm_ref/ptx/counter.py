@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemm_ref.ptx import sass
-from gemm_ref.ptx.banks import WORD, wavefronts
+from gemm_ref.ptx.banks import WORD, line_passes, wavefronts
 from gemm_ref.ptx.count import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
 from gemm_ref.ptx.observe import Access, Observer
 from gemm_ref.ptx.parser import Instruction
@@ -70,6 +70,7 @@ class Counter(Observer):
         self._shared: dict[range, str] = {}  # the launch's arrays in shared memory
         self._launch = 0
         self._code: Mapping[int, tuple[sass.MachineAccess, ...]] = {}
+        self._copied: list[_Sum] = []  # the sums that the shared side of the last cp.async went into
         self._known: dict[tuple, tuple] = {}  # a request's look -> its lanes, sectors or wavefronts
         self._spills: dict[int, int] = {}  # by launch
 
@@ -137,7 +138,13 @@ class Counter(Observer):
         array = self._touch(access, touched, low, high)
         copies = instruction.parts[0] == "cp" and access.space == "global"
         about = (access.space, array, "async load" if copies else access.kind)
-        self._add(self._sum(WRITTEN, instruction, instruction.name, *about, access.size), access, addresses, active)
+        if copies and access.size >= WORD:  # its shared side was counted just before
+            passes = int(line_passes(addresses, active, access.size).sum())
+            for total in self._copied:
+                total.wavefronts += passes
+                total.ideal += passes
+        sums = [self._sum(WRITTEN, instruction, instruction.name, *about, access.size)]
+        self._add(sums[0], access, addresses, active)
         if made := self._code.get(instruction.ptx_line):
             # Copies of an unrolled loop share its executions, so equal ones count as one. Of different widths on one
             # line nobody knows which served which execution: the widest is taken, and `unmatched` shows the error.
@@ -146,6 +153,9 @@ class Counter(Observer):
             for start in range(0, access.size, wide.size):  # once, unless it is narrower than what is written
                 vectors = (addresses + start) // wide.size * wide.size
                 self._add(total, replace(access, size=wide.size), vectors, active)
+            sums.append(total)
+        if access.kind == "async store":
+            self._copied = sums
 
     def _sum(self, view: str, instruction: Instruction, op: str, space: str, array: str, kind: str, size: int) -> _Sum:
         key = (view, self._launch, instruction.ptx_line, array, kind)
