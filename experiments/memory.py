@@ -139,7 +139,7 @@ def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Ve
 
 
 def _aligned(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x that begins where a line does, as all memory that a GPU allocates; torch's on a CPU may lie anyhow."""
+    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
     room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
     first = -room.data_ptr() % LINE // x.itemsize
     return room[first : first + x.numel()].view(x.shape).copy_(x)
