@@ -24,15 +24,15 @@ from experiments.results import short
 
 HARDWARE = "hardware"  # the `view` of these rows, beside `written` and `compiled`
 
-# Instrumented counters throughout: the plain one for loads of global memory counts those of a cp.async as well.
-_SECTORS = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op"
+_SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
 _WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op"
-# (space, kind, measure) -> the metrics that add up to it
+# (space, kind, measure) -> the metrics that add up to it; one after a minus is taken off: the counter of loads of global
+# memory has those of a cp.async in it.
 METRICS = MappingProxyType(
     {
-        ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum",),
+        ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum", f"-{_COPIED}_ldgsts.sum"),
         ("global", "store", "sectors"): (f"{_SECTORS}_st.sum",),
-        ("global", "async load", "sectors"): (f"{_SECTORS}_ldgsts.sum",),
+        ("global", "async load", "sectors"): (f"{_COPIED}_ldgsts.sum",),
         ("shared", "load", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("ld", "ldsm")),
         ("shared", "store", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("st", "stsm")),
         ("shared", "async store", "wavefronts"): (f"{_WAVEFRONTS}_ldgsts.sum",),
@@ -53,7 +53,7 @@ def count(chosen: Sequence[Contender], problem: gemm_ref.Problem) -> dict[Conten
     ncu = shutil.which("ncu")
     if ncu is None:
         raise NoCounters("ncu was not found: it comes with NVIDIA's CUDA toolkit (put its folder on PATH)")
-    metrics = ",".join(metric for group in METRICS.values() for metric in group)
+    metrics = ",".join(dict.fromkeys(name.lstrip("-") for group in METRICS.values() for name in group))
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "counters.csv"
         options = ["--clock-control", "none", "--profile-from-start", "off", "--print-units", "base"]
@@ -84,11 +84,16 @@ def read(log: str) -> list[dict[tuple, float]]:
     for row in rows:
         values = dict(zip(head, row, strict=True))
         try:
-            numbers = {name: float(values[name].replace(",", "")) for group in METRICS.values() for name in group}
+            numbers = {name: _signed(name, values) for group in METRICS.values() for name in group}
         except (KeyError, ValueError) as error:
             raise NoCounters(f"ncu has no such counter for this GPU: {error}") from error
         found.append({what: sum(numbers[name] for name in group) for what, group in METRICS.items()})
     return found
+
+
+def _signed(metric: str, values: dict[str, str]) -> float:
+    number = float(values[metric.lstrip("-")].replace(",", ""))
+    return -number if metric.startswith("-") else number
 
 
 def assign(

@@ -14,7 +14,8 @@ from gemm_ref import Problem
 from gemm_ref.ptx.count import COMPILED
 
 CUBE = Problem(64, 64, 64)
-NAMES = [metric for group in METRICS.values() for metric in group]
+NAMES = list(dict.fromkeys(metric.lstrip("-") for group in METRICS.values() for metric in group))
+LOADS, COPIES = NAMES[0], "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"
 
 
 def chosen(*names):
@@ -30,16 +31,19 @@ def log_of(*kernels):
 
 
 def test_counts_are_read_and_metrics_of_one_access_added_up():
-    (found,) = hardware.read(log_of(range(1000, 1000 + len(NAMES))))
-    assert found["global", "load", "sectors"] == 1000
-    assert found["shared", "load", "wavefronts"] == 1003 + 1004
+    values = dict(zip(NAMES, range(1000, 1000 + len(NAMES)), strict=True)) | {LOADS: 5000, COPIES: 1200}
+    (found,) = hardware.read(log_of(values.values()))
+    assert found["global", "load", "sectors"] == 5000 - 1200  # the first has both in it
+    assert found["global", "async load", "sectors"] == 1200
+    reads = [values[name] for name in NAMES if name.endswith(("shared_op_ld.sum", "shared_op_ldsm.sum"))]
+    assert found["shared", "load", "wavefronts"] == sum(reads) and len(reads) == 2
     assert list(found) == list(METRICS)
     assert hardware.read("==PROF== nothing was profiled\n") == []
 
 
 def test_a_gpu_without_a_metric_says_which():
     with pytest.raises(NoCounters, match="ldgsts"):
-        hardware.read(log_of([1] * len(NAMES)).replace(NAMES[2], "something_else"))
+        hardware.read(log_of([1] * len(NAMES)).replace(COPIES, "something_else"))
 
 
 def test_kernels_go_to_the_contenders_in_their_order():
