@@ -26,8 +26,8 @@ HARDWARE = "hardware"  # the `view` of these rows, beside `written` and `compile
 
 _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
 _WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op"
-# (space, kind, measure) -> the metrics that add up to it; one after a minus is taken off: the counter of loads of global
-# memory has those of a cp.async in it.
+# (space, kind, measure) -> the metrics that add up to it; one after a minus is taken off: the counter of global loads
+# has those of a cp.async in it.
 METRICS = MappingProxyType(
     {
         ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum", f"-{_COPIED}_ldgsts.sum"),
