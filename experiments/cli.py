@@ -168,14 +168,17 @@ def compare(
                 (
                     change.name,
                     change.problem,
-                    f"{change.old.median:.3f}",
-                    f"{change.new.median:.3f}",
+                    f"{change.old:.3f}",
+                    f"{change.new:.3f}",
                     f"{change.ratio.median:.3f} ({change.ratio.low:.3f} to {change.ratio.high:.3f})",
+                    f"{change.by_time:.3f}",
                     change.verdict,
                 )
                 for change in changes
             ]
-            _table(each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "verdict"), rows)
+            _table(
+                each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "by time", "verdict"), rows
+            )
         for text in each.statuses:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
         out.print(each.summary(), markup=False, highlight=False, soft_wrap=True)

@@ -1,9 +1,9 @@
 """What changed between two folders of results: a verdict for each row that both have.
 
-A timed row is compared by its share of cuBLAS, which a slower clock or another machine moves far less than its time;
-a row without one (cuBLAS itself, `inputs`) has no verdict. The interval of the change combines those of both rows. A
-change within `margin` is SAME, and so is one of less than CUDA's events resolve in the shorter of the two times that a
-share is made of (`stats.margin_for`). A row whose status changed, or that only one folder has, is listed as such.
+A kernel has changed where both its time and its share of cuBLAS have: a share alone moves where cuBLAS does, a time
+alone where the clock does. So a row is SAME where the interval of its share's change is within `margin`, or where its
+time moved by no more; the margin is never less than CUDA's events resolve in the shorter time (`stats.margin_for`).
+cuBLAS' own rows go by time. A row whose status changed, or that only one folder has, is listed as such.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _ENVIRONMENT = ("device", "commit", "date", "torch", "triton", "cuda")
 
 @dataclass(frozen=True)
 class Change:
-    """One row that both folders have a share of cuBLAS for."""
+    """One row that both folders have a time for."""
 
     name: str  # rung, variant, dialect, math
     problem: str
-    old: stats.Ratio
-    new: stats.Ratio
-    ratio: stats.Ratio  # new / old
+    old: float  # share of cuBLAS
+    new: float
+    ratio: stats.Ratio  # of speed, new / old: by shares of cuBLAS, and for cuBLAS itself by times
+    by_time: float  # the ratio of speed by times alone
     verdict: str
     is_control: bool
 
@@ -91,9 +92,8 @@ def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> 
     ]
     changes = []
     if issubclass(row_type, Timed):
-        for row in shared[shared["vs_cublas_old"].notna() & shared["vs_cublas_new"].notna()].itertuples():
-            if row.backend != "cublas":
-                changes.append(_change(row, margin))
+        timed = shared[shared["vs_cublas_old"].notna() & shared["vs_cublas_new"].notna()]
+        changes = [_change(row, margin) for row in timed.itertuples()]
     counts = both["_merge"].value_counts()
     return Comparison(name, changes, statuses, int(counts["left_only"]), int(counts["right_only"]))
 
@@ -103,10 +103,17 @@ def _change(row, margin: float) -> Change:
         stats.Ratio(*(getattr(row, f"{column}_{which}") for column in ("vs_cublas", "vs_cublas_low", "vs_cublas_high")))
         for which in ("old", "new")
     )
-    ratio = stats.change(old, new)
+    by_time = row.median_us_old / row.median_us_new
     shorter_us = min(row.median_us_old, row.median_us_old * old.median)  # the kernel's time, and cuBLAS'
-    verdict = stats.verdict(ratio, stats.margin_for(shorter_us, margin))
-    return Change(_name(row), _problem(row), old, new, ratio, verdict, row.backend == "control")
+    margin = stats.margin_for(shorter_us, margin)
+    if row.backend == "cublas":
+        ratio = stats.Ratio(by_time, row.p20_us_old / row.p80_us_new, row.p80_us_old / row.p20_us_new)
+    else:
+        ratio = stats.change(old, new)
+    same_time = abs(by_time - 1) <= margin
+    verdict = stats.SAME if same_time else stats.verdict(ratio, margin)
+    name, problem = _name(row), _problem(row)
+    return Change(name, problem, old.median, new.median, ratio, by_time, verdict, row.backend == "control")
 
 
 def _name(row) -> str:
