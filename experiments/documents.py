@@ -1,8 +1,8 @@
 """The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
-a small C with a deep K, and a rung's id its own numbers and what the compilers decided; those of docs/compilers.md are
-written by `experiments.instruction_tables`.
+a small C with a deep K, and a rung's id its own numbers and what the compilers decided; those of docs/compilers.md
+and docs/memory.md are written by `experiments.instruction_tables` and `experiments.memory_tables`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, findings, frames, instruction_tables, results, style
+from experiments import environment, findings, frames, instruction_tables, memory_tables, results, style
 from experiments.ladder import DEEP
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -24,6 +24,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": ("ladder",),
     ROOT / "docs" / "ladder.md": ("conditions", "deep", *gemm_ref.STAGES),
     ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
+    ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
 }
 PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
 
@@ -74,8 +75,9 @@ def block(name: str, published: Path) -> str:
 
 
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
-    if name in instruction_tables.BLOCKS:
-        return instruction_tables.block(name, published)
+    for tables in (instruction_tables, memory_tables):
+        if name in tables.BLOCKS:
+            return tables.block(name, published)
     at_size = frames.largest_cube(frame)
     if name == "conditions":
         return _caption(at_size, published)

@@ -14,6 +14,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments import environment, frames, results, stats, style
+from experiments.selection import UsageError
 from gemm_ref.stage import Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
@@ -23,7 +24,7 @@ _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same"
 
 
 def render(published: Path = results.PUBLISHED) -> str:
-    """The whole page, from the results in a folder. Raises UsageError for files that are no results."""
+    """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
     import jinja2
 
     settings = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -40,7 +41,10 @@ class Data:
         self.stages = list(gemm_ref.STAGES.values())
 
     def _read(self, name: str) -> pd.DataFrame:
-        return results.read(self._folder, name)
+        frame = results.read(self._folder, name)
+        if frame.empty:
+            raise UsageError(f"{self._folder} has no {name}.csv: `python -m experiments run {name}` measures it")
+        return frame
 
     @cached_property
     def _ladder(self) -> pd.DataFrame:

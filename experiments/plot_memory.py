@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments import environment, plot_hardware, results, style, traffic
 from experiments.frames import fullest, is_default
+from experiments.hardware import HARDWARE
 from experiments.plot_banks import banks
 from experiments.plot_ladder import LANES, OTHER, size_name
 from experiments.rows import PASS
@@ -45,9 +46,14 @@ def draw(folder: Path, target: Path) -> list[Path]:
         paths += style.save(_intensity(compiled, caption), target, "memory_intensity")
         if figure := banks(counted, caption):
             paths += style.save(figure, target, "memory_banks")
-        if figure := plot_hardware.figure(counted, environment.caption(results.runs_of(counted, folder))):
+        if figure := plot_hardware.figure(counted, _hardware_caption(counted, folder)):
             paths += style.save(figure, target, "memory_hardware")
     return paths
+
+
+def _hardware_caption(counted: pd.DataFrame, folder: Path) -> str:
+    """Of the GPU that counted, which need not be the machine that predicted."""
+    return environment.caption(results.runs_of(counted[counted["view"] == HARDWARE], folder))
 
 
 # --- sectors a request, and bank conflicts -------------------------------------------------------------------

@@ -3,9 +3,11 @@
 import dataclasses
 import subprocess
 
+import numpy as np
 import pytest
 from experiment_fixtures import ENVIRONMENT
 
+import gemm_ref
 from experiments import hardware, memory, plot_hardware, plot_memory, results
 from experiments.contenders import contenders
 from experiments.hardware import HARDWARE, METRICS, NoCounters
@@ -134,3 +136,12 @@ def test_without_hardware_there_is_no_plot(counted, tmp_path):
     _, rows = counted
     results.save(tmp_path, "memory", rows, ENVIRONMENT)
     assert plot_hardware.figure(results.read(tmp_path, "memory"), "") is None
+
+
+def test_published_counts_agree_with_the_hardware_to_2_percent():
+    """Every kernel of the ladder, as predicted without a GPU and as an H200 counted it."""
+    table = plot_hardware.confirmed(results.read(results.PUBLISHED, "memory"))
+    kernels = {(key[0], key[1], key[3]) for key in table.index}
+    assert kernels == {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations()}
+    ratios = table.xs("ratio", axis=1, level=1).to_numpy(dtype=float)
+    assert np.nanmax(abs(ratios - 1)) <= 0.02
