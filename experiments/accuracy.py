@@ -17,11 +17,11 @@ from pathlib import Path
 
 import gemm_ref
 from experiments import plot_accuracy, timing
-from experiments.contenders import Contender, Gemm
+from experiments.contenders import Contender
 from experiments.progress import Bars
 from experiments.rows import Checked
 from experiments.selection import Request
-from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
+from experiments.verify import Case, DeviceLost, Verdict, load_all, verify
 
 NAME = "accuracy"
 ROW = Checked
@@ -41,15 +41,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
     """A row for each contender and problem."""
-    able: dict[Contender, Gemm] = {}
-    broken: dict[Contender, Verdict] = {}
-    for contender in chosen:
-        fn, verdict = load(contender)
-        verdict = verdict or refusal(contender, request.device)
-        if verdict:
-            broken[contender] = verdict
-        else:
-            able[contender] = fn
+    able, broken = load_all(chosen, request.device)
     problems = request.problems or [gemm_ref.Problem(SIDE, SIDE, k) for k in DEPTHS[request.device]]
     bars.begin("checking", len(problems) * len(chosen))
     for size in problems:

@@ -19,12 +19,12 @@ import torch
 
 import gemm_ref
 from experiments import plot_correctness
-from experiments.contenders import Contender, Gemm
+from experiments.contenders import Contender
 from experiments.progress import Bars
 from experiments.results import short
 from experiments.rows import ERROR, SKIPPED, Checked
 from experiments.selection import DEFAULT, FULL, Request
-from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
+from experiments.verify import Case, DeviceLost, Verdict, load_all, verify
 from gemm_ref.problem import integers_are_exact
 
 NAME = "correctness"
@@ -92,15 +92,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
     plan = cases(request)
     bars.begin("checking", sum(len(kinds) for _, kinds in plan) * len(contenders))
-    able: dict[Contender, Gemm] = {}
-    broken: dict[Contender, Verdict] = {}
-    for contender in contenders:
-        fn, verdict = load(contender)
-        verdict = verdict or refusal(contender, request.device)
-        if verdict:
-            broken[contender] = verdict
-        else:
-            able[contender] = fn
+    able, broken = load_all(contenders, request.device)
     for problem, kinds in plan:
         for kind in kinds:
             slow = too_slow(problem) if request.device == "cpu" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -73,6 +74,20 @@ def load(contender: Contender) -> tuple[Gemm | None, Verdict | None]:
         return contender.load(), None
     except Exception as error:
         return None, Verdict(ERROR, describe(error))
+
+
+def load_all(chosen: Iterable[Contender], device: str) -> tuple[dict[Contender, Gemm], dict[Contender, Verdict]]:
+    """The callables of those that can run on the device, and why each of the others cannot."""
+    able: dict[Contender, Gemm] = {}
+    broken: dict[Contender, Verdict] = {}
+    for contender in chosen:
+        fn, verdict = load(contender)
+        verdict = verdict or refusal(contender, device)
+        if verdict:
+            broken[contender] = verdict
+        else:
+            able[contender] = fn
+    return able, broken
 
 
 def describe(error: BaseException) -> str:
