@@ -4,7 +4,7 @@
 // Tile/threads: as s11.
 // Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory: 48.75 KiB for 3 stages of tile128,
 //               36.4 KiB of wide. A is transposed on its way, so it is copied float by float; B as vectors. Bytes,
-//               FLOP and wavefronts as s11.
+//               FLOP and reads as s11. A copy of A takes 4 wavefronts, one a row that it reads from (docs/memory.md).
 // Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
 //               Below sm_80, which has no cp.async, the copies are made at once.
 #include "async_copy.cuh"
