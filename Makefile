@@ -36,7 +36,7 @@ plots: $(READY) ## draw the plots again from the CSV
 report: $(READY) ## one HTML page of everything: plots, tables, and the rungs' sources side by side
 	$(PY) -m experiments report
 
-readme: $(READY) ## write the README's table from the published CSV
+readme: $(READY) ## write the tables of README and docs/ from the published CSV
 	$(PY) -m experiments readme
 
 doctor: $(READY) ## what this machine has, and what to do about what is missing

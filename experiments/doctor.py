@@ -21,6 +21,7 @@ from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
 MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})
+_PACKAGES = ("torch", "triton", "numpy", "scipy", "pandas", "seaborn", "jinja2", "pygments")
 _INSTALL = "`make setup` installs it, or `pip install {}`"
 _DRIVER = Path("/proc/driver/nvidia")
 _DRIVER_PARAMETERS = _DRIVER / "params"
@@ -38,10 +39,10 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything that the experiments use, in the order in which a new user meets it."""
-    packages = [_package(name) for name in ("torch", "triton", "numpy", "scipy", "pandas", "seaborn")]
+    packages = [_package(name) for name in _PACKAGES]
     python = Finding("Python", "ok", f"{platform.python_version()} on {environment.cpu_name()}")
     tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
-    return [python, *packages, *tools, *_gpus(), _counters()]
+    return [python, *packages, _cublaslt(), *tools, *_gpus(), _counters()]
 
 
 def _package(name: str) -> Finding:
@@ -49,6 +50,14 @@ def _package(name: str) -> Finding:
         return Finding(name, "ok", importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, "missing", "not installed", _INSTALL.format(name))
+
+
+def _cublaslt() -> Finding:
+    found = _package("nvmath-python")
+    if found.state == "ok":
+        return found
+    advice = "only adds the best of cuBLASLt's algorithms as a baseline: `pip install 'nvmath-python[cu13]'`"
+    return Finding(found.what, "absent", found.found, advice)
 
 
 def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
