@@ -223,3 +223,59 @@ def test_problem_sizes():
     for text in ("", "-1", "4x4", "4x4x4x4", "big"):
         with pytest.raises(ValueError, match="not understood"):
             Problem.parse(text)
+
+
+@pytest.mark.parametrize("math", gemm_ref.MATHS)
+@pytest.mark.parametrize("kind", ["normal", "uniform", "integers", "one_hot", "zeros"])
+def test_the_rounded_product_is_right_in_every_math(math, kind):
+    mode = gemm_ref.MATHS[math]
+    a, b = make_inputs(Problem(70, 65, 96, math), kind)
+
+    def rounded(x, y, out=None):
+        return _into(out, (x.double() @ y.double()).to(mode.dtype))
+
+    assert a.dtype == mode.dtype
+    checked_run(rounded, a, b, math=math, exact=mode.is_exact(kind))
+
+
+@pytest.mark.parametrize("math", gemm_ref.MATHS)
+@pytest.mark.parametrize("wrong", ["tail", "scaled", "unwritten"])
+def test_wrong_kernels_are_rejected_in_every_math(math, wrong):
+    mode = gemm_ref.MATHS[math]
+    a, b = make_inputs(Problem(70, 65, 96, math))
+
+    def kernel(x, y, out=None):
+        whole = x.double() @ y.double()
+        if wrong == "tail":
+            whole = x[:, :64].double() @ y[:64].double()
+        if wrong == "scaled":
+            whole *= 1.02
+        out.copy_(whole.to(mode.dtype))
+        if wrong == "unwritten":  # the poison of a 16-bit C is found as well
+            out[3, 5] = (
+                torch.tensor([0x7FDE if mode.dtype.itemsize == 2 else 0x7FC0DEAD])
+                .to(torch.int16 if mode.dtype.itemsize == 2 else torch.int32)
+                .view(mode.dtype)[0]
+            )
+        return out
+
+    with pytest.raises(WrongResult, match="never written" if wrong == "unwritten" else "are wrong"):
+        checked_run(kernel, a, b, math=math)
+
+
+def test_operands_cut_to_tf32_pass_as_tf32_and_not_as_fp32():
+    a, b = make_inputs(SIZES, "one_hot")
+    checked_run(tf32, a, b, math="tf32")
+    with pytest.raises(WrongResult):
+        checked_run(tf32, a, b, math="fp32", exact=True)
+    assert not gemm_ref.MATHS["tf32"].is_exact("one_hot") and gemm_ref.MATHS["tf32"].is_exact("integers")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="is about the oracle that a GPU computes itself")
+@pytest.mark.parametrize("name", ["product", "scale"])
+def test_a_large_oracle_on_the_gpu_is_the_cpus(name, monkeypatch):
+    monkeypatch.setattr("gemm_ref.reference._CPU_MOST_PRODUCTS", 0)
+    a, b = make_inputs(Problem(129, 257, 65))
+    oracle = gemm_ref.Oracle(a, b)
+    there, here = oracle.on(torch.device("cuda"), name).cpu(), getattr(oracle, name)
+    assert torch.allclose(there, here, rtol=1e-13, atol=1e-13)
