@@ -47,10 +47,12 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     for size in problems:
         for math in dict.fromkeys(contender.math for contender in chosen):
             case = Case.make(gemm_ref.Problem(size.m, size.n, size.k, math), KIND)
-            for contender in (each for each in chosen if each.math == math):
+            alike = [contender for contender in chosen if contender.math == math]
+            placed = {home: (case.a.to(home), case.b.to(home)) for home in {*map(timing.home_of, alike)}}
+            for contender in alike:
                 bars.doing(f"{contender} {case.problem}")
-                home = contender.devices[0] if contender.is_baseline else "cuda"
-                a, b = case.a.to(home), case.b.to(home)
+                home = timing.home_of(contender)
+                a, b = placed[home]
                 slow = timing.too_slow_on_cpu(contender, case.problem) if home == "cpu" else None
                 verdict = broken.get(contender) or slow or verify(contender, able[contender], a, b, case)
                 yield _row(contender, case, verdict)

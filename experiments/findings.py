@@ -37,11 +37,14 @@ class Data:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._frames: dict[str, pd.DataFrame] = {}
         self.dialects = gemm_ref.DIALECTS
         self.stages = list(gemm_ref.STAGES.values())
 
     def _read(self, name: str) -> pd.DataFrame:
-        frame = results.read(self._folder, name)
+        if name not in self._frames:
+            self._frames[name] = results.read(self._folder, name)
+        frame = self._frames[name]
         if frame.empty:
             raise UsageError(f"{self._folder} has no {name}.csv: `python -m experiments run {name}` measures it")
         return frame

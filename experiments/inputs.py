@@ -77,7 +77,9 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able, bars: Bars
     for contender in chosen:
         bars.doing(str(contender))
         problem = _problem(size, contender)
-        case = cases.setdefault(contender.math, Case.make(problem, "normal"))
+        if contender.math not in cases:
+            cases[contender.math] = Case.make(problem, "normal")
+        case = cases[contender.math]
         fn, verdict = load(contender)
         verdict = verdict or refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
         if verdict.accuracy:

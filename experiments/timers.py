@@ -19,8 +19,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gemm_ref.problem import MATHS, Problem
-
 COLD, WARM, GRAPH = "cold", "warm", "graph"
 MODES = (COLD, WARM, GRAPH)
 
@@ -50,7 +48,7 @@ class Rotation:
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, cache_bytes: int) -> None:
         shape, dtype = (a.shape[0], b.shape[1]), a.dtype
-        set_bytes = Problem(shape[0], shape[1], a.shape[1]).min_bytes * dtype.itemsize // MATHS["fp32"].dtype.itemsize
+        set_bytes = (a.numel() + b.numel() + shape[0] * shape[1]) * dtype.itemsize
         count = max(2, -(-cache_bytes // set_bytes)) if cache_bytes else 1
         a, b = a.to("cuda"), b.to("cuda")
         # Tensors of their own, since a slice of a large one would start at an address that is no multiple of 16 bytes.

@@ -120,7 +120,7 @@ class Bench:
         able: Able = {}
         yield from self._check(cases, able)
         for home, time_there in (("cuda", self._time_on_gpu), ("cpu", self._time_on_cpu)):
-            here = {contender: entry for contender, entry in able.items() if _home(contender) == home}
+            here = {contender: entry for contender, entry in able.items() if home_of(contender) == home}
             if here:
                 yield from time_there(cases[-1], here)
         if self._setting.device == "cuda":
@@ -129,13 +129,15 @@ class Bench:
     def _check(self, cases: Sequence[Case], able: Able) -> Iterator[Timed]:
         """Rows of what is wrong, broken or left out; the others are put into `able`."""
         problem = cases[0].problem
-        homes = {_home(contender) for contender in self._field}
+        homes = {home_of(contender) for contender in self._field}
         placed = {home: [(case.a.to(home), case.b.to(home), case) for case in cases] for home in homes}
         self._bars.begin(f"{problem}: checking", len(self._field))
         for contender in self._field:
             self._bars.doing(str(contender))
             fn, verdict = load(contender)
-            verdict = verdict or self._leave_out(contender, problem) or _verify(contender, fn, placed[_home(contender)])
+            verdict = (
+                verdict or self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
+            )
             if verdict.accuracy:
                 able[contender] = (fn, verdict)
             else:
@@ -146,7 +148,7 @@ class Bench:
 
     def _leave_out(self, contender: Contender, problem: gemm_ref.Problem) -> Verdict | None:
         """SKIPPED, with the reason, where the contender cannot run here or would take too long."""
-        if _home(contender) == "cpu":
+        if home_of(contender) == "cpu":
             return too_slow_on_cpu(contender, problem)
         seconds = problem.flops / self._flops_per_us.get(contender, float("inf")) / 1e6
         if seconds <= self._setting.limit_s:
@@ -235,7 +237,7 @@ def _bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:
     return work
 
 
-def _home(contender: Contender) -> str:
+def home_of(contender: Contender) -> str:
     """Where it is timed: rungs on the GPU, baselines at home."""
     return contender.devices[0] if contender.is_baseline else "cuda"
 

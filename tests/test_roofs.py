@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib.image
@@ -28,6 +26,7 @@ from experiments.plot_roofline import requested_intensity
 from experiments.probes import PROBES, Machine
 from experiments.progress import Bars
 from experiments.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.sass import tools
 from experiments.selection import Request
 from gemm_ref import STAGES, Problem, ptx
 from gemm_ref.build import BuildError
@@ -45,9 +44,10 @@ def _toolkit() -> bool:
 
 
 def _nvdisasm() -> str | None:
-    found, triton = shutil.which("nvdisasm"), find_spec("triton")
-    own = Path(triton.origin).parent / "backends/nvidia/bin/nvdisasm" if triton else None
-    return found or (str(own) if own and own.exists() else None)
+    try:
+        return str(tools.find("nvdisasm"))
+    except BuildError:
+        return None
 
 
 needs_nvcc = pytest.mark.skipif(not _toolkit(), reason="there is no nvcc here")
