@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 import gemm_ref
-from cuda_kernels import source
+from cuda_kernels import source, tensor_map
 from gemm_ref import ptx
 from gemm_ref.build import open_library
 
@@ -25,14 +25,19 @@ def gemm(
     variant: str = "default",
     math: str | None = None,
     out: torch.Tensor | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """a (M, K) @ b (K, N) with the CUDA kernel of one rung; returns C (M, N), or `out` filled with it.
+
+    In fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1.
 
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
-    return gemm_ref.run(a, b, out, _launch, stage=stage, variant=variant, math=math, dialect="cuda")
+    names = {"stage": stage, "variant": variant, "math": math, "dialect": "cuda"}
+    return gemm_ref.run(a, b, out, _launch, **names, scale_a=scale_a, scale_b=scale_b)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -55,12 +60,14 @@ class _LaunchShape(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint),
         ("partials", ctypes.c_void_p),
         ("then", ctypes.c_void_p),
+        ("tensor_maps", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p * 2),
     ]
 
     @classmethod
-    def of(cls, launch: gemm_ref.Launch, partials: int | None = None, then: int | None = None) -> _LaunchShape:
+    def of(cls, launch: gemm_ref.Launch, **more: object) -> _LaunchShape:
         axes = ctypes.c_uint * 3
-        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, partials, then)
+        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, **more)
 
 
 def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -72,11 +79,14 @@ def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tens
         _run_on_reference_gpu(implementation, launch, a, b, c, partials)
         return
     library = open_library(source.library(implementation, torch.cuda.get_device_capability(a.device)))
+    shape = _LaunchShape.of(launch)
     if launch.then:
         then = _LaunchShape.of(launch.then)
-        shape = _LaunchShape.of(launch, partials.data_ptr(), ctypes.addressof(then))
-    else:
-        shape = _LaunchShape.of(launch)
+        shape.partials, shape.then = partials.data_ptr(), ctypes.addressof(then)
+    if implementation.stage.tma:
+        maps = tensor_map.encode(call, a, b, c)
+        shape.tensor_maps = ctypes.addressof(maps)
+    shape.scales[:] = [scale.data_ptr() if scale is not None else None for scale in call.scales]
     with torch.cuda.device(a.device):
         stream = torch.cuda.current_stream().cuda_stream
         pointers = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, c))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
 from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
+from gemm_ref.operands import B_LAYOUTS
+from gemm_ref.problem import MATHS
 from gemm_ref.stage import LAYOUTS
 from gemm_ref.stages import Implementation
 
@@ -22,10 +25,14 @@ REFERENCE_CAPABILITY = (9, 0)  # the reference GPU runs what an H200 would
 def compose(implementation: Implementation) -> str:
     """The CUDA text of one implementation: its compile-time shape from the registry, then the rung's file.
 
-    The shape becomes `config::BLOCK_M` and so on; a #line directive keeps the file's own line numbers.
+    The shape becomes `config::BLOCK_M` and so on; a rung of several math modes is told `config::MATH`, and how B lies,
+    `config::B_LAYOUT`. A #line directive keeps the file's own line numbers.
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
     constants = [_constant(name, value) for name, value in implementation.config.constants().items()]
+    if implementation.stage.maths != ("fp32",):
+        constants += [_choice("Math", MATHS, "MATH", implementation.math)]
+        constants += [_choice("Layout", B_LAYOUTS, "B_LAYOUT", implementation.b_layout)]
     shape = f"namespace config {{ {' '.join(constants)} }}"
     return f'{shape}\n#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
 
@@ -33,8 +40,11 @@ def compose(implementation: Implementation) -> str:
 def _constant(name: str, value: int | str) -> str:
     if isinstance(value, int):
         return f"constexpr int {name} = {value};"
-    kinds = f"enum class Layout {{ {', '.join(LAYOUTS)} }};"  # LAYOUT is the one constant that is a name
-    return f"{kinds} constexpr Layout {name} = Layout::{value};"
+    return _choice("Layout", LAYOUTS, name, value)  # LAYOUT is the one constant that is a name
+
+
+def _choice(kind: str, names: Iterable[str], name: str, value: str) -> str:
+    return f"enum class {kind} {{ {', '.join(names)} }}; constexpr {kind} {name} = {kind}::{value};"
 
 
 def _key(implementation: Implementation, *more: object) -> str:
@@ -43,7 +53,7 @@ def _key(implementation: Implementation, *more: object) -> str:
 
 
 def _stem(implementation: Implementation) -> str:
-    return f"{implementation.stage.id}-{implementation.variant}-{implementation.math}"
+    return f"{implementation.stage.id}-{implementation.variant}-{implementation.math}-{implementation.b_layout}"
 
 
 @functools.cache

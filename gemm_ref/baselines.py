@@ -20,12 +20,14 @@ import numpy as np
 import torch
 
 from gemm_ref.build import build_library, open_library
-from gemm_ref.call import as_operand, check_out, check_tensors
+from gemm_ref.call import check_out, check_tensors
 from gemm_ref.cublaslt import CANDIDATES, best_algorithm
+from gemm_ref.operands import as_layout, as_operand
 from gemm_ref.problem import MATHS, Problem
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
 _CXX_FLAGS = ("-O3",)
+_FP8_VECTOR = 16  # what cuBLAS wants N and K to be multiples of
 # torch may let cuBLAS add partial sums of 16-bit products in 16 bits.
 _REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
@@ -85,10 +87,37 @@ def torch_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None
 
 
 def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32") -> torch.Tensor:
-    """`torch.mm` on the GPU, which calls cuBLAS, in one math mode whatever torch is set to; fp32 is IEEE, not TF32."""
+    """`torch.mm` on the GPU, which calls cuBLAS, in one math mode whatever torch is set to; fp32 is IEEE, not TF32.
+
+    fp8 is `torch._scaled_mm` with sums kept in the tensor cores, as the rungs do ("fast accumulation"). cuBLAS has it
+    for B as N x K and whole vectors of 16 alone: other operands are copied first, in the time that is measured.
+    """
     c = _result(a, b, out, "cuda", math)
+    if math == "fp8":
+        return _cublas_fp8(a.detach(), b.detach(), c)
     with fp32_products("tf32" if math == "tf32" else "ieee"):
         return torch.mm(a.detach(), b.detach(), out=c)
+
+
+def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    if not (m and n and k):
+        return c.zero_()
+    one = _one(a.device)
+    whole = [-(-size // _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
+    if whole != [n, k]:
+        wide_a, wide_b = a.new_zeros((m, whole[1])), b.new_zeros(whole)
+        wide_a[:, :k], wide_b[:n, :k] = a, b.t()
+        a, b = wide_a, wide_b.t()
+    fast = {"scale_a": one, "scale_b": one, "out_dtype": c.dtype, "use_fast_accum": True}
+    if whole[0] == n and c.is_contiguous():
+        return torch._scaled_mm(as_operand(a), as_layout(b, "nk"), out=c, **fast)
+    return c.copy_(torch._scaled_mm(as_operand(a), as_layout(b, "nk"), **fast)[:, :n])
+
+
+@functools.cache
+def _one(device: torch.device) -> torch.Tensor:
+    return torch.ones((), device=device)
 
 
 def cublaslt_best(
@@ -142,7 +171,7 @@ _TABLE = (
         cublaslt_best,
         "cuda",
         "cublaslt",
-        tuple(MATHS),
+        tuple(math for math in MATHS if math != "fp8"),  # it takes B by columns alone
         package="nvmath",
     ),
 )
@@ -161,9 +190,9 @@ def _result(
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
     if a.dtype != MATHS[math].dtype:
         raise ValueError(f"in {math} this baseline takes {MATHS[math].dtype}; the operands are {a.dtype}")
-    problem = Problem(a.shape[0], b.shape[1], a.shape[1])
+    problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
     if out is None:
-        return torch.empty((problem.m, problem.n), dtype=a.dtype, device=a.device)
+        return torch.empty((problem.m, problem.n), dtype=MATHS[math].out_dtype, device=a.device)
     check_out(out, a, b, problem)
     return out
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from gemm_ref.operands import as_operand, as_operand_b, has_tma_rows, padded, with_tma_rows
 from gemm_ref.problem import MATHS, Problem, check_shapes
 from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
 from gemm_ref.stages import Implementation, get_stage
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
+
+
+Launcher = Callable[["Call", torch.Tensor, torch.Tensor, torch.Tensor], None]  # (call, a, b, c)
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Call:
 
     implementation: Implementation
     problem: Problem
+    scales: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # of A and B; None is 1
 
 
 def validate(
@@ -31,11 +36,14 @@ def validate(
     dialect: str = "cuda",
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
 ) -> Call:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
 
-    a: (M, K), b: (K, N), out: (M, N) or None, of one dtype and on one device. `math` is needed only where a
-    dtype has several math modes. Sizes may be 0. Strides are free.
+    a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
+    `math` is needed only where a dtype has several math modes. Sizes may be 0. Strides are free: B may be given as
+    N x K, as `b_nk.t()`. scale_a, scale_b: fp32 tensors of one element, which C is multiplied by; for fp8 alone.
     """
     rung = get_stage(stage)
     if dialect not in DIALECTS:
@@ -55,35 +63,54 @@ def validate(
         refusal = rung.refusal(torch.cuda.get_device_capability(a.device))
         if refusal:
             raise ValueError(refusal)
-    return Call(Implementation(rung, variant, dialect, math), problem)
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if scale is not None:
+            _check_scale(name, scale, a, math)
+    return Call(Implementation(rung, variant, dialect, math), problem, (scale_a, scale_b))
 
 
 def run(
     a: torch.Tensor,
     b: torch.Tensor,
     out: torch.Tensor | None,
-    launch: Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], None],
-    **names: str | None,
+    launch: Launcher,
+    **names: str | torch.Tensor | None,
 ) -> torch.Tensor:
-    """Validate, make the operands contiguous, allocate C, `launch(call, a, b, c)`, and hand C back.
+    """Validate, lay the operands out as the rung reads them, allocate C, `launch(call, a, b, c)`, and hand C back.
 
-    What every backend's `gemm` does around its launch. Operands that are not contiguous are copied first, and an
-    `out` that is not contiguous is filled from a contiguous result. Gradients do not flow through the kernels.
+    What every backend's `gemm` does around its launch. Operands are copied first where they lie otherwise: A that is
+    not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no multiple
+    of 16 bytes. An `out` that the rung cannot write to is filled from another C. Gradients do not flow.
     """
     call = validate(a, b, out, **names)
-    m, n = call.problem.m, call.problem.n
+    stage, problem = call.implementation.stage, call.problem
     direct = out is not None and out.is_contiguous() and not out.is_neg()
-    c = out if direct else torch.empty((m, n), dtype=a.dtype, device=a.device)
-    if m and n:
-        launch(call, as_operand(a), as_operand(b), c.detach())
+    c = out if direct else a.new_empty((problem.m, problem.n), dtype=MATHS[problem.math].out_dtype)
+    if problem.m and problem.n:
+        b, layout = as_operand_b(b, stage.reads_b(problem.math))
+        laid_out = replace(call.implementation, b_layout=layout)
+        call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=layout))
+        if stage.tma:
+            _launch_with_tma(launch, call, as_operand(a), b, c.detach())
+        else:
+            launch(call, as_operand(a), b, c.detach())
     if out is None or direct:
         return c
     return out.copy_(c)
 
 
-def as_operand(x: torch.Tensor) -> torch.Tensor:
-    """The numbers of x as a kernel reads them: row-major, outside autograd, with a lazy negation carried out."""
-    return x.detach().resolve_neg().contiguous()
+def _launch_with_tma(launch: Launcher, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """`launch`, with copies of the matrices whose rows the TMA unit could not find."""
+    if call.problem.k == 0:
+        c.zero_()  # the unit has no empty matrices
+        return
+    b = with_tma_rows(b) if call.problem.b_layout == "kn" else with_tma_rows(b.t()).t()
+    if "C" not in call.implementation.stage.tma or has_tma_rows(c):
+        launch(call, with_tma_rows(a), b, c)
+        return
+    beside = padded(c)
+    launch(call, with_tma_rows(a), b, beside)
+    c.copy_(beside)
 
 
 def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -114,13 +141,14 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
 
 
 def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
-    """Raise ValueError unless `out` can take the product: (M, N), dtype and device of a, memory of its own."""
+    """Raise ValueError unless `out` can take the product: (M, N), the math's dtype, a's device, memory of its own."""
     if not isinstance(out, torch.Tensor):
         raise ValueError(f"out must be a torch.Tensor, not {type(out).__name__}")
     if tuple(out.shape) != (problem.m, problem.n):
         raise ValueError(f"out must have shape ({problem.m}, {problem.n}); it has {tuple(out.shape)}")
-    if out.dtype != a.dtype:
-        raise ValueError(f"out must be {a.dtype}; it is {out.dtype}")
+    dtype = MATHS[problem.math].out_dtype
+    if out.dtype != dtype:
+        raise ValueError(f"out must be {dtype}; it is {out.dtype}")
     if out.device != a.device:
         raise ValueError(f"out must be on {a.device}, as the operands; it is on {out.device}")
     if out.requires_grad:
@@ -130,6 +158,15 @@ def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Prob
     for name, x in (("a", a), ("b", b)):
         if _overlap(out, x):
             raise ValueError(f"out shares memory with {name}, which the kernel still reads: pass a separate tensor")
+
+
+def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> None:
+    if math != "fp8":
+        raise ValueError(f"{name} is for fp8, whose numbers span little; in {math} multiply the result")
+    if not isinstance(scale, torch.Tensor) or scale.dtype != torch.float32 or scale.numel() != 1:
+        raise ValueError(f"{name} must be a torch.float32 tensor of one element, as torch.tensor(0.5, device=a.device)")
+    if scale.device != a.device:
+        raise ValueError(f"{name} is on {scale.device} and a on {a.device}: move it there")
 
 
 def _overlaps_itself(x: torch.Tensor) -> bool:

@@ -16,7 +16,12 @@ from gemm_ref.stage import Config
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
-_INTEGER_VIEW = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+_INTEGER_VIEW = {
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float8_e4m3fn: torch.int8,  # of operands alone
+}
 POISON_BITS = {torch.int32: 0x7FC0DEAD, torch.int16: 0x7FDE}
 
 
@@ -53,8 +58,8 @@ def check(
     if math not in MATHS:
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
     oracle = oracle or Oracle(a, b)
-    if c.dtype != MATHS[math].dtype:
-        raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].dtype}")
+    if c.dtype != MATHS[math].out_dtype:
+        raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].out_dtype}")
     if tuple(c.shape) != oracle.shape:
         raise WrongResult(f"C has shape {tuple(c.shape)}; {oracle.shape} is the product's")
     want = oracle.on(c.device, "product")
@@ -97,16 +102,20 @@ def checked_run(
     changed. Returns the accuracy.
     """
     m, n = a.shape[0], b.shape[1]
-    ints = _INTEGER_VIEW[a.dtype]
+    if math not in MATHS:
+        raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
+    dtype = MATHS[math].out_dtype
+    ints = _INTEGER_VIEW[dtype]
     poison = POISON_BITS[ints]
     arena = torch.full((m * n + 2 * GUARD,), poison, dtype=ints, device=a.device)
-    c = arena[GUARD : GUARD + m * n].view(a.dtype).view(m, n)
+    c = arena[GUARD : GUARD + m * n].view(dtype).view(m, n)
     before = (a.clone(), b.clone())
     returned = fn(a, b, out=c)
     if returned is not c:
         raise WrongResult("the kernel did not hand back the `out` it was given")
     for name, now, then in zip("ab", (a, b), before, strict=True):
-        if not torch.equal(now.view(ints), then.view(ints)):
+        bits = _INTEGER_VIEW[now.dtype]
+        if not torch.equal(now.view(bits), then.view(bits)):
             raise WrongResult(f"the kernel changed its input {name}")
     for name, band, first in (("before", arena[:GUARD], -GUARD), ("after", arena[GUARD + m * n :], m * n)):
         touched = (band != poison).nonzero()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemm_ref.stage import Config, Launch, cdiv
+from gemm_ref.problem import MATHS
+from gemm_ref.stage import Box, Config, Launch, cdiv
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
-SPLIT_BLOCKS = 132  # split-K: blocks wanted in all, one for each SM of an H200
+SMS = 132  # of an H200
+SPLIT_BLOCKS = SMS  # split-K: blocks wanted in all
 MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
+WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
+SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
 ADD_THREADS = 256  # split-K: threads in a block of the kernel that adds the partial sums
 
 
@@ -56,3 +60,41 @@ def split_k(config: Config, m: int, n: int, k: int) -> Launch:
         return launch
     add = Launch((cdiv(m * n, ADD_THREADS), 1, 1), (ADD_THREADS, 1, 1))
     return replace(launch, grid=(x, y, splits), partials=splits * m * n, then=add)
+
+
+def wgmma_tiles(config: Config, m: int, n: int, k: int) -> Launch:
+    """A warpgroup for each 64 rows of a tile, a block for each tile, numbered along x alone; slices in shared memory."""
+    tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    return Launch((tiles, 1, 1), (config.BLOCK_M // WGMMA_M * WARPGROUP, 1, 1), SWIZZLE_ATOM + _slices(config))
+
+
+def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
+    """A block for each SM of an H200, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
+
+    Beside the slices shared memory has two pieces of C for each warpgroup that multiplies, and the barriers.
+    """
+    rows = cdiv(m, config.BLOCK_M * config.CLUSTER_M)
+    clusters = min(rows * cdiv(n, config.BLOCK_N), SMS // config.CLUSTER_M)
+    warpgroups = config.BLOCK_M // WGMMA_M
+    shared = SWIZZLE_ATOM + _slices(config) + warpgroups * 2 * WGMMA_M * SWIZZLE_ROW
+    return Launch((clusters * config.CLUSTER_M, 1, 1), ((warpgroups + 1) * WARPGROUP, 1, 1), shared)
+
+
+def _slices(config: Config) -> int:
+    """Bytes of NUM_STAGES slices of A and B."""
+    return config.NUM_STAGES * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K_BYTES
+
+
+def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
+    """What TMA copies at once: of A a block's rows; of B its columns where it lies as (N, K), else panels of (K, N).
+
+    Each with 128 bytes a row, as the swizzle wants. C goes out in pieces of a warpgroup's rows.
+    """
+    operand, result = MATHS[math].dtype.itemsize, MATHS[math].out_dtype.itemsize
+    depth = config.BLOCK_K_BYTES // operand
+    share = config.BLOCK_N // (config.CLUSTER_M or 1)  # of B's columns, that one block of a cluster loads for all
+    return {
+        "A": Box(config.BLOCK_M, depth),
+        "B": Box(share, depth) if b_layout == "nk" else Box(depth, SWIZZLE_ROW // operand),
+        "C": Box(WGMMA_M, SWIZZLE_ROW // result),
+    }

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gemm_ref.operands import as_layout
+
 INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "zeros")
 INTEGER_LIMIT = 4  # integers are in [-4, 4]: sums of products stay exact in fp32 while K * 16 <= 2**24
 EXACT_KINDS = ("integers", "one_hot")  # any order of IEEE operations gives the oracle's bits
@@ -25,10 +27,12 @@ class Math:
     """
 
     name: str
-    dtype: torch.dtype  # of A, B and C
+    dtype: torch.dtype  # of A and B
     operand_eps: float  # for cutting an operand down before it is multiplied; 0 where it is taken as it is
-    sum_eps: float  # for each of the K additions in fp32
+    sum_eps: float  # for each of the K additions
     result_eps: float  # for rounding the sum to the dtype of C; 0 where it is the sum
+    out_dtype: torch.dtype  # of C
+    exact_sum: int = 2**24  # integers up to here are added without rounding
 
     def is_exact(self, kind: str) -> bool:
         """Whether inputs of this kind leave no room for rounding: any order of operations gives the oracle's bits."""
@@ -36,24 +40,31 @@ class Math:
 
 
 _FP32_EPS = torch.finfo(torch.float32).eps
-# TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error.
+_BF16_EPS = torch.finfo(torch.bfloat16).eps
+# TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error. Of products of
+# fp8 Hopper's keep 13 bits of fraction in the sum (DeepSeek-V3 technical report, 2024, section 3.3.2: 'about 14 bits').
 _TABLE = (
-    Math("fp32", torch.float32, 0.0, _FP32_EPS, 0.0),
-    Math("tf32", torch.float32, 2**-9, 2 * _FP32_EPS, 0.0),
-    Math("fp16", torch.float16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.float16).eps),
-    Math("bf16", torch.bfloat16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.bfloat16).eps),
+    Math("fp32", torch.float32, 0.0, _FP32_EPS, 0.0, torch.float32),
+    Math("tf32", torch.float32, 2**-9, 2 * _FP32_EPS, 0.0, torch.float32),
+    Math("fp16", torch.float16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.float16).eps, torch.float16),
+    Math("bf16", torch.bfloat16, 0.0, 2 * _FP32_EPS, _BF16_EPS, torch.bfloat16),
+    Math("fp8", torch.float8_e4m3fn, 0.0, 2.0**-12, _BF16_EPS, torch.bfloat16, exact_sum=2**13),
 )
 MATHS = {math.name: math for math in _TABLE}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """C[m, n] = A[m, k] @ B[k, n], row-major; any size may be 0 (k = 0 gives zeros, as in BLAS)."""
+    """C[m, n] = A[m, k] @ B[k, n]; any size may be 0 (k = 0 gives zeros, as in BLAS).
+
+    A and C are row-major; B is as `b_layout` says, one of B_LAYOUTS.
+    """
 
     m: int
     n: int
     k: int
     math: str = "fp32"
+    b_layout: str = "kn"
 
     @classmethod
     def parse(cls, text: str) -> Problem:
@@ -79,8 +90,9 @@ class Problem:
     @property
     def min_bytes(self) -> int:
         """The fewest bytes device memory must move: A and B read once, C written once."""
-        elements = self.m * self.k + self.k * self.n + self.m * self.n
-        return elements * MATHS[self.math].dtype.itemsize
+        math = MATHS[self.math]
+        operands = (self.m * self.k + self.k * self.n) * math.dtype.itemsize
+        return operands + self.m * self.n * math.out_dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
@@ -105,14 +117,14 @@ def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def integers_are_exact(problem: Problem) -> bool:
-    """Whether sums of products of `integers` inputs stay exact in fp32, in any order."""
-    return problem.k * INTEGER_LIMIT**2 <= 2**24
+    """Whether sums of products of `integers` inputs stay exact in the problem's math, in any order."""
+    return problem.k * INTEGER_LIMIT**2 <= MATHS[problem.math].exact_sum
 
 
 def make_inputs(
     problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Seeded A (M x K) and B (K x N), the same bits on every machine.
+    """Seeded A (M x K) and B (K x N), the same bits on every machine; B's strides are those of its layout.
 
     kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
     `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
@@ -123,16 +135,19 @@ def make_inputs(
     if kind not in INPUT_KINDS:
         raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
     if kind == "integers" and not integers_are_exact(problem):
-        raise ValueError(f"integer inputs stay exact up to K = {2**24 // INTEGER_LIMIT**2}; K is {problem.k}")
+        most = MATHS[problem.math].exact_sum // INTEGER_LIMIT**2
+        raise ValueError(f"integer inputs stay exact up to K = {most} in {problem.math}; K is {problem.k}")
     dtype = MATHS[problem.math].dtype
     if kind == "zeros":
-        return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape in (problem.a_shape, problem.b_shape))
+        a, b = (torch.zeros(shape, dtype=dtype, device=device) for shape in (problem.a_shape, problem.b_shape))
+        return a, as_layout(b, problem.b_layout)
     seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
     if kind == "one_hot":
         a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
     else:
         a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
-    return tuple(torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
+    a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
+    return a, as_layout(b, problem.b_layout)
 
 
 def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> np.ndarray:

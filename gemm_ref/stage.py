@@ -36,12 +36,16 @@ class Config:
     BLOCK_M: int  # rows of C that a block owns
     BLOCK_N: int  # columns of C that a block owns
     BLOCK_K: int | None = None  # depth of one step along K
+    BLOCK_K_BYTES: int | None = None  # the same in bytes, where it is as many of any type
     WARP_M: int | None = None  # rows of C that a warp owns
     WARP_N: int | None = None  # columns of C that a warp owns
     THREAD_M: int | None = None  # rows of C that a thread owns
     THREAD_N: int | None = None  # columns of C that a thread owns
     NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
+    CLUSTER_M: int | None = None  # blocks of a cluster, one below the other, that share what they load of B
+    CLUSTER_N: int | None = None  # and side by side, that share what they load of A
+    GROUP_M: int | None = None  # rows of tiles that are computed together, so that L2 serves what they share
     LAYOUT: str | None = None  # one of LAYOUTS: where the elements of a slice lie in shared memory
 
     def constants(self) -> dict[str, int | str]:
@@ -75,6 +79,17 @@ class Launch:
         return cdiv(self.threads, 32)
 
 
+@dataclass(frozen=True)
+class Box:
+    """What the TMA unit copies of an operand at once, into shared memory with the 128-byte swizzle.
+
+    `rows` of `columns` neighbouring elements as they lie in memory: for B as (N, K), rows are columns of B.
+    """
+
+    rows: int
+    columns: int
+
+
 @dataclass(frozen=True, eq=False)  # a rung is itself: compared and hashed by identity
 class Stage:
     """One rung: its id (the stem of its files), its idea, its variants and where it can run."""
@@ -88,6 +103,9 @@ class Stage:
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
+    b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
+    boxes: Callable[[Config, str, str], Mapping[str, Box]] | None = None  # (config, math, B's layout) -> TMA's boxes
+    tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
 
@@ -95,6 +113,10 @@ class Stage:
     def compiler(self) -> Mapping[str, str]:
         """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
         return FINDINGS.get(self.id, {})
+
+    def reads_b(self, math: str) -> tuple[str, ...]:
+        """The layouts (`operands.B_LAYOUTS`) in which the rung's kernels read B; in others it is copied into the first."""
+        return self.b_layouts.get(math, ("kn",))
 
     def variants_in(self, dialect: str) -> tuple[str, ...]:
         """The names of the variants that are written in one dialect."""

@@ -30,6 +30,14 @@ _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
 
+_WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
+_HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
+# wgmma reads B by rows in 16-bit types alone; where it lies otherwise it is copied first.
+_WGMMA_B = MappingProxyType(
+    {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
+)
+
+
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
     """The same variants with that many slices in shared memory."""
     return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
@@ -142,6 +150,32 @@ _LADDER = (
         dialects=("cuda", "triton"),
         launch_shape=launches.split_k,
     ),
+    Stage(
+        id="s17_wgmma_tma",
+        title="wgmma and TMA",
+        idea="Hopper's own: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma)",
+        variants=_only(_WGMMA),
+        dialects=("cuda",),
+        launch_shape=launches.wgmma_tiles,
+        boxes=launches.wgmma_boxes,
+        tma=("A", "B"),
+        maths=_HOPPER_MATHS,
+        b_layouts=_WGMMA_B,
+        only_capability=(9, 0),
+    ),
+    Stage(
+        id="s18_warp_specialized",
+        title="Warp specialised",
+        idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
+        variants=MappingProxyType({"default": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8), "alone": replace(_WGMMA, CLUSTER_M=1, GROUP_M=16)}),
+        dialects=("cuda",),
+        launch_shape=launches.persistent_clusters,
+        boxes=launches.wgmma_boxes,
+        tma=("A", "B", "C"),
+        maths=_HOPPER_MATHS,
+        b_layouts=_WGMMA_B,
+        only_capability=(9, 0),
+    ),
 )
 
 STAGES: Mapping[str, Stage] = MappingProxyType({stage.id: stage for stage in _LADDER})
@@ -172,6 +206,7 @@ class Implementation:
     variant: str
     dialect: str
     math: str
+    b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
 
     @property
     def backend(self) -> str:
@@ -184,7 +219,8 @@ class Implementation:
 
     def __str__(self) -> str:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
-        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}"
+        layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
+        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}"
 
 
 def implementations(dialects: tuple[str, ...] = DIALECTS) -> list[Implementation]:

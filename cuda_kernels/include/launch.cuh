@@ -1,5 +1,6 @@
 // What every rung's launcher needs: the launch that Python computed, and one way to start a kernel and report on it.
 #pragma once
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 // Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/stages.py.
@@ -9,6 +10,8 @@ struct LaunchShape {
     unsigned shared_bytes;    // dynamic
     float* partials;          // what the first of two kernels writes in place of C; null where there is one
     const LaunchShape* then;  // the second kernel's launch; null where there is one
+    const CUtensorMap* tensor_maps;  // of A, B and C, for a rung that uses the TMA unit; else null
+    const float* scales[2];          // of A and B, in device memory; null is 1
 };
 
 // Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.

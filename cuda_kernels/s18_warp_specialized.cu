@@ -1,0 +1,101 @@
+// s18_warp_specialized: one warpgroup loads, two multiply, tile after tile; two blocks share what they load of B.
+// Before: s17's first thread both loads and multiplies, and a block ends with a store during which nothing is multiplied.
+// Idea: roles. The producer runs ahead over the end of a tile, with few registers, so that consumers have more; C goes
+// through shared memory to the TMA unit, which stores while the next tile is multiplied. Blocks of a cluster, one tile
+// below the other, each load a part of B for both (multicast).
+// Limit: the power of the chip: at 4096 and above the clock falls (docs/tensor_cores.md).
+// Source: CUTLASS 3, 'Efficient GEMM: warp specialisation'; PTX ISA 8.0, setmaxnreg, multicast::cluster.
+//
+// B as (K, N) is multiplied as it lies in 16-bit types; for tf32 and fp8 it is copied to (N, K) before the launch (s17).
+#include "launch.cuh"
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "tensor_tile.cuh"
+#include "tile_order.cuh"
+
+constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
+
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M>
+__global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
+s18_warp_specialized(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUtensorMap B,
+                     const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a,
+                     const float* scale_b) {
+    constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
+    using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
+    extern __shared__ char smem[];
+    auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
+    auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
+    __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES];
+
+    const int rank = cluster_rank();
+    const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
+    const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // of a cluster, as tiles are from here on
+    const int steps = (K + Slice::DEPTH - 1) / Slice::DEPTH;
+    const auto place = [&](int tile, int& row, int& col) {
+        const TilePlace at = tile_place<GROUP_M>(tile, tiles_m, tiles_n);
+        row = (at.m * CLUSTER_M + rank) * BLOCK_M, col = at.n * BLOCK_N;
+    };
+
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < NUM_STAGES; ++stage) {
+            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
+        }
+        fence_mbarrier_init();
+    }
+    cluster_sync();  // the barriers of every block are initialised
+
+    const int warpgroup = warpgroup_of_thread();
+    int row, col, stage = 0, parity = 0;
+    const auto next_stage = [&] {
+        if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
+    };
+    if (warpgroup == CONSUMERS) {
+        setmaxnreg_dec<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP) {
+            prefetch_tensor_map(A), prefetch_tensor_map(B), prefetch_tensor_map(C);
+            for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
+                place(tile, row, col);
+                for (int step = 0; step < steps; ++step) {
+                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
+                    load_a(slices[stage], A, row, step, full[stage]);
+                    load_b_share<CLUSTER_M>(slices[stage], B, col, step, full[stage], rank);
+                    next_stage();
+                }
+            }
+        }
+    } else {
+        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        const float scale = product_of_scales(scale_a, scale_b);
+        const auto free_slice = [&](int of) {  // in every block that writes to it
+            if (threadIdx.x % WARPGROUP < CLUSTER_M) mbarrier_arrive_cluster(empty[of], threadIdx.x % WARPGROUP);
+        };
+        float acc[WGMMA_ACCUMULATORS];
+        for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
+            place(tile, row, col);
+            int before = stage;
+            for (int step = 0; step < steps; ++step) {
+                mbarrier_wait(full[stage], parity);
+                multiply_slice(acc, slices[stage], warpgroup, step > 0);
+                wgmma_wait_group<1>();  // the step before is done
+                if (step > 0) free_slice(before);
+                before = stage;
+                next_stage();
+            }
+            wgmma_wait_group<0>();
+            wgmma_fence_accumulators(acc);
+            free_slice(before);
+            store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
+        }
+        if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
+    }
+    cluster_sync();  // no block ends while another may still free its slices
+}
+
+extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s18_warp_specialized<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, GROUP_M>;
+    const CUtensorMap* maps = shape.tensor_maps;
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], M, N, K, shape.scales[0], shape.scales[1]);
+}

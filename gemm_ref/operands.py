@@ -1,0 +1,55 @@
+"""How operands lie in memory, and the copies that make them lie as a kernel reads them: the one place for both."""
+
+from __future__ import annotations
+
+import torch
+
+B_LAYOUTS = ("kn", "nk")  # how B (K, N) lies in memory: its rows one after another, or its columns
+TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
+
+
+def lies_in(b: torch.Tensor, layout: str) -> bool:
+    """Whether b (K, N) lies in memory as one of B_LAYOUTS says; a row or a column alone lies in both."""
+    return b.is_contiguous() if layout == "kn" else b.t().is_contiguous()
+
+
+def as_layout(b: torch.Tensor, layout: str) -> torch.Tensor:
+    """b (K, N) laid out as one of B_LAYOUTS says: itself where it already is, else a copy."""
+    return b.contiguous() if layout == "kn" else b.t().contiguous().t()
+
+
+def as_operand(x: torch.Tensor) -> torch.Tensor:
+    """The numbers of x as a kernel reads them: row-major, outside autograd, with a lazy negation carried out."""
+    return x.detach().resolve_neg().contiguous()
+
+
+def as_operand_b(b: torch.Tensor, layouts: tuple[str, ...]) -> tuple[torch.Tensor, str]:
+    """As `as_operand`, for a kernel that reads b (K, N) in several layouts: b in one of them, and which it is.
+
+    What lies in none of them is copied into the first.
+    """
+    b = b.detach().resolve_neg()
+    layout = next((layout for layout in layouts if lies_in(b, layout)), layouts[0])
+    return as_layout(b, layout), layout
+
+
+def with_tma_rows(x: torch.Tensor) -> torch.Tensor:
+    """x (rows, columns), row-major, with its rows where the TMA unit can find them.
+
+    The unit wants the first element and the step from row to row at multiples of TMA_BYTES (CUDA driver API,
+    cuTensorMapEncodeTiled); x itself where they are, else a view of a copy whose rows are padded. What lies in the
+    padding does not matter: the unit knows where a row ends, and gives zeros past it.
+    """
+    return x if has_tma_rows(x) else padded(x).copy_(x)
+
+
+def has_tma_rows(x: torch.Tensor) -> bool:
+    """Whether x (rows, columns), row-major, is as `with_tma_rows` makes it."""
+    return x.shape[1] * x.itemsize % TMA_BYTES == 0 and x.data_ptr() % TMA_BYTES == 0
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    """A new tensor like x (rows, columns), not filled, whose rows are TMA_BYTES or a multiple of them apart."""
+    rows, columns = x.shape
+    multiple = TMA_BYTES // x.itemsize
+    return x.new_empty((rows, -(-columns // multiple) * multiple))[:, :columns]
