@@ -75,7 +75,7 @@ def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
 
 def _nvcc() -> Finding:
     try:
-        from cuda_kernels.toolchain import find_toolkit
+        from gemm_ref.toolchain import find_toolkit
 
         nvcc = find_toolkit() / "bin" / "nvcc"
     except BuildError as error:
