@@ -9,9 +9,10 @@ import sys
 
 import pytest
 import torch
+from experiment_fixtures import ENVIRONMENT, ladder_rows
 
 import gemm_ref
-from experiments import style
+from experiments import documents, plot_ladder, results, style
 from experiments.contenders import contenders
 from gemm_ref import cutlass
 from gemm_ref.baselines import BASELINES, cutlass_hopper, cutlass_simt
@@ -106,6 +107,14 @@ def test_empty_sizes_start_nothing(shape, monkeypatch):
     assert not c.any()
 
 
+def test_dtypes_that_a_kernel_does_not_take_are_refused():
+    a = torch.empty(2, 2)
+    with pytest.raises(ValueError, match="C must be torch.bfloat16, torch.bfloat16, torch.bfloat16; they are"):
+        cutlass.multiply(cutlass.HOPPER["bf16"], a, a, a)
+    with pytest.raises(ValueError, match="cannot be read 'transpose': there are direct, swapped, transposed"):
+        cutlass.hopper(torch.float32, (128, 128, 32), (1, 1), b="transpose")
+
+
 def test_sizes_that_a_kernel_cannot_count_are_refused():
     a, b = torch.empty(1, 1).expand(2**31, 1), torch.empty(1, 1)
     with pytest.raises(ValueError, match="no size may pass"):
@@ -183,13 +192,16 @@ def test_libraries_that_differ_have_names_that_differ(monkeypatch, tmp_path):
     assert len(set(map(str, made))) == len(made) == 2 * (len(KERNELS) + 1)
 
 
-def test_a_row_of_its_own_in_plots():
-    import pandas as pd
-
-    present = [("cutlass_simt", "default"), ("s01_naive", "default"), ("cublas", "default"), ("cpu_loop", "default")]
-    frame = pd.DataFrame(present, columns=["stage", "variant"])
-    assert style.rungs_of(frame) == ["cpu_loop", "s01_naive", "cutlass_simt"]
-    assert style.label_of("cutlass_simt") == "CUTLASS SIMT"
+def test_a_row_of_its_own_in_the_table_and_the_plot(tmp_path):
+    rows = [row for row in ladder_rows((1024,)) if row.math == "fp32"]
+    results.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    at_size = results.read(tmp_path, "ladder")
+    assert style.rungs_of(at_size)[-1] == "cutlass_simt"
+    speed = style.number(at_size[at_size["stage"] == "cutlass_simt"].iloc[0].tflops)
+    table = documents.block("ladder", tmp_path)
+    assert f"| CUTLASS SIMT | {BASELINES['cutlass_simt'].idea} | {speed} (100%) |" in table
+    svg = next(path for path in plot_ladder.draw(tmp_path, tmp_path) if path.name == "ladder_tflops.svg")
+    assert "<!-- CUTLASS SIMT -->" in svg.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(MISSING, reason="CUTLASS's headers are not installed: pip install nvidia-cutlass")

@@ -8,9 +8,9 @@ TMA wants rows and addresses that are multiples of 16 bytes. An operand that has
 has them, with zeros in what was added, and C goes through such a buffer too: that is part of a call, and of its time.
 SIMT reads element by element, so it takes every size as it is.
 
-wgmma takes 16-bit operands in either order, but 32-bit and 8-bit ones from shared memory along K only, and row-major B
-is not. CUTLASS can load such an operand through registers, where only the first of the two may be, so that C^T =
-B^T A^T is computed (`swapped`); else B is `transposed` by a copy, unless B.T is what is contiguous.
+wgmma takes 16-bit operands from shared memory in either order, 32-bit and 8-bit ones only with K as the order of their
+elements, which row-major B has not. CUTLASS can bring such an operand into registers instead, where only the first of
+the two may be: so it computes C^T = B^T A^T (`swapped`). Or a copy of B is made (`transposed`), unless B.T lies so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ INSTALL = "nvidia-cutlass"  # what pip knows it as
 FOLDER = Path(__file__).resolve().parent
 FLAGS = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-DNDEBUG")  # the last: no device asserts, as in its releases
 TMA_BYTES = 16
+ORDERS = ("direct", "swapped", "transposed")  # how a row-major B is read
 ELEMENTS = {  # what CUTLASS calls them
     torch.float32: "float",
     torch.float16: "cutlass::half_t",
@@ -47,13 +48,14 @@ class Kernel:
 
     file: str  # its stem
     macros: tuple[tuple[str, object], ...]  # what the file leaves open
+    element: torch.dtype = torch.float32  # of A and B
+    result: torch.dtype = torch.float32  # of C
     row_bytes: int = 1  # addresses and rows have to be multiples of this
     transposed_b: bool = False  # B is read as N x K
     swizzle: int = 1  # clusters across, at most, in the strips in which the tiles of C are taken
 
     def __str__(self) -> str:
-        choices = "_".join(str(value) for _, value in self.macros)
-        return f"cutlass_{self.file}_{''.join(c if c.isalnum() else '_' for c in choices)}"
+        return f"CUTLASS's {self.file} kernel with {', '.join(f'{name}={value}' for name, value in self.macros)}"
 
 
 def simt(tile: tuple[int, int, int], warp: tuple[int, int], stages: int) -> Kernel:
@@ -75,20 +77,23 @@ def hopper(
 
     element: of A and B; result: of C, else the same; tile: M, N, K of a block and cluster: blocks along M, N, both of
     C^T where B is swapped; schedule: "Cooperative" (two warp groups share a tile) or "Pingpong" (each has its own),
-    with "FP8FastAccum" behind it for sums that stay in the tensor core; b: "direct", "swapped" or "transposed".
+    with "FP8FastAccum" behind it for sums that stay in the tensor core; b: one of ORDERS, "direct" for 16 bits alone.
     """
+    if b not in ORDERS:
+        raise ValueError(f"B cannot be read {b!r}: there are {', '.join(ORDERS)}")
+    result = result or element
     shape = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile, strict=True))
     shape |= dict(zip(("CLUSTER_M", "CLUSTER_N"), cluster, strict=True))
     macros = {
         "ELEMENT": ELEMENTS[element],
-        "RESULT": ELEMENTS[result or element],
+        "RESULT": ELEMENTS[result],
         **shape,
         "SCHEDULE": f"KernelTmaWarpSpecialized{schedule}",
         "EPILOGUE": "TmaWarpSpecialized" + ("Cooperative" if schedule.startswith("Cooperative") else ""),
         "B_IS_TRANSPOSED": int(b == "transposed"),
         "SWAPPED": int(b == "swapped"),
     }
-    return Kernel("hopper", tuple(macros.items()), TMA_BYTES, b == "transposed", swizzle)
+    return Kernel("hopper", tuple(macros.items()), element, result, TMA_BYTES, b == "transposed", swizzle)
 
 
 SIMT = simt((128, 128, 8), warp=(32, 64), stages=5)
@@ -96,7 +101,7 @@ HOPPER = {  # by math mode
     "tf32": hopper(torch.float32, (128, 256, 32), (2, 1), b="swapped"),
     "fp16": hopper(torch.float16, (128, 256, 64), (2, 1)),
     "bf16": hopper(torch.bfloat16, (128, 256, 64), (2, 1)),
-    "fp8": hopper(torch.float8_e4m3fn, (128, 256, 128), (2, 1), b="transposed", result=torch.bfloat16),
+    "fp8": hopper(torch.float8_e4m3fn, (128, 128, 128), (2, 1), b="transposed", result=torch.bfloat16),
 }
 
 
@@ -137,10 +142,13 @@ def multiply(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) 
     """C = A @ B on the tensors' GPU, on torch's current stream; a (M, K), b (K, N), c (M, N) of any strides and sizes.
 
     Operands that do not lie as the kernel reads them are copied first, and a C that does not is copied to last.
-    Raises BuildError if the kernel does not compile, ValueError for a size that it cannot count, and RuntimeError with
-    CUTLASS's own words if it does not start.
+    Raises BuildError if the kernel does not compile, ValueError for a dtype that it does not take or a size that it
+    cannot count, and RuntimeError with CUTLASS's own words if it does not start.
     """
     (m, k), n = a.shape, b.shape[1]
+    given, taken = (a.dtype, b.dtype, c.dtype), (kernel.element, kernel.element, kernel.result)
+    if given != taken:
+        raise ValueError(f"A, B and C must be {', '.join(map(str, taken))}; they are {', '.join(map(str, given))}")
     if max(m, n, k) > MAX_SIZE:
         raise ValueError(f"CUTLASS counts in 32 bits here, so no size may pass {MAX_SIZE}; they are {m}, {n}, {k}")
     if not (m and n and k):

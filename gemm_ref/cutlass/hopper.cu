@@ -24,6 +24,7 @@ using LayoutFirst = cute::conditional_t<SWAPPED, ColumnMajor, RowMajor>;  // of 
 using LayoutSecond = cute::conditional_t<SWAPPED, ColumnMajor, LayoutB>;  // of B, or of A^T
 using LayoutResult = cute::conditional_t<SWAPPED, ColumnMajor, RowMajor>; // of C, or of C^T
 static_assert(!(SWAPPED && B_IS_TRANSPOSED), "a B given as N x K needs no swap");
+static_assert(SWAPPED || B_IS_TRANSPOSED || sizeof(ELEMENT) == 2, "wgmma reads such an ELEMENT along K only");
 
 using Tile = cute::Shape<cute::Int<TILE_M>, cute::Int<TILE_N>, cute::Int<TILE_K>>;
 using Cluster = cute::Shape<cute::Int<CLUSTER_M>, cute::Int<CLUSTER_N>, cute::Int<1>>;
