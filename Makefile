@@ -63,6 +63,6 @@ $(VENV)/ready: pyproject.toml
 	python3 -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
-	@if ! $(VENV)/bin/python -c "from cuda_kernels.toolchain import find_toolkit; find_toolkit()" 2>/dev/null; \
+	@if ! $(VENV)/bin/python -c "from gemm_ref.toolchain import find_toolkit; find_toolkit()" 2>/dev/null; \
 	then $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[nvcc]"; fi
 	@touch $@

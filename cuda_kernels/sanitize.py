@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import gemm_ref
 from cuda_kernels import gemm
-from cuda_kernels.toolchain import find_toolkit
+from gemm_ref.toolchain import find_toolkit
 
 TOOLS = (
     "memcheck",  # accesses out of bounds or misaligned

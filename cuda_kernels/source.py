@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
 from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
 from gemm_ref.operands import B_LAYOUTS
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import LAYOUTS
 from gemm_ref.stages import Implementation
+from gemm_ref.toolchain import architecture, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
 INCLUDE = FOLDER / "include"

@@ -58,7 +58,8 @@ def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments. [all of them]")] = None,
     stage: Annotated[list[str] | None, typer.Option(help="Only this rung: s04 or s04_shared_tile.")] = None,
     backend: Annotated[
-        list[str] | None, typer.Option(help="Only this: cuda, triton, gluon, cublas, cpu, numpy or torch.")
+        list[str] | None,
+        typer.Option(help="Only this: cuda, triton, gluon, cublas, cublaslt, cutlass, cpu, numpy or torch."),
     ] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
     math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16 or bf16.")] = "",

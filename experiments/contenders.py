@@ -21,7 +21,7 @@ class Contender:
 
     stage: str  # a rung's id or a baseline's name
     variant: str
-    backend: str  # cuda and triton for the rungs; cpu, numpy, torch and cublas for the baselines
+    backend: str  # cuda and triton for the rungs; a library's name for the baselines
     dialect: str  # empty for baselines
     math: str
     devices: tuple[str, ...]
@@ -42,7 +42,7 @@ class Contender:
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run it, or None if it can."""
         if self.stage in BASELINES:
-            return BASELINES[self.stage].refusal
+            return BASELINES[self.stage].refusal(capability)
         return None if self.is_baseline else gemm_ref.get_stage(self.stage).refusal(capability)
 
     def __str__(self) -> str:

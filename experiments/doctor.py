@@ -22,6 +22,10 @@ from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
 MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})
 _PACKAGES = ("torch", "triton", "numpy", "scipy", "pandas", "seaborn", "jinja2", "pygments")
+_EXTRAS = (  # package, what it adds, what pip takes
+    ("nvmath-python", "the best of cuBLASLt's algorithms", "'nvmath-python[cu13]'"),
+    ("nvidia-cutlass", "CUTLASS's own GEMMs", "nvidia-cutlass"),
+)
 _INSTALL = "`make setup` installs it, or `pip install {}`"
 _DRIVER = Path("/proc/driver/nvidia")
 _DRIVER_PARAMETERS = _DRIVER / "params"
@@ -42,7 +46,8 @@ def examine() -> list[Finding]:
     packages = [_package(name) for name in _PACKAGES]
     python = Finding("Python", "ok", f"{platform.python_version()} on {environment.cpu_name()}")
     tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
-    return [python, *packages, _cublaslt(), *tools, *_gpus(), _counters()]
+    extras = [_extra(*extra) for extra in _EXTRAS]
+    return [python, *packages, *extras, *tools, *_gpus(), _counters()]
 
 
 def _package(name: str) -> Finding:
@@ -52,12 +57,12 @@ def _package(name: str) -> Finding:
         return Finding(name, "missing", "not installed", _INSTALL.format(name))
 
 
-def _cublaslt() -> Finding:
-    found = _package("nvmath-python")
+def _extra(name: str, adds: str, install: str) -> Finding:
+    """A package that some baselines need, and nothing else."""
+    found = _package(name)
     if found.state == "ok":
         return found
-    advice = "only adds the best of cuBLASLt's algorithms as a baseline: `pip install 'nvmath-python[cu13]'`"
-    return Finding(found.what, "absent", found.found, advice)
+    return Finding(found.what, "absent", found.found, f"only adds {adds} as a baseline: `pip install {install}`")
 
 
 def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
@@ -75,7 +80,7 @@ def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
 
 def _nvcc() -> Finding:
     try:
-        from cuda_kernels.toolchain import find_toolkit
+        from gemm_ref.toolchain import find_toolkit
 
         nvcc = find_toolkit() / "bin" / "nvcc"
     except BuildError as error:

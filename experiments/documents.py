@@ -16,6 +16,7 @@ import pandas as pd
 import gemm_ref
 from experiments import environment, findings, frames, instruction_tables, memory_tables, results, style
 from experiments.ladder import DEEP
+from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
@@ -168,6 +169,9 @@ def _table(at_size: pd.DataFrame) -> str:
             name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
             cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
             lines.append([name, "" if index else stage.idea, *cells])
+    for row in at_size[at_size["backend"] == "cutlass"].itertuples():
+        baseline = BASELINES[row.stage]
+        lines.append([baseline.title, baseline.idea, _speed(row), "", ""])
     reference = at_size[at_size["backend"] == "cublas"]
     if not reference.empty:
         speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
@@ -181,8 +185,11 @@ def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> st
     if variant not in stage.variants_in(dialect):
         return "–"
     row = row_of(at_size, stage, variant, dialect)
-    if row is None:
-        return "not measured"
+    return "not measured" if row is None else _speed(row)
+
+
+def _speed(row) -> str:
+    """TFLOP/s, and % of cuBLAS where that was measured."""
     share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
     return f"{style.number(row.tflops)}{share}"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from cuda_kernels.toolchain import find_toolkit
 from experiments import timers
 from gemm_ref.build import BuildError, version_of
+from gemm_ref.toolchain import find_toolkit
 
 _ROOT = Path(__file__).resolve().parent.parent
 

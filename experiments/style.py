@@ -50,11 +50,12 @@ _RC = {
 
 
 def rows_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """(stage, variant) of the rows of a plot, from the bottom of the ladder up to its top."""
+    """(stage, variant) of the rows of a plot, from the bottom of the ladder up to its top and on to CUTLASS."""
     present = set(zip(frame["stage"], frame["variant"], strict=True))
     cpu = [(item.name, DEFAULT_VARIANT) for item in BASELINES.values() if item.device == "cpu"]
     rungs = [(stage.id, variant) for stage in gemm_ref.STAGES.values() for variant in stage.variants]
-    return [key for key in cpu + rungs if key in present]
+    cutlass = [(item.name, DEFAULT_VARIANT) for item in BASELINES.values() if item.backend == "cutlass"]
+    return [key for key in cpu + rungs + cutlass if key in present]
 
 
 def rungs_of(frame: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the rungs are measured against: a triple loop in C++, the CPU's BLAS twice, and cuBLAS.
+"""What the rungs are measured against: a triple loop in C++, the CPU's BLAS twice, cuBLAS, and CUTLASS.
 
 All are called as the kernels are, `fn(a, b, out=None)`, with fp32 operands a (M, K) and b (K, N) on the
 baseline's device; they return C (M, N), which is `out` where one is given. Strides are free and sizes may be 0.
@@ -19,11 +19,13 @@ from types import MappingProxyType
 import numpy as np
 import torch
 
+from gemm_ref import cutlass
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call import check_out, check_tensors
 from gemm_ref.cublaslt import CANDIDATES, best_algorithm
 from gemm_ref.operands import as_layout, as_operand
 from gemm_ref.problem import MATHS, Problem
+from gemm_ref.stage import capability_refusal
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
 _CXX_FLAGS = ("-O3",)
@@ -130,6 +132,30 @@ def cublaslt_best(
     return c if whole is c else c.copy_(whole)
 
 
+def cutlass_simt(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """CUTLASS's SGEMM on the CUDA cores; see `gemm_ref.cutlass`."""
+    return _cutlass("cutlass_simt", cutlass.SIMT, a, b, out, "fp32")
+
+
+def cutlass_hopper(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "bf16"
+) -> torch.Tensor:
+    """CUTLASS's warp-specialised GEMM of compute capability 9.0; see `gemm_ref.cutlass`."""
+    if math not in cutlass.HOPPER:
+        raise ValueError(f"cutlass_hopper does not compute in {math}: it has {', '.join(cutlass.HOPPER)}")
+    return _cutlass("cutlass_hopper", cutlass.HOPPER[math], a, b, out, math)
+
+
+def _cutlass(
+    name: str, kernel: cutlass.Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, math: str
+) -> torch.Tensor:
+    c = _result(a, b, out, "cuda", math)
+    if reason := BASELINES[name].refusal(torch.cuda.get_device_capability(a.device)):
+        raise ValueError(reason)
+    cutlass.multiply(kernel, a.detach(), b.detach(), c)
+    return c
+
+
 @dataclass(frozen=True)
 class Baseline:
     """A GEMM that is not a rung: what it is called, where it runs and what it shows."""
@@ -142,13 +168,15 @@ class Baseline:
     backend: str  # the `backend` column of the results
     maths: tuple[str, ...] = ("fp32",)  # where there are several, `function` takes one as `math`
     package: str = ""  # an extra that it needs, by the name that is imported
+    install: str = ""  # ... and by the one that pip takes
+    min_capability: tuple[int, int] = (0, 0)  # the oldest compute capability that runs it
+    only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
 
-    @property
-    def refusal(self) -> str | None:
-        """Why it cannot run here, or None if it can."""
+    def refusal(self, capability: tuple[int, int]) -> str | None:
+        """Why it cannot run here, on a GPU of this compute capability, or None if it can."""
         if self.package and importlib.util.find_spec(self.package) is None:
-            return f"{self.name} needs {self.package}, which is not installed: pip install 'nvmath-python[cu13]'"
-        return None
+            return f"{self.name} needs {self.package}, which is not installed: pip install '{self.install}'"
+        return capability_refusal(self.name, capability, self.min_capability, self.only_capability)
 
 
 _TABLE = (
@@ -173,6 +201,30 @@ _TABLE = (
         "cublaslt",
         tuple(math for math in MATHS if math != "fp8"),  # it takes B by columns alone
         package="nvmath",
+        install="nvmath-python[cu13]",
+    ),
+    Baseline(
+        "cutlass_simt",
+        "CUTLASS SIMT",
+        "CUTLASS 2's SGEMM on the CUDA cores: cp.async into five stages, a block of 128 x 128 x 8",
+        cutlass_simt,
+        "cuda",
+        "cutlass",
+        package=cutlass.PACKAGE,
+        install=cutlass.INSTALL,
+        min_capability=(8, 0),
+    ),
+    Baseline(
+        "cutlass_hopper",
+        "CUTLASS Hopper",
+        "CUTLASS 3's warp-specialised GEMM: TMA and wgmma, blocks in clusters, persistent",
+        cutlass_hopper,
+        "cuda",
+        "cutlass",
+        tuple(math for math in cutlass.HOPPER if math in MATHS),
+        package=cutlass.PACKAGE,
+        install=cutlass.INSTALL,
+        only_capability=(9, 0),
     ),
 )
 

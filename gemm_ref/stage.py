@@ -155,13 +155,20 @@ class Stage:
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run the rung, or None if it can."""
-        if self.only_capability is not None and capability != self.only_capability:
-            needs = f"{_dotted(self.only_capability)} exactly"
-        elif capability < self.min_capability:
-            needs = f"{_dotted(self.min_capability)} or newer"
-        else:
-            return None
-        return f"{self.id} needs compute capability {needs}; this GPU has {_dotted(capability)}"
+        return capability_refusal(self.id, capability, self.min_capability, self.only_capability)
+
+
+def capability_refusal(
+    name: str, capability: tuple[int, int], least: tuple[int, int], only: tuple[int, int] | None = None
+) -> str | None:
+    """Why a GPU of this compute capability cannot run what needs `least` or `only`, or None if it can."""
+    if only is not None and capability != only:
+        needs = f"{_dotted(only)} exactly"
+    elif capability < least:
+        needs = f"{_dotted(least)} or newer"
+    else:
+        return None
+    return f"{name} needs compute capability {needs}; this GPU has {_dotted(capability)}"
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -29,9 +29,9 @@ import torch
 import gemm_ref
 import triton_kernels
 from cuda_kernels import source
-from cuda_kernels.toolchain import architecture, run_nvcc
 from experiments.contenders import gemm_of
 from gemm_ref import Implementation, Problem, ptx
+from gemm_ref.toolchain import architecture, run_nvcc
 from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
 from tests.mutation_score import REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
 

@@ -18,10 +18,10 @@ import torch
 
 import gemm_ref
 from cuda_kernels import source
-from cuda_kernels.toolchain import architecture, run_nvcc
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.finding import MISSED, RACE, SKIPPED, TWICE, UNWRITTEN
+from gemm_ref.toolchain import architecture, run_nvcc
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "pitfalls.md"

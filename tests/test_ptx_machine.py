@@ -7,11 +7,11 @@ import pytest
 import torch
 from ptx_harness import bits_of, covers, run_kernel, words
 
-from cuda_kernels.toolchain import find_toolkit, run_nvcc
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.program import BATCH_LANES
 from gemm_ref.stage import Launch
+from gemm_ref.toolchain import find_toolkit, run_nvcc
 
 HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<30>; .reg .pred %p<9>;
 mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1; mov.u32 %r1, 0;

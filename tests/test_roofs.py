@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
-from cuda_kernels.toolchain import find_toolkit, run_nvcc
 from experiments import cli, datasheets, plot_roofs, probes, results, roofs
 from experiments.labels import beside
 from experiments.plot_roofline import requested_intensity
@@ -31,6 +30,7 @@ from experiments.selection import Request
 from gemm_ref import STAGES, Problem, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.stage import Launch
+from gemm_ref.toolchain import find_toolkit, run_nvcc
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
 H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from cuda_kernels.source import FLAGS, INCLUDE
-from cuda_kernels.toolchain import architecture, find_toolkit
 from gemm_ref.build import build_library, digest, open_library
+from gemm_ref.toolchain import architecture, find_toolkit
 
 FOLDER = Path(__file__).resolve().parent
 

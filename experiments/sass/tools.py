@@ -10,8 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuda_kernels.toolchain import find_toolkit
 from gemm_ref.build import BuildError
+from gemm_ref.toolchain import find_toolkit
 
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
