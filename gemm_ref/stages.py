@@ -158,7 +158,7 @@ _LADDER = (
         dialects=("cuda",),
         launch_shape=launches.wgmma_tiles,
         boxes=launches.wgmma_boxes,
-        tma=("A", "B"),
+        tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
         only_capability=(9, 0),
@@ -173,7 +173,7 @@ _LADDER = (
         boxes=launches.wgmma_boxes,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
-        b_layouts=_WGMMA_B,
+        b_layouts=MappingProxyType({**_WGMMA_B, "tf32": ("kn", "nk")}),
         only_capability=(9, 0),
     ),
 )
