@@ -41,12 +41,18 @@ def gemm(
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
-    """Build the libraries of many implementations side by side, so that none is built when first called.
+    """Build the libraries of many implementations side by side, for each layout in which they read B.
+
+    So that none is built when first called.
 
     Raises BuildError for the first that does not build, after the others were given their chance.
     """
     with ThreadPoolExecutor() as pool:
-        builds = [pool.submit(source.library, implementation, capability) for implementation in implementations]
+        builds = [
+            pool.submit(source.library, replace(item, b_layout=layout), capability)
+            for item in implementations
+            for layout in item.stage.reads_b(item.math)
+        ]
     for build in builds:
         build.result()
 

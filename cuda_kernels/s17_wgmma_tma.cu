@@ -1,12 +1,13 @@
-// s17_wgmma_tma: Hopper's own units. One thread has the TMA unit copy whole boxes of A and B; warpgroups multiply them
-// straight from shared memory, and C goes out as boxes too.
-// Before: s16's threads compute an address for every 16 bytes they copy, and read every fragment into registers.
-// Idea: a box is one instruction, its arrival one mbarrier; wgmma takes both operands from shared memory.
-// Limit: the thread that starts the copies also multiplies, and nothing is multiplied while a tile is stored (s18).
-// Source: PTX ISA 8.0, wgmma, cp.async.bulk.tensor and mbarrier; NVIDIA Hopper Tuning Guide.
-//
-// B as (K, N) is multiplied as it lies in 16-bit types (wgmma's MN-major operand). tf32 and fp8 have no such operand: there
-// B must lie as (N, K), and is copied so before the launch where it does not.
+// Idea:         Hopper's own units: one thread has the TMA unit copy whole boxes of A and B; warpgroups multiply them
+//               straight from shared memory (wgmma), and C goes out as boxes too.
+// Changed:      from s16, no thread computes the address of what it copies, and no operand passes through registers: a
+//               box is one instruction, its arrival one mbarrier, and a wgmma of 64 x 256 reads both of its operands.
+// Tile/threads: 128 x 256 of C and 128 bytes of k a block, 64 rows a warpgroup; 256 threads, 128 accumulators in each.
+// Cost:         48 KiB of shared memory a stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
+//               ends with a store during which nothing is multiplied, and the thread that starts copies multiplies too.
+// Requires:     sm_90a; any M, N, K. Rows that are no multiple of 16 bytes are copied first (gemm_ref/operands.py). B by
+//               rows is multiplied as it lies in 16-bit types; tf32 and fp8 want it by columns, and it is copied so.
+// Sources:      PTX ISA 8.0, wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA Hopper Tuning Guide.
 #include "launch.cuh"
 #include "element.cuh"
 #include "epilogue.cuh"

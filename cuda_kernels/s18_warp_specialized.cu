@@ -1,13 +1,11 @@
-// s18_warp_specialized: one warpgroup loads, two multiply, tile after tile; two blocks share what they load of B.
-// Before: s17's first thread both loads and multiplies, and a block ends with a store during which nothing is multiplied.
-// Idea: roles. The producer runs ahead over the end of a tile, with few registers, so that consumers have more; C goes
-// through shared memory to the TMA unit, which stores while the next tile is multiplied. Blocks of a cluster, one tile
-// below the other, each load a part of B for both (multicast).
-// Limit: the power of the chip: at 4096 and above the clock falls (docs/tensor_cores.md).
-// Source: CUTLASS 3, 'Efficient GEMM: warp specialisation'; PTX ISA 8.0, setmaxnreg, multicast::cluster.
-//
-// B as (K, N) is multiplied as it lies in 16-bit types and, from registers, in tf32 (tensor_tile.cuh); for fp8 it is copied
-// to (N, K) before the launch.
+// Idea:         one warpgroup loads and two multiply, tile after tile; two blocks share what they load of one operand.
+// Changed:      from s17, roles: the producer runs ahead over the end of a tile, with few registers, so that consumers
+//               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile below
+//               the other, each load half of the right operand for both (multicast).
+// Tile/threads: as s17, and a warpgroup that loads: 384 threads. As many blocks as the GPU has SMs, in pairs.
+// Cost:         as s17; a pair reads 32 + 16 KiB less of L2 a slice than two blocks of s17. The last tiles leave SMs idle.
+// Requires:     as s17, but that tf32 takes B by rows as it lies, through registers (tensor_tile.cuh).
+// Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 #include "cluster.cuh"
 #include "epilogue.cuh"

@@ -12,7 +12,9 @@ Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|g
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -65,12 +67,9 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 
 def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
-    """Each problem with the kinds of inputs it is run with."""
+    """Each problem with the kinds of inputs it is run with, where those are exact."""
     if request.problems:
-        return [
-            (problem, tuple(kind for kind in KINDS if kind != "integers" or integers_are_exact(problem)))
-            for problem in request.problems
-        ]
+        return [(problem, KINDS) for problem in request.problems]
     if request.device == "cpu":
         plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
     else:
@@ -93,14 +92,18 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     plan = cases(request)
     bars.begin("checking", sum(len(kinds) for _, kinds in plan) * len(contenders))
     able, broken = load_all(contenders, request.device)
-    for problem, kinds in plan:
+    for math, (size, kinds) in itertools.product(dict.fromkeys(each.math for each in contenders), plan):
+        alike, problem = [each for each in contenders if each.math == math], replace(size, math=math)
+        slow = too_slow(problem) if request.device == "cpu" else None
         for kind in kinds:
-            slow = too_slow(problem) if request.device == "cpu" else None
+            if kind == "integers" and not integers_are_exact(problem):
+                bars.done(len(alike))
+                continue
             if slow:
-                yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in contenders)
-                bars.done(len(contenders))
+                yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in alike)
+                bars.done(len(alike))
             else:
-                yield from _check_all(Case.make(problem, kind), request.device, contenders, able, broken, bars)
+                yield from _check_all(Case.make(problem, kind), request.device, alike, able, broken, bars)
 
 
 def too_slow(problem: gemm_ref.Problem) -> Verdict | None:

@@ -23,7 +23,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -53,12 +53,15 @@ CUBE = 256  # whole tiles of every rung; counts grow with the blocks, and shares
 
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is. The device does not matter: none is used."""
-    return "baselines are no kernels of this repo, and are not counted" if contender.is_baseline else ""
+    if contender.is_baseline:
+        return "baselines are no kernels of this repo, and are not counted"
+    return "" if contender.math == (request.math or "fp32") else f"{contender.math} is counted where --math asks for it"
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Counted]:
     """The rows of each contender and problem; one that says why where there is nothing to count."""
-    problems = request.problems or (gemm_ref.Problem(CUBE, CUBE, CUBE),)
+    math = request.math or "fp32"
+    problems = [replace(each, math=math) for each in request.problems or (gemm_ref.Problem(CUBE, CUBE, CUBE),)]
     bars.begin("counting", len(problems) * len(contenders))
     for problem in problems:
         if slow := too_slow(problem):

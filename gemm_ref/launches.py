@@ -71,8 +71,8 @@ def wgmma_tiles(config: Config, m: int, n: int, k: int) -> Launch:
 def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
     """A block for each SM of an H200, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
 
-    Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many blocks
-    as the one of the two that has more tiles needs, since a block without a tile just ends.
+    Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many
+    blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
     """
     across = max(_clusters(config, m, n), _clusters(config, n, m))
     clusters = min(across, SMS // config.CLUSTER_M)
@@ -92,7 +92,7 @@ def _hopper_bytes(config: Config) -> int:
 
 
 def is_turned(math: str, b_layout: str) -> bool:
-    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must lie along k, and B by rows does not."""
+    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must lie along k, B by rows does not."""
     return math == "tf32" and b_layout == "kn"
 
 

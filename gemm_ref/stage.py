@@ -115,7 +115,7 @@ class Stage:
         return FINDINGS.get(self.id, {})
 
     def reads_b(self, math: str) -> tuple[str, ...]:
-        """The layouts (`operands.B_LAYOUTS`) in which the rung's kernels read B; in others it is copied into the first."""
+        """The layouts (`operands.B_LAYOUTS`) in which the kernels read B; from others it is copied to the first."""
         return self.b_layouts.get(math, ("kn",))
 
     def variants_in(self, dialect: str) -> tuple[str, ...]:

@@ -167,7 +167,9 @@ _LADDER = (
         id="s18_warp_specialized",
         title="Warp specialised",
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
-        variants=MappingProxyType({"default": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8), "alone": replace(_WGMMA, CLUSTER_M=1, GROUP_M=16)}),
+        variants=MappingProxyType(
+            {"pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8), "alone": replace(_WGMMA, CLUSTER_M=1)}
+        ),
         dialects=("cuda",),
         launch_shape=launches.persistent_clusters,
         boxes=launches.wgmma_boxes,
@@ -221,6 +223,11 @@ class Implementation:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
         return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}"
+
+
+def stages_in(math: str) -> list[Stage]:
+    """The rungs that compute in one math mode, in ladder order."""
+    return [stage for stage in STAGES.values() if math in stage.maths]
 
 
 def implementations(dialects: tuple[str, ...] = DIALECTS) -> list[Implementation]:
