@@ -26,6 +26,9 @@ def compose(implementation: Implementation) -> str:
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
     constants = [_constant(name, value) for name, value in implementation.config.constants().items()]
+    if implementation.math != "fp32":
+        kinds = "enum class Math { fp32, tf32, fp16, bf16, e4m3 };"
+        constants.append(f"{kinds} constexpr Math MATH = Math::{implementation.math};")
     shape = f"namespace config {{ {' '.join(constants)} }}"
     return f'{shape}\n#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
 
