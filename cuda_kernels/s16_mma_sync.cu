@@ -18,16 +18,18 @@
 constexpr int STEP = 32 / sizeof(Element);  // of k in one instruction: 32 bytes
 constexpr bool TRANSPOSES = sizeof(Element) == 2;  // ldmatrix transposes elements of 16 bits, and no others
 
-// Where chunk `chunk` of row `row` of a slice lies in that row: where the chunks that a warp reads at a time, one of each
-// of 8 rows, are in different banks. A row of A has CHUNKS, so that 8 / CHUNKS rows fill the 32 banks.
+// Where chunk `chunk` of row `row` of a slice lies in that row, of CHUNKS: the chunks that a warp reads at a time, one of
+// each of 8 rows, are then in different banks. 8 / CHUNKS rows fill the 32 banks, or a part of one row.
 template <int CHUNKS>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
     constexpr int ROWS = CHUNKS < 8 ? 8 / CHUNKS : 1, SPAN = CHUNKS < 8 ? CHUNKS : 8;
     return chunk ^ row / ROWS % SPAN;
 }
-// In tf32 a lane reads its own elements of B: of 4 rows and 8 columns, 2 chunks of each row. Two chunks on for each row,
-// they are in 4 x 8 different banks.
-__device__ __forceinline__ int swizzled_pairs(int row, int chunk) { return chunk ^ row % 4 * 2; }
+// So it is with B, but in tf32 a lane reads its own elements: a warp 8 columns, 2 chunks, of 4 rows. Two chunks on for
+// each row, they are in 4 x 8 different banks.
+__device__ __forceinline__ int swizzled_b(int row, int chunk) {
+    return TRANSPOSES ? swizzled<8>(row, chunk) : chunk ^ row % 4 * 2;
+}
 
 __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     if constexpr (config::MATH == Math::fp16) mma_m16n8k16_f32_f16_f16_f32(d, a, b);
@@ -80,8 +82,7 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
         }
 #pragma unroll
         for (int k = 0; k < BLOCK_K; k += B_PASS) {
-            const int chunk = TRANSPOSES ? swizzled<8>(b_k + k, b_chunk) : swizzled_pairs(b_k + k, b_chunk);
-            Element* to = b_smem + stage * B_SLICE + (b_k + k) * BLOCK_N + chunk * CHUNK;
+            Element* to = b_smem + stage * B_SLICE + (b_k + k) * BLOCK_N + swizzled_b(b_k + k, b_chunk) * CHUNK;
             copy(to, b_from + (size_t)k * N, k_start + b_k + k < K ? N - col - b_chunk * CHUNK : 0);
         }
         commit_copies();
@@ -89,42 +90,44 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
         b_from += (size_t)BLOCK_K * N;
     };
 
-    // Read the fragments of one step into one of two sets of registers (mma.cuh has their layout)
-    constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
+    // Read the fragments of one step into one of two sets of registers (mma.cuh has their layout). Of A lanes 0-15 name
+    // 16 rows of one chunk, lanes 16-31 of the next; of B 16 rows of one tile's chunk, and of the next tile's. The
+    // places of the first tile along M, and of the first four reads along N, are all there are: the swizzle is the same
+    // 16 rows and 8 chunks on.
+    constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8, STEPS = BLOCK_K / STEP;
     unsigned a_frag[2][TILES_M][4], b_frag[2][TILES_N][2];
-    const unsigned a_shared = static_cast<unsigned>(__cvta_generic_to_shared(a_smem));
-    const unsigned b_shared = static_cast<unsigned>(__cvta_generic_to_shared(b_smem));
-    int b_first[4];  // tf32: where my element of tiles 0 to 3 of B lies; the swizzle repeats after 4 tiles and 4 rows
+    unsigned a_first[STEPS], b_first[4];  // bytes of shared memory, in the first stage
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        const int b_row = lane % 4, b_col = warp_n + n * 8 + lane / 4;
-        b_first[n] = b_row * BLOCK_N + swizzled_pairs(b_row, b_col / CHUNK) * CHUNK + b_col % CHUNK;
+    for (int step = 0; step < STEPS; ++step) {
+        const int a_row = warp_m + lane % 16, chunk = swizzled<A_CHUNKS>(a_row, step * 2 + lane / 16);
+        a_first[step] = static_cast<unsigned>(__cvta_generic_to_shared(a_smem + a_row * BLOCK_K + chunk * CHUNK));
+    }
+#pragma unroll
+    for (int read = 0; read < 4; ++read) {
+        const int b_row = TRANSPOSES ? lane % 16 : lane % 4;
+        const int b_col = warp_n + (TRANSPOSES ? read * 16 + lane / 16 * CHUNK : read * 8 + lane / 4);
+        const int chunk = swizzled_b(b_row, b_col / CHUNK);
+        const Element* from = b_smem + b_row * BLOCK_N + chunk * CHUNK + b_col % CHUNK;
+        b_first[read] = static_cast<unsigned>(__cvta_generic_to_shared(from));
     }
     const auto read_fragments = [&](int to, int stage, int step) {
+        constexpr int A_BYTES = A_SLICE * sizeof(Element), B_BYTES = B_SLICE * sizeof(Element);
+        constexpr int A_ROW = BLOCK_K * sizeof(Element), B_ROW = BLOCK_N * sizeof(Element);
 #pragma unroll
-        for (int m = 0; m < TILES_M; ++m) {  // lanes 0-15 name 16 rows of one chunk, lanes 16-31 of the next
-            const int a_row = warp_m + m * 16 + lane % 16;
-            const int at = a_row * A_CHUNKS + swizzled<A_CHUNKS>(a_row, step * 2 + lane / 16);
+        for (int m = 0; m < TILES_M; ++m) {
             unsigned (&a)[4] = a_frag[to][m];
-            ldmatrix_x4(a[0], a[1], a[2], a[3], a_shared + stage * (A_SLICE * sizeof(Element)) + at * 16);
+            ldmatrix_x4(a[0], a[1], a[2], a[3], a_first[step] + stage * A_BYTES + m * 16 * A_ROW);
         }
-        if constexpr (TRANSPOSES) {
 #pragma unroll
-            for (int n = 0; n < TILES_N; n += 2) {  // lanes 0-15 name 16 rows of one tile's chunk, lanes 16-31 the next's
-                const int b_row = step * STEP + lane % 16;
-                const int at = b_row * B_CHUNKS + swizzled<8>(b_row, (warp_n + n * 8) / CHUNK + lane / 16);
-                unsigned (&b)[2] = b_frag[to][n], (&next)[2] = b_frag[to][n + 1];
-                ldmatrix_x4_trans(b[0], b[1], next[0], next[1],
-                                  b_shared + stage * (B_SLICE * sizeof(Element)) + at * 16);
-            }
-        } else {
-#pragma unroll
-            for (int n = 0; n < TILES_N; ++n) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int at = b_first[n % 4] + n / 4 * 32 + (step * STEP + half * 4) * BLOCK_N;
-                    b_frag[to][n][half] = reinterpret_cast<const unsigned*>(b_smem)[stage * B_SLICE + at];
-                }
+        for (int n = 0; n < TILES_N; n += TRANSPOSES ? 2 : 1) {
+            const int read = TRANSPOSES ? n / 2 : n;
+            const unsigned at = b_first[read % 4] + stage * B_BYTES + read / 4 * 8 * 16 + step * STEP * B_ROW;
+            unsigned (&b)[2] = b_frag[to][n];
+            if constexpr (TRANSPOSES) {
+                unsigned (&next)[2] = b_frag[to][n + 1];
+                ldmatrix_x4_trans(b[0], b[1], next[0], next[1], at);
+            } else {
+                b[0] = ld_shared(at), b[1] = ld_shared(at + 4 * B_ROW);
             }
         }
     };
@@ -137,7 +140,6 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
         __syncthreads();  // the first slice has landed
         read_fragments(0, 0, 0);
         int stage = 0, free_stage = NUM_STAGES - 1;
-        constexpr int STEPS = BLOCK_K / STEP;
         for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
 #pragma unroll
             for (int step = 0; step < STEPS; ++step) {
