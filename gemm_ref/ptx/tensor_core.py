@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.decode import Decoder, Execute
-from gemm_ref.ptx.errors import Unsupported
+from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.narrow import E4M3, E5M2, from_bf16, from_tf32
-from gemm_ref.ptx.parser import Instruction
+from gemm_ref.ptx.parser import Instruction, Operand, Vector
 from gemm_ref.ptx.types import DTYPES, Value
 from gemm_ref.ptx.warp import require_whole_warps
 
@@ -31,19 +31,19 @@ WARP = 32
 
 
 @dataclass(frozen=True)
-class Operand:
+class Element:
     """An element type of A and B: its bits, and the exact float64 numbers in 32-bit words (the last axis grows)."""
 
     bits: int
     numbers: Callable[[np.ndarray], np.ndarray]
 
 
-OPERANDS = {
-    "f16": Operand(16, lambda words: words.view(np.float16).astype(np.float64)),
-    "bf16": Operand(16, lambda words: from_bf16(words.view(np.uint16)).astype(np.float64)),
-    "tf32": Operand(32, lambda words: from_tf32(words).astype(np.float64)),
-    "e4m3": Operand(8, lambda words: E4M3[words.view(np.uint8)]),
-    "e5m2": Operand(8, lambda words: E5M2[words.view(np.uint8)]),
+ELEMENTS = {
+    "f16": Element(16, lambda words: words.view(np.float16).astype(np.float64)),
+    "bf16": Element(16, lambda words: from_bf16(words.view(np.uint16)).astype(np.float64)),
+    "tf32": Element(32, lambda words: from_tf32(words).astype(np.float64)),
+    "e4m3": Element(8, lambda words: E4M3[words.view(np.uint8)]),
+    "e5m2": Element(8, lambda words: E5M2[words.view(np.uint8)]),
 }
 ACCUMULATORS = {"f32": np.float32, "f16": np.float16}
 
@@ -102,7 +102,7 @@ def multiply_add(
     tiles: Tiles, left: np.ndarray, right: np.ndarray, kinds: tuple[str, str], c: np.ndarray, to: type[np.floating]
 ) -> np.ndarray:
     """left @ right^T + c for each warp, rounded once to `to`; words as `Tiles.matrix` gives them."""
-    x, y = (OPERANDS[kind].numbers(words) for kind, words in zip(kinds, (left, right), strict=True))
+    x, y = (ELEMENTS[kind].numbers(words) for kind, words in zip(kinds, (left, right), strict=True))
     return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(to)
 
 
@@ -132,6 +132,14 @@ def lanes_of(machine, values: Sequence[Value]) -> list[np.ndarray]:
     return [np.ascontiguousarray(np.broadcast_to(value, machine.lanes)) for value in values]
 
 
+def registers_of(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
+    """The registers of a fragment, which may be one without braces. Raises ParseError where they are not `count`."""
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        raise ParseError(f"{instruction.place}: {len(items)} registers where a fragment has {count}")
+    return items
+
+
 _NAME = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)\.(\w+)\.(f32|f16)")
 _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2": (32,)}  # k, by type
 
@@ -146,14 +154,13 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
     if k not in _DEPTHS.get(a, ()) or not alike:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
-    tiles = Tiles(1, 1, k * OPERANDS[a].bits // 32)
-    writes = [decoder.destination(item) for item in instruction.operands[0].items]
-    word = DTYPES["u32"]
-    kinds = (word, word, register_type(c))
-    reads = [
-        [decoder.source(item, kind) for item in (operand.items if hasattr(operand, "items") else (operand,))]
-        for operand, kind in zip(instruction.operands[1:4], kinds, strict=True)
-    ]
+    tiles = Tiles(1, 1, k * ELEMENTS[a].bits // 32)
+    sums = 4 if to == "f32" else 2
+    counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
+    found = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
+    writes = [decoder.destination(item) for item in found[0]]
+    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(found[1:], kinds, strict=True)]
 
     def execute(machine, mask: np.ndarray | None) -> None:
         require_whole_warps(machine, mask, instruction)

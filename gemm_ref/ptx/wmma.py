@@ -34,6 +34,7 @@ from gemm_ref.ptx.tensor_core import (
     multiply_add,
     pack,
     register_type,
+    registers_of,
     unpack,
 )
 from gemm_ref.ptx.types import DTYPES
@@ -200,12 +201,11 @@ def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
     fragment = _accumulator(shape, layout, kind) if which in ("c", "d") else _operand(shape, which, layout, kind)
     address, registers = operands[:2] if which == "d" else operands[1::-1]
     matrix = _Matrix(decoder, instruction, fragment, address, operands[2], SPACES.get(space, "generic"))
-    if len(registers.items) != fragment.registers:
-        raise Unsupported(f"{instruction.place}: a fragment of {fragment.registers} registers is wanted here")
+    items = registers_of(registers, fragment.registers, instruction)
     crossed = fragment.bytes == 2 and not fragment.along
     if which == "d":
-        return _store(decoder, instruction, matrix, registers.items, crossed)
-    return _load(decoder, instruction, matrix, registers.items, crossed)
+        return _store(decoder, instruction, matrix, items, crossed)
+    return _load(decoder, instruction, matrix, items, crossed)
 
 
 def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
@@ -259,17 +259,20 @@ _MMA = re.compile(
 def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
     """`wmma.mma`: D = A @ B + C; the layouts in its name were the loads' concern, fragments have but one."""
     found = _MMA.fullmatch(instruction.name)
-    size, to, kind, c = found.groups()[2:] if found else [None] * 4
+    size, to, kind, c = found.groups()[2:] if found else (None,) * 4
     kind = kind or "f16"
     shape = _SHAPES.get((size, kind))
     if shape is None or (kind != "f16" and (to, c) != ("f32", "f32")):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     tiles = shape.tiles
+    sums = {"f32": 8, "f16": 4}
+    many = [8 if kind == "f16" else len(blocks) for blocks in (tiles.left_blocks, tiles.right_blocks)]
+    counts = sums[to], *(many[::-1] if shape.swapped else many), sums[c]
+    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
     kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
-    writes = [decoder.destination(item) for item in instruction.operands[0].items]
+    writes = [decoder.destination(item) for item in registers[0]]
     a, b, old = (
-        [decoder.source(item, kind_) for item in operand.items]
-        for operand, kind_ in zip(instruction.operands[1:4], kinds, strict=True)
+        [decoder.source(item, kind_) for item in items] for items, kind_ in zip(registers[1:], kinds, strict=True)
     )
     left, right = (b, a) if shape.swapped else (a, b)
 
