@@ -7,7 +7,7 @@
 //               stages. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096 products (of
 //               tf32 2048), and waits for them: fragments are read when they are needed. 128 registers hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
-//               and tf32 need sm_80. tf32: operands are rounded to 10 bits of fraction.
+//               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of fraction.
 #include "chunk.cuh"
 #include "element.cuh"
 #include "launch.cuh"
@@ -18,18 +18,8 @@ constexpr int TILE = 16;                     // rows and columns of a fragment o
 constexpr int STEP = 32 / sizeof(Element);  // of k in one call: 32 bytes
 
 template <typename Use>
-using Fragment = wmma::fragment<
-    Use, TILE, TILE, STEP, std::conditional_t<config::MATH == Math::tf32, wmma::precision::tf32, Element>,
-    wmma::row_major>;
-
-// tf32: what the API asks for before it multiplies floats.
-template <typename Use>
-__device__ __forceinline__ void round_to_tf32(Fragment<Use>& fragment) {
-    if constexpr (config::MATH == Math::tf32) {
-#pragma unroll
-        for (int i = 0; i < fragment.num_elements; ++i) fragment.x[i] = wmma::__float_to_tf32(fragment.x[i]);
-    }
-}
+using Fragment =
+    wmma::fragment<Use, TILE, TILE, STEP, typename FragmentElement<config::MATH>::type, wmma::row_major>;
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int NUM_STAGES, int BLOCKS_PER_SM>
@@ -40,8 +30,8 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     static_assert(BLOCK_K % STEP == 0, "BLOCK_K: whole steps");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
-    // Of 8 rows a warp reads 16 bytes each at a time: their pitches put them 4 banks apart, or 20. Of B in tf32 it reads
-    // 8 elements of 4 rows, which are 8 banks apart.
+    // A warp reads 16 bytes of each of 8 rows at a time: the pitches put them 4 banks apart, or 20, so that no two share
+    // a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
     constexpr int A_PITCH = BLOCK_K + CHUNK, B_PITCH = BLOCK_N + 8;
     extern __shared__ __align__(128) unsigned char smem[];
     const auto a_smem = reinterpret_cast<Element (*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)
@@ -104,12 +94,12 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
 #pragma unroll
                 for (int m = 0; m < TILES_M; ++m) {
                     load_matrix_shared(a_frag[m], &a_smem[stage][warp_m + m * TILE][k], A_PITCH);
-                    round_to_tf32(a_frag[m]);
+                    round_elements(a_frag[m]);
                 }
 #pragma unroll
                 for (int n = 0; n < TILES_N; ++n) {
                     load_matrix_shared(b_frag[n], &b_smem[stage][k][warp_n + n * TILE], B_PITCH);
-                    round_to_tf32(b_frag[n]);
+                    round_elements(b_frag[n]);
                 }
 #pragma unroll
                 for (int m = 0; m < TILES_M; ++m) {
@@ -127,6 +117,8 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
 
     // Store: a row of fragments at a time through shared memory, where a lane finds the neighbours of a chunk
     constexpr int PITCH = WARP_N + 8, C_CHUNKS = WARP_N / CHUNK;
+    static_assert(THREADS / 32 * TILE * PITCH * sizeof(float) <= NUM_STAGES * (sizeof(a_smem[0]) + sizeof(b_smem[0])),
+                  "NUM_STAGES: C fits in their place");
     const auto c_smem = reinterpret_cast<float (*)[PITCH]>(smem) + warp * TILE;  // (m, n) of this warp
     const auto store_tile = [&](auto store) {
 #pragma unroll

@@ -7,8 +7,8 @@
 //               In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB in 32 wavefronts without a conflict, for
 //               32 instructions of 2048 products (of tf32 1024). FLOP per byte asked of global memory: 85 (43).
 //               128 registers hold sums, 2 x 32 fragments.
-// Requires:     sm_80; any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element.
-//               tf32: operands are cut to 10 bits of fraction, which the instruction does by itself.
+// Requires:     sm_80; any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by
+//               element. tf32: operands are cut to 10 bits of fraction, which the instruction does by itself.
 #include "chunk.cuh"
 #include "element.cuh"
 #include "launch.cuh"
@@ -18,8 +18,8 @@
 constexpr int STEP = 32 / sizeof(Element);  // of k in one instruction: 32 bytes
 constexpr bool TRANSPOSES = sizeof(Element) == 2;  // ldmatrix transposes elements of 16 bits, and no others
 
-// Where chunk `chunk` of row `row` of a slice lies in that row, of CHUNKS: the chunks that a warp reads at a time, one of
-// each of 8 rows, are then in different banks. 8 / CHUNKS rows fill the 32 banks, or a part of one row.
+// Where chunk `chunk` of row `row` of a slice lies in that row, which has CHUNKS: the chunks that a warp reads at a
+// time, one of each of 8 rows, are then in different banks. The 32 banks hold 8 chunks, of one row or of several.
 template <int CHUNKS>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
     constexpr int ROWS = CHUNKS < 8 ? 8 / CHUNKS : 1, SPAN = CHUNKS < 8 ? CHUNKS : 8;
@@ -53,9 +53,9 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
     Element* const a_smem = reinterpret_cast<Element*>(smem);  // (stage, m, k), chunks swizzled
     Element* const b_smem = a_smem + NUM_STAGES * A_SLICE;     // (stage, k, n), chunks swizzled
 
-    // Who am I. Blocks are numbered down the rows of GROUP_M tiles, then along: those that run at a time cover a patch
-    // of C that is as high as it is wide, and need the fewest different slices. The block's tile starts at C[row, col],
-    // my warp's at (warp_m, warp_n) in it.
+    // Who am I. Blocks are numbered down GROUP_M tiles, then along: those that run at a time cover a patch of C about
+    // as high as it is wide, which needs the fewest different rows of A and columns of B. The block's tile starts at
+    // C[row, col], my warp's at (warp_m, warp_n) in it.
     const int block = blockIdx.y * gridDim.x + blockIdx.x;
     const int group = block / (GROUP_M * gridDim.x) * GROUP_M;  // its first tile along M
     const int height = min(gridDim.y - group, GROUP_M);
@@ -170,6 +170,7 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
     // Store: 16 rows of the warp's tile at a time through shared memory, from which a lane stores a chunk. Neighbouring
     // rows start 4 banks apart (of tf32 8), and the lanes of a row write 4 banks (8).
     constexpr int PITCH = WARP_N + 8, C_CHUNKS = WARP_N / CHUNK;
+    static_assert(THREADS / 32 * 16 * PITCH <= NUM_STAGES * (A_SLICE + B_SLICE), "NUM_STAGES: C fits in their place");
     Element* const c_smem = reinterpret_cast<Element*>(smem) + warp * 16 * PITCH;  // (m, n) of this warp
     const auto store_tile = [&](auto store) {
 #pragma unroll

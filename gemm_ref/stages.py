@@ -28,7 +28,7 @@ _NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pip
 
 # Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
 _WMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K=32, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=1)
-_MMA = replace(_WMMA, GROUP_M=8, NUM_STAGES=4)
+_MMA = replace(_WMMA, GROUP_M=16, NUM_STAGES=4)
 _MMA_TILES = MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)})
 
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})

@@ -10,8 +10,8 @@ __device__ __forceinline__ bool has_chunk_rows(const T* matrix, int columns) {
     return reinterpret_cast<size_t>(matrix) % 16 == 0 && columns % (16 / sizeof(T)) == 0;
 }
 
-// Copies a chunk to shared memory, of which the first `inside` elements are in the matrix (none if it is 0 or less; then
-// nothing is read), and 0 for the others: in a matrix with chunk rows by cp.async...
+// Copies a chunk to shared memory, of which the first `inside` elements are in the matrix (none if it is 0 or less;
+// then nothing is read), and 0 for the others: in a matrix with chunk rows by cp.async...
 struct CopyChunk {
     template <typename T>
     __device__ __forceinline__ void operator()(T* to, const T* from, int inside) const {
@@ -46,8 +46,8 @@ struct CopyElements {
     }
 };
 
-// Stores a chunk from shared to global memory, of which the first `inside` elements are in the matrix: to one with chunk
-// rows, and to any other.
+// Stores a chunk to global memory, of which the first `inside` elements are in the matrix: to one with chunk rows, and
+// to any other.
 struct StoreChunk {
     template <typename T>
     __device__ __forceinline__ void operator()(T* to, const T* from, int inside) const {

@@ -1,11 +1,9 @@
-// ldmatrix, one instruction a function, named as PTX names it (PTX ISA, 'Warp-level matrix load instruction'). sm_75 and
-// later.
+// ldmatrix, one instruction a function, named as PTX names it (PTX ISA, 'Warp-level matrix load instruction'). sm_75
+// and later. Addresses are those of shared memory, in bytes.
 //
 // A warp reads four 8 x 8 matrices of 16-bit elements. Lane l names the 16 bytes of row l % 8 of matrix l / 8, and gets
 // of each matrix i in d[i] word l % 4 of row l / 4; transposed, the elements 2 (l % 4) and + 1 of column l / 4.
 #pragma once
-
-// Addresses are those of shared memory, in bytes.
 
 __device__ __forceinline__ void ldmatrix_x4(unsigned& d0, unsigned& d1, unsigned& d2, unsigned& d3, unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
