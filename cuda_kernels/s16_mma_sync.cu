@@ -44,6 +44,7 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
              int M, int N, int K) {
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
     static_assert(WARP_M % 16 == 0 && WARP_N % 32 == 0, "WARP_M, WARP_N: whole mma tiles, four by four along N");
+    static_assert(BLOCK_N % (8 * CHUNK) == 0, "BLOCK_N: rows of B in which the swizzle stays");
     static_assert(BLOCK_K % (2 * STEP) == 0, "BLOCK_K: an even number of steps, for two sets of fragments");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
