@@ -140,6 +140,33 @@ wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {sums}, 16;"""
     assert {to_bits(x, "f32") for x in out.flatten().tolist()} == {want} != {to_bits(1.0, "f32")}
 
 
+# Of each register of an fp16 fragment in a row-major A or column-major B, the first row, and the first k, of its block:
+# the order in which ptxas stores all registers of a load (LDSM.x4 R4, then STG of R4, R5, R6, R7, R4, R5, ...).
+BLOCKS = {
+    ("a", "m16n16k16"): [(0, 0), (8, 0), (0, 8), (8, 8)],
+    ("b", "m16n16k16"): [(0, 0), (0, 8), (8, 0), (8, 8)],
+    ("a", "m32n8k16"): [(0, 0), (8, 0), (0, 8), (8, 8), (16, 0), (24, 0), (16, 8), (24, 8)],
+    ("b", "m32n8k16"): [(0, 0), (0, 8)],
+}
+
+
+@covers("wmma")
+@pytest.mark.parametrize("which, shape", BLOCKS)
+def test_an_fp16_fragment_fills_its_eight_registers(which, shape):
+    memory, out = torch.arange(32 * 16, dtype=torch.int16), torch.zeros(8 * 32, 2, dtype=torch.int16)
+    layout = "row" if which == "a" else "col"
+    stores = " ".join(f"st.global.b32 [%rd1+{128 * i}], %a{i};" for i in range(8))
+    body = f""".reg .b64 %rd<9>; .reg .b32 %a<9>, %r<2>; mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4;
+ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; add.u64 %rd1, %rd1, %rd2;
+wmma.load.{which}.sync.aligned.{layout}.{shape}.global.f16 {registers("a", 8)}, [%rd0], 16; {stores}"""
+    run_kernel(body, [memory, out])
+    blocks, found = BLOCKS[which, shape], out.view(8, 32, 2)
+    for i, lane in itertools.product(range(8), range(32)):
+        row, k = blocks[i % len(blocks)]
+        first = 16 * (row + lane // 4) + k + 2 * (lane % 4)
+        assert found[i, lane].tolist() == [first, first + 1]
+
+
 # --- what ptxas makes of them --------------------------------------------------------------------------------
 
 FORMS = [
