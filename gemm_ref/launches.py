@@ -8,6 +8,7 @@ from gemm_ref.problem import MATHS
 from gemm_ref.stage import Box, Config, Launch, cdiv
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
+PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
 SMS = 132  # of an H200
 SPLIT_BLOCKS = SMS  # split-K: blocks wanted in all
 MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
@@ -43,6 +44,25 @@ def async_stages(config: Config, m: int, n: int, k: int) -> Launch:
     """As `warps_on_tile`, with NUM_STAGES slices of A (k, m; a vector of padding a row) and B in shared memory."""
     floats = config.BLOCK_K * (config.BLOCK_M + VECTOR + config.BLOCK_N)
     return replace(warps_on_tile(config, m, n, k), shared_bytes=4 * config.NUM_STAGES * floats)
+
+
+def padded_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices in shared memory, each row of A (m, k) and B (k, n) a chunk longer.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes. A pad is 16 bytes: of each row of A, and
+    of a row of B, of which there are BLOCK_K at most.
+    """
+    halves = config.BLOCK_M * (config.BLOCK_K + PAD) + config.BLOCK_K * (config.BLOCK_N + PAD)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+
+
+def swizzled_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices of A (m, k) and B (k, n) in shared memory, without padding.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes.
+    """
+    halves = config.BLOCK_K * (config.BLOCK_M + config.BLOCK_N)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
 
 
 def split_k(config: Config, m: int, n: int, k: int) -> Launch:

@@ -41,6 +41,7 @@ class Config:
     WARP_N: int | None = None  # columns of C that a warp owns
     THREAD_M: int | None = None  # rows of C that a thread owns
     THREAD_N: int | None = None  # columns of C that a thread owns
+    GROUP_M: int | None = None  # tiles along M that blocks walk down before they go on along N, for L2
     NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int | None = None  # blocks of a cluster, one below the other, that share what they load of B

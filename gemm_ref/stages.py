@@ -26,6 +26,11 @@ _WARP_TILE = replace(_TILE, WARP_M=32, WARP_N=64, BLOCKS_PER_SM=1)
 _WIDE = replace(_WARP_TILE, BLOCK_N=256, BLOCK_K=8, WARP_M=64, THREAD_N=16)
 _NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pipeliner best, of those tried
 
+# Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
+_WMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K=32, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=1)
+_MMA = replace(_WMMA, GROUP_M=16, NUM_STAGES=4)
+_MMA_TILES = MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)})
+
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
@@ -149,6 +154,25 @@ _LADDER = (
         variants=_only(replace(_WARP_TILE, NUM_STAGES=3)),
         dialects=("cuda", "triton"),
         launch_shape=launches.split_k,
+    ),
+    Stage(
+        id="s15_wmma",
+        title="WMMA",
+        idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
+        variants=_only(_WMMA),
+        dialects=("cuda",),
+        launch_shape=launches.padded_halves,
+        maths=("bf16", "fp16", "tf32"),
+    ),
+    Stage(
+        id="s16_mma_sync",
+        title="mma.sync",
+        idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
+        variants=_MMA_TILES,
+        dialects=("cuda",),
+        launch_shape=launches.swizzled_halves,
+        maths=("bf16", "fp16", "tf32"),
+        min_capability=(8, 0),
     ),
     Stage(
         id="s17_wgmma_tma",

@@ -32,7 +32,9 @@ from gemm_ref.ptx.control import CONTROL
 from gemm_ref.ptx.load_store import LOAD_STORE
 from gemm_ref.ptx.matrix import MATRIX
 from gemm_ref.ptx.program import _MOVES
+from gemm_ref.ptx.tensor_core import TENSOR_CORE
 from gemm_ref.ptx.warp import WARP
+from gemm_ref.ptx.wmma import WMMA
 
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
 ROUND = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
@@ -238,16 +240,17 @@ prefetch.global.L2 [%at0]; prefetchu.L1 [%at0]; mov.b32 %d, %a;"""
 
 
 def test_every_opcode_of_the_machine_has_a_test():
-    for module in ("test_ptx_memory", "test_ptx_warp", "test_ptx_machine", "test_ptx_faults"):
-        importlib.import_module(module)
+    for module in ("memory", "mma", "wmma", "warp", "machine", "faults"):
+        importlib.import_module(f"test_ptx_{module}")
     opcodes = {case.opcode for case in importlib.import_module("test_ptx_opcodes").CASES} | set(COVERED)
-    machine = {*BUILDERS, *LOAD_STORE, *MATRIX, *WARP, *_MOVES, *CONTROL, "cp"}
+    machine = {*BUILDERS, *LOAD_STORE, *MATRIX, *TENSOR_CORE, *WMMA, *WARP, *_MOVES, *CONTROL, "cp"}
     assert opcodes == machine
 
 
 UNKNOWN = """ex2.approx.f32 %f1, %f1; | add.rz.f32 %f1, %f1, %f1; | add.ftz.f32 %f1, %f1, %f1;
 | add.sat.s32 %r1, %r1, %r1;
-fma.rn.f64 %d1, %d1, %d1, %d1; | cvt.rn.bf16.f32 %h1, %f1; | cvt.rna.tf32.f32 %r1, %f1; | cvt.rz.f32.f64 %f1, %d1;
+fma.rn.f64 %d1, %d1, %d1, %d1; | cvt.rz.bf16.f32 %h1, %f1; | cvt.rna.satfinite.tf32.f32 %r1, %f1;
+| cvt.rz.f32.f64 %f1, %d1;
 cvt.s32.f32 %r1, %f1; | cvt.rzi.ftz.s32.f32 %r1, %f1; | setp.lt.ftz.f32 %p1, %f1, %f1; | setp.lo.s32 %p1, %r1, %r1;
 mov.b128 %r1, %r1; | mov.x.b32 %r1, %r1; | ld.global.b128 %r1, [%d1]; | ld.bogus.u32 %r1, [%d1];
 | st.async.u32 [%d1], %r1;
@@ -259,7 +262,10 @@ shfl.idx.b32 %r1, %r1, 0, 31; | shfl.sync.around.b32 %r1, %r1, 0, 31, -1; | vote
 bar.red.popc.u32 %r1, 0, %p1; | barrier.cluster.arrive; | cvta.param.u64 %d1, %d1; | min.relu.f32 %f1, %f1, %f1;
 | prmt.f4e.b32 %r1, %r1, %r1, %r1;
 lop3.or.b32 %r1, %r1, %r1, %r1, 0xff; | wgmma.fence.sync.aligned;
-mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1}, {%r1}, {%r1}, {%r1};"""
+mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};
+mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%r1}, {%r1}, {%r1}, {%r1};
+wmma.load.a.sync.aligned.row.m16n16k16.shared.s8 {%r1}, [%r1], %r1;
+wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64 {%d1}, {%d1}, {%d1}, {%d1};"""
 
 
 @pytest.mark.parametrize("text", [part.strip() for part in UNKNOWN.replace("\n", "|").split("|") if part.strip()])

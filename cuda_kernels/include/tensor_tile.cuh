@@ -11,13 +11,13 @@
 
 constexpr int WARPGROUP = 128;  // threads
 constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
-constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Operand);  // of k in a slice
+constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
 constexpr bool B_BY_ROWS = config::B_LAYOUT == config::Layout::kn;
-constexpr bool TURNED = B_BY_ROWS && config::MATH == config::Math::tf32;
+constexpr bool TURNED = B_BY_ROWS && config::MATH == Math::tf32;
 constexpr bool LEFT_MN_MAJOR = TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
 static_assert(config::BLOCK_K_BYTES == SWIZZLE_ROW_BYTES, "a slice is as deep as a row of the swizzle");
-static_assert(!RIGHT_MN_MAJOR || sizeof(Operand) == 2, "in shared memory only 16-bit operands can be MN-major");
+static_assert(!RIGHT_MN_MAJOR || sizeof(Element) == 2, "in shared memory only 16-bit operands can be MN-major");
 
 // Which warpgroup of the block this is, from lane 0, so that the compiler knows it for the same in all lanes of a warp.
 __device__ __forceinline__ int warpgroup_of_thread() { return __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0); }
@@ -39,7 +39,7 @@ struct TensorSlice {
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
                                              int rank = 0) {
-    constexpr int SHARE = COUNT / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Operand) : SHARE;
+    constexpr int SHARE = COUNT / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
     constexpr int BOX_BYTES = MN_MAJOR ? PANEL_BYTES : BOX * SWIZZLE_ROW_BYTES;
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
     static_assert(SHARE % BOX == 0, "a share is made of whole boxes");
@@ -92,7 +92,6 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS],
                                                const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
                                                bool accumulate) {
     static_assert(BLOCK_RIGHT == WGMMA_N, "a warpgroup multiplies all columns of the slice");
-    using config::Math;
     constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
     constexpr int STEP = RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
     const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;

@@ -42,8 +42,11 @@ class Accessor:
         self.width = width  # bytes of one element of a vector access
         self.base = decoder.address(address)
 
-    def locate(self, machine, mask: np.ndarray | None, kind: str) -> list[Piece]:
-        """Check the access and tell observers of it; empty when no lane takes part."""
+    def locate(self, machine, mask: np.ndarray | None, kind: str | None) -> list[Piece]:
+        """Check the access and tell observers of it; empty when no lane takes part.
+
+        kind: what `Access` calls it, or None where observers were told of these bytes by another access.
+        """
         footprint = machine.footprint(self.base(machine))
         offset, space = self.offset, self.space
         active = machine.access_mask(mask)
@@ -55,7 +58,7 @@ class Accessor:
                 footprint = footprint.among(active)
         if space == "generic":
             space, offset = self._resolve_generic(footprint)
-        if machine.observers:
+        if machine.observers and kind:
             addresses = every.addresses + offset
             machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
         if not ((footprint.low_bits | offset) & (self.size - 1)):

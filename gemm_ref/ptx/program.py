@@ -21,8 +21,10 @@ from gemm_ref.ptx.matrix import MATRIX
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
 from gemm_ref.ptx.observe import Observer, watching
 from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
+from gemm_ref.ptx.tensor_core import TENSOR_CORE
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
+from gemm_ref.ptx.wmma import WMMA
 from gemm_ref.stage import Launch
 
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
@@ -265,4 +267,5 @@ _MOVES = {
     **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"), _nothing),
 }
 
-_BUILDERS = {**LOAD_STORE, **MATRIX, **WARP, **_MOVES}  # what is neither control flow, cp.async nor arithmetic
+# What is neither control flow, cp.async nor arithmetic.
+_BUILDERS = {**LOAD_STORE, **MATRIX, **TENSOR_CORE, **WMMA, **WARP, **_MOVES}
