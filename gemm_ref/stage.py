@@ -55,7 +55,8 @@ class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
     `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
-    memory in place of C, and the second reads them.
+    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
+    a cluster.
     """
 
     grid: tuple[int, int, int]
@@ -63,6 +64,7 @@ class Launch:
     shared_bytes: int = 0
     partials: int = 0
     then: Launch | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:

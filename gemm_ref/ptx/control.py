@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemm_ref.ptx import mbarrier
+from gemm_ref.ptx.cluster import cluster_barrier
 from gemm_ref.ptx.decode import Control, Decoder
 from gemm_ref.ptx.errors import KernelTrap, ParseError, Unsupported
 from gemm_ref.ptx.parser import Instruction, Symbol
 from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.wgmma import wgmma
 
 
 def branch(decoder: Decoder, instruction: Instruction) -> Control:
@@ -63,11 +66,17 @@ def warp_barrier(decoder: Decoder, instruction: Instruction) -> Control:
 def control_for(decoder: Decoder, instruction: Instruction) -> Control | None:
     """The control flow of an instruction, or None for one that simply goes on to the next."""
     first = instruction.parts[0]
+    if first == "mbarrier":
+        return mbarrier.wait(decoder, instruction) if instruction.parts[1] in mbarrier.WAITS else None
+    if first == "wgmma":
+        return wgmma(decoder, instruction)
     if first in ("bar", "barrier"):
+        if instruction.parts[1] == "cluster":
+            return cluster_barrier(decoder, instruction)
         build = warp_barrier if "warp" in instruction.parts else barrier
         return build(decoder, instruction)
     build = {"bra": branch, "ret": leave, "exit": leave, "trap": trap}.get(first)
     return None if build is None else build(decoder, instruction)
 
 
-CONTROL = ("bra", "ret", "exit", "trap", "bar", "barrier")
+CONTROL = ("bra", "ret", "exit", "trap", "bar", "barrier", "wgmma")
