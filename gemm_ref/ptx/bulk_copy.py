@@ -116,7 +116,7 @@ class BulkCopies:
             if copies.data is None and lanes[copies.lanes].any():
                 lane = int(copies.lanes[np.argmax(lanes[copies.lanes])])
                 raise AsyncFault(
-                    f"{copies.instruction.place}: {self._machine.describe_lane(lane)} leaves at {instruction.place} "
+                    f"{copies.instruction.origin}: {self._machine.describe_lane(lane)} leaves at {instruction.place} "
                     "while this store may still be reading shared memory: commit it (cp.async.bulk.commit_group) and "
                     "wait for it (cp.async.bulk.wait_group.read 0)"
                 )
@@ -184,9 +184,9 @@ def bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     if "wait_group" in parts:
         keep, reads_only = instruction.operands[0].value, "read" in parts
         return lambda machine, mask: machine.bulk.wait(machine.lanes_of(mask), keep, reads_only)
-    loads = parts.index("global") > min((parts.index(p) for p in ("shared::cluster", "shared::cta") if p in parts))
+    loads = parts.index("global") > min(parts.index(p) for p in ("shared::cluster", "shared::cta") if p in parts)
     if set(parts) - _KNOWN or loads != ("mbarrier::complete_tx::bytes" in parts):
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     return _load(decoder, instruction) if loads else _store(decoder, instruction)
 
 
@@ -213,7 +213,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
         per_block = max(machine.shared.stride // 8, 1)
         if (barriers // per_block != blocks).any():
             raise AsyncFault(
-                f"{instruction.place}: the mbarrier is not in the block whose shared memory the copy goes to"
+                f"{instruction.origin}: the mbarrier is not in the block whose shared memory the copy goes to"
             )
         if multicast:
             entries, blocks = _receivers(machine, instruction, lanes, block_mask(machine))
@@ -230,7 +230,7 @@ def _receivers(machine, instruction: Instruction, lanes: np.ndarray, mask) -> tu
     bits = np.broadcast_to(mask, machine.lanes)[lanes].astype(np.int64)
     if (bits >> size).any() or (bits == 0).any():
         raise AsyncFault(
-            f"{instruction.place}: a multicast to the blocks {int(bits.max()):#x} (a bit each) of a cluster of {size}"
+            f"{instruction.origin}: a multicast to the blocks {int(bits.max()):#x} (a bit each) of a cluster of {size}"
         )
     entries, ranks = np.nonzero(bits[:, None] >> np.arange(size) & 1)
     return entries, machine.block_index[lanes[entries]] // size * size + ranks
@@ -262,19 +262,19 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand, size):
         return _line(decoder, instruction, operand, decoder.source(size, DTYPES["u32"]))
     rank = next((int(part[0]) for part in instruction.parts if part in {f"{n}d" for n in range(1, 6)}), 0)
     if len(operand.coordinates) != rank:
-        raise ParseError(f"{instruction.place}: {rank} coordinates are wanted")
+        raise ParseError(f"{instruction.origin}: {rank} coordinates are wanted")
     base = decoder.address(operand.map)
     reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in operand.coordinates]
 
     def tensor(machine, lanes: np.ndarray) -> tuple[Tile, np.ndarray]:
         addresses = np.unique(np.broadcast_to(_plus(base(machine), operand.map.offset), machine.lanes)[lanes])
         if addresses.size > 1:
-            raise Unsupported(f"{instruction.place}: lanes that name different tensor maps in one instruction")
+            raise Unsupported(f"{instruction.origin}: lanes that name different tensor maps in one instruction")
         number, within = divmod(int(addresses[0]) - PARAMETER_WINDOW, PARAMETER_SPACING)
         tile = machine.parameters[number] if 0 <= number < len(machine.parameters) and not within else None
         if not isinstance(tile, Tile):
             raise MemoryFault(
-                f"{instruction.place}: {machine.describe_lane(int(lanes[0]))}: there is no tensor map at "
+                f"{instruction.origin}: {machine.describe_lane(int(lanes[0]))}: there is no tensor map at "
                 f"{int(addresses[0]):#x}; the reference GPU has them as kernel parameters alone (__grid_constant__)"
             )
         tile.require_rank(rank, instruction)
@@ -290,10 +290,10 @@ def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Re
     def line(machine, lanes: np.ndarray) -> tuple[Line, np.ndarray]:
         sizes = np.unique(np.broadcast_to(size(machine), machine.lanes)[lanes])
         if sizes.size > 1:
-            raise Unsupported(f"{instruction.place}: lanes that copy different sizes in one instruction")
+            raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")
         where = np.broadcast_to(_plus(base(machine), address.offset), machine.lanes)[lanes].astype(np.int64)
         if sizes[0] % 16 or (where % 16).any():
-            raise MemoryFault(f"{instruction.place}: a bulk copy's size and address are multiples of 16 bytes")
+            raise MemoryFault(f"{instruction.origin}: a bulk copy's size and address are multiples of 16 bytes")
         line = Line(int(sizes[0]), instruction)
         line.require_inside(machine, lanes, where)
         return line, where[:, None]

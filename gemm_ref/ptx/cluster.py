@@ -92,9 +92,9 @@ def locate(
     if wrong.any():
         at = int(np.argmax(wrong))
         raise MemoryFault(
-            f"{instruction.place}: {machine.describe_lane(int(lanes[at]))} accesses {size} bytes at byte "
-            f"{int(offsets[at])} of shared memory ({machine.shared.size} bytes; address {int(chosen[at]):#x}), which is "
-            f"{'not at a multiple of ' + str(align) if offsets[at] % align else 'out of bounds'}"
+            f"{instruction.origin}: {machine.describe_lane(int(lanes[at]))} accesses {size} bytes at byte "
+            f"{int(offsets[at])} of shared memory ({machine.shared.size} bytes; address {int(chosen[at]):#x}), which "
+            f"is {'not at a multiple of ' + str(align) if offsets[at] % align else 'out of bounds'}"
         )
     blocks = np.where(rank < 0, own, own // blocks_of * blocks_of + rank)
     if (remote := blocks != own).any():
@@ -110,7 +110,7 @@ def require_running(machine, instruction: Instruction, blocks: np.ndarray) -> No
         block = int(blocks[np.argmin(running[blocks])])
         lane = int(np.argmax(machine.block_index == block))
         raise AsyncFault(
-            f"{instruction.place}: shared memory of {machine.describe_lane(lane).split(' thread')[0]} is accessed by "
+            f"{instruction.origin}: shared memory of {machine.describe_lane(lane).split(' thread')[0]} is accessed by "
             "another block of its cluster after all of its threads have left: let the cluster meet at a barrier "
             "(barrier.cluster) before its blocks leave"
         )
@@ -120,11 +120,11 @@ def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
     """`mapa`: the address of the same place in the shared memory of the block of a given rank."""
     parts = instruction.parts
     if instruction.name not in {f"mapa{space}.{kind}" for space in ("", ".shared::cluster") for kind in ("u32", "u64")}:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     dtype = DTYPES[parts[-1]]
     window = 0 if "shared::cluster" in parts else SHARED_WINDOW
     if window and dtype.itemsize < 8:
-        raise Unsupported(f"{instruction.place}: generic addresses have 64 bits here: use mapa.u64")
+        raise Unsupported(f"{instruction.origin}: generic addresses have 64 bits here: use mapa.u64")
     write = decoder.destination(instruction.operands[0])
     address, rank = (
         decoder.source(instruction.operands[1], dtype),
@@ -137,7 +137,7 @@ def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
         lanes = machine.access_mask(mask)
         chosen = np.broadcast_to(to, machine.lanes)
         if (chosen if lanes is None else chosen[lanes]).max(initial=0) >= math.prod(machine.launch.cluster):
-            raise MemoryFault(f"{instruction.place}: the cluster {machine.launch.cluster} has no block of that rank")
+            raise MemoryFault(f"{instruction.origin}: the cluster {machine.launch.cluster} has no block of that rank")
         write(machine, np.asarray(window + (offset | to + 1 << _RANK_BITS)).astype(dtype), mask)
 
     return execute
@@ -175,7 +175,7 @@ class ClusterBarrier:
     def arrive(self, instruction: Instruction, lanes: np.ndarray) -> None:
         if (twice := lanes & (self._arrivals > self._waits)).any():
             raise AsyncFault(
-                f"{instruction.place}: {self._machine.describe_lane(int(np.argmax(twice)))} arrives again at the "
+                f"{instruction.origin}: {self._machine.describe_lane(int(np.argmax(twice)))} arrives again at the "
                 "cluster's barrier before it has waited for it"
             )
         self._arrivals[lanes] += 1
@@ -197,7 +197,7 @@ class ClusterBarrier:
         """Who of these lanes must wait."""
         if (unmet := lanes & (self._arrivals == self._waits)).any():
             raise AsyncFault(
-                f"{instruction.place}: {self._machine.describe_lane(int(np.argmax(unmet)))} waits at the cluster's "
+                f"{instruction.origin}: {self._machine.describe_lane(int(np.argmax(unmet)))} waits at the cluster's "
                 "barrier without having arrived there (barrier.cluster.arrive)"
             )
         self._waits[lanes] += 1
@@ -216,7 +216,7 @@ def cluster_barrier(decoder: Decoder, instruction: Instruction) -> Control:
     parts = set(instruction.parts[2:])
     arrives = "arrive" in parts
     if parts - {"arrive", "wait", "release", "relaxed", "acquire", "aligned"} or not parts & {"arrive", "wait"}:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
 
     def control(machine, mask: np.ndarray | None, place: int) -> int:
         lanes = machine.lanes_of(mask)

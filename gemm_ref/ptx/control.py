@@ -48,11 +48,13 @@ def barrier(decoder: Decoder, instruction: Instruction) -> Control:
 
     def control(machine, mask, place: int) -> int:
         lanes, which = machine.access_mask(mask), number(machine)
-        which = np.unique(which if lanes is None or which.ndim == 0 else which[lanes])
-        if which.size > 1:
-            raise Unsupported(f"{instruction.place}: lanes name different barriers in one instruction")
-        expected = None if count is None else int(np.max(count(machine)))
-        return machine.arrive(mask, place + 1, ("barrier", int(which[0])), expected, waits)
+        if which.ndim and len(named := np.unique(which if lanes is None else which[lanes])) == 1:
+            which = named[0]
+        expected = None if count is None else count(machine)
+        if which.ndim == 0 and (expected is None or expected.ndim == 0):
+            expected = None if expected is None else int(expected)
+            return machine.arrive(mask, place + 1, ("barrier", int(which)), expected, waits)
+        return machine.arrive_at_several(mask, place + 1, which, expected, waits)
 
     return control
 

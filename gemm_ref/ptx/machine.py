@@ -249,6 +249,27 @@ class Machine:
         lanes = np.ones(self.lanes, bool) if lanes is None else lanes
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
+        self._join(lanes, key, expected, waits)
+        return self._choose()
+
+    def arrive_at_several(self, mask, onward: int, which: Value, expected: Value | None, waits: bool) -> int:
+        """As `arrive`, at barriers whose numbers, and whose threads, differ from lane to lane."""
+        lanes = self.lanes_of(mask)
+        for observer in self.observers:
+            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        kinds = np.stack(
+            [np.broadcast_to(which, self.lanes), np.broadcast_to(0 if expected is None else expected, self.lanes)]
+        )
+        for number, threads in np.unique(kinds[:, lanes], axis=1).T:
+            some = lanes & (kinds[0] == number) & (kinds[1] == threads)
+            key, threads = ("barrier", int(number)), None if expected is None else int(threads)
+            self._tell(key, some, threads)
+            self._join(some, key, threads, waits)
+        return self._choose()
+
+    def _join(self, lanes: np.ndarray, key: tuple, expected: int | None, waits: bool) -> None:
         blocks = int(self.block_index[-1]) + 1
         counts = np.bincount(self.block_index[lanes], minlength=blocks)
         state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
@@ -258,7 +279,6 @@ class Machine:
             self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
             self._waiting |= lanes
         self._release(key)
-        return self._choose()
 
     def _release(self, key: tuple) -> None:
         """Open a barrier for the blocks in which enough threads have arrived."""

@@ -79,7 +79,7 @@ class MBarriers:
         wrong = (words & _VALID_MASK) != _VALID
         if wrong.any():
             raise AsyncFault(
-                f"{instruction.place}: there is no mbarrier at {self.describe(int(numbers[np.argmax(wrong)]))}: it was "
+                f"{instruction.origin}: there is no mbarrier at {self.describe(int(numbers[np.argmax(wrong)]))}: it was "
                 "never initialised (mbarrier.init), or was overwritten or invalidated since"
             )
         return Words.unpack(words)
@@ -104,7 +104,7 @@ class MBarriers:
         if (many := totals > words.pending).any():
             at = int(np.argmax(many))
             raise AsyncFault(
-                f"{instruction.place}: {totals[at]} arrivals at once at the mbarrier at "
+                f"{instruction.origin}: {totals[at]} arrivals at once at the mbarrier at "
                 f"{self.describe(int(barriers[at]))}, whose phase lacks {words.pending[at]} of {words.expected[at]}: "
                 "is its count too low, or its last phase not waited for?"
             )
@@ -136,7 +136,7 @@ class MBarriers:
         if (wrong := abs(words.bytes) > MAX_COUNT).any():
             at = int(np.argmax(wrong))
             raise AsyncFault(
-                f"{instruction.place}: the mbarrier at {self.describe(int(barriers[at]))} would wait for "
+                f"{instruction.origin}: the mbarrier at {self.describe(int(barriers[at]))} would wait for "
                 f"{words.bytes[at]} bytes, and it counts to {MAX_COUNT}"
             )
 
@@ -187,9 +187,9 @@ class MBarriers:
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, parities: np.ndarray, write: Write,
         mask: np.ndarray | None, onward: int,
     ) -> int:  # fmt: skip
-        """Lane numbers wait for the end of a phase of this parity: `write` gets true where it has ended; returns a place.
+        """Lane numbers wait for the end of a phase of this parity: `write` gets true where it has ended.
 
-        The others are parked, and have their true already for when they go on.
+        The others are parked, and have their true already for when they go on. Returns a place.
         """
         machine = self._machine
         words = self.words(instruction, numbers)
@@ -226,16 +226,18 @@ class MBarriers:
         """For each place and barrier at which lanes are parked, a line that says who waits for what."""
         machine, found = self._machine, []
         lanes = np.flatnonzero(self._numbers >= 0)
-        keys = np.stack([machine.parked_place(lanes), self._numbers[lanes], self._parities[lanes]])
+        per_block = max(machine.shared.stride // 8, 1)
+        keys = np.stack([machine.parked_place(lanes), self._numbers[lanes] % per_block, self._parities[lanes]])
         kinds, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
-        for (place, number, parity), at, count in zip(kinds.T, first, counts, strict=True):
+        for (place, _, parity), at, count in zip(kinds.T, first, counts, strict=True):
+            number = int(self._numbers[lanes[at]])
             word = Words.unpack(self._memory[[number]])
             instruction = machine.program[int(place) - 1].instruction
-            others = f" and {count - 1} more threads" if count > 1 else ""
             found.append(
-                f"{instruction.place}: {machine.describe_lane(int(lanes[at]))}{others} waits for the phase of parity "
-                f"{parity} of the mbarrier at {self.describe(int(number))}, which lacks {word.pending[0]} of "
-                f"{word.expected[0]} arrivals and {word.bytes[0]} bytes{machine.bulk.describe(int(number))}"
+                f"{instruction.origin}: {machine.describe_lane(int(lanes[at]))} waits for the phase of parity {parity} "
+                f"of the mbarrier at {self.describe(number)}, which lacks {word.pending[0]} of {word.expected[0]} "
+                f"arrivals and {word.bytes[0]} bytes{machine.bulk.describe(number)}"
+                + (f"; {count - 1} more threads wait here like it" if count > 1 else "")
             )
         if len(found) > _SHOWN:
             found[_SHOWN:] = [f"and {len(found) - _SHOWN} waits more"]
@@ -279,7 +281,7 @@ def _parse(instruction: Instruction) -> tuple[str, set[str]]:
     operation, *modifiers = instruction.parts[1:-1]
     form = set(modifiers) - _SPACES - _ORDERS
     if operation not in _FORMS or form - _FORMS[operation] or len(form) > 1 or instruction.parts[-1] != "b64":
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     return operation, form
 
 
@@ -296,7 +298,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
     where = _where(decoder, operands[0])
     number = decoder.source(operands[1], DTYPES["u32"]) if len(operands) > 1 else None
     if number is None and (operation in ("init", "expect_tx", "complete_tx") or form & {"expect_tx", "noComplete"}):
-        raise ParseError(f"{instruction.place}: its count is missing")
+        raise ParseError(f"{instruction.origin}: its count is missing")
 
     def execute(machine, mask: np.ndarray | None) -> None:
         barriers = machine.mbarriers
@@ -310,7 +312,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
             count = np.broadcast_to(number(machine), machine.lanes)[lanes].astype(np.int64)
         if operation == "init":
             if ((count < 1) | (count > MAX_COUNT)).any():
-                raise AsyncFault(f"{instruction.place}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
+                raise AsyncFault(f"{instruction.origin}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
             zero = np.zeros(lanes.size, np.int64)
             barriers.put(numbers, Words(count, count, zero, zero))
             barriers.tell_arrival(instruction, lanes, numbers)
@@ -331,7 +333,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
                 barriers.expect(instruction, numbers, count)
                 count = np.ones(lanes.size, np.int64)
             if "noComplete" in form and (words.pending <= count).any():
-                raise AsyncFault(f"{instruction.place}: this arrival would end a phase, and it says noComplete")
+                raise AsyncFault(f"{instruction.origin}: this arrival would end a phase, and it says noComplete")
             barriers.tell_arrival(instruction, lanes, numbers)
             barriers.arrive(instruction, numbers, count, operation == "arrive_drop")
 

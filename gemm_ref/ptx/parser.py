@@ -102,6 +102,12 @@ class Instruction:
         """`file:line: text`, the start of every error message."""
         return f"{self.file}:{self.line}: {self.text}"
 
+    @property
+    def origin(self) -> str:
+        """`place`, and whose call brought in a line of a header."""
+        elsewhere = self.caller and not self.caller.startswith(self.file)
+        return f"{self.place} (called at {self.caller})" if elsewhere else self.place
+
 
 @dataclass(frozen=True)
 class Variable:

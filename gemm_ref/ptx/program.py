@@ -56,7 +56,7 @@ def load(text: str, entry: str | None = None) -> Kernel:
     Raises ParseError for text that is not PTX, and Unsupported for an instruction the reference GPU lacks, naming
     it and its source line.
     """
-    entries = parse(text)
+    entries = _parsed(text)
     if entry is None and len(entries) > 1:
         raise ParseError(f"the module holds several kernels, name one: {', '.join(entries)}")
     if entry is not None and entry not in entries:
@@ -70,7 +70,10 @@ def load(text: str, entry: str | None = None) -> Kernel:
 @functools.lru_cache(maxsize=256)
 def entries(text: str) -> tuple[str, ...]:
     """The names of the kernels in PTX text, in its order. Raises ParseError for text that is not PTX."""
-    return tuple(parse(text))
+    return tuple(_parsed(text))
+
+
+_parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loaded one by one
 
 
 def run(
@@ -82,8 +85,8 @@ def run(
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
-    args: one for each parameter, contiguous CPU tensors for pointers and a TensorMap for a CUtensorMap. names: what messages call them. The observers
-    of a `watched` around the call see it too.
+    args: one for each parameter, contiguous CPU tensors for pointers and a TensorMap for a CUtensorMap. names: what
+    messages call them. The observers of a `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """

@@ -37,10 +37,12 @@ class Tile:
     def require_rank(self, rank: int, instruction: Instruction) -> None:
         """Raise ParseError unless the map has this many dimensions, Unsupported for a layout that is not documented."""
         if len(self._map.box) != rank:
-            raise ParseError(f"{instruction.place}: the map of {self._tensor.name} has {len(self._map.box)} dimensions")
+            raise ParseError(
+                f"{instruction.origin}: the map of {self._tensor.name} has {len(self._map.box)} dimensions"
+            )
         if self._map.swizzle not in (0, self._inner):
             raise Unsupported(
-                f"{instruction.place}: rows of {self._inner} bytes under a swizzle of {self._map.swizzle}: the manuals "
+                f"{instruction.origin}: rows of {self._inner} bytes under a swizzle of {self._map.swizzle}: the manuals "
                 "do not say how they lie in shared memory; let the box be as wide as the swizzle"
             )
 

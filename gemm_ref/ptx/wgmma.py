@@ -125,8 +125,8 @@ class Warpgroups:
         if not self._fenced[groups].all():
             lane = int(self._first[groups[np.argmin(self._fenced[groups])]])
             raise AsyncFault(
-                f"{instruction.place}: {self._machine.describe_lane(lane)} has executed no wgmma.fence before its first "
-                "wgmma: registers and shared memory that it reads may not have been written yet"
+                f"{instruction.origin}: {self._machine.describe_lane(lane)} has executed no wgmma.fence before its "
+                "first wgmma: registers and shared memory that it reads may not have been written yet"
             )
         accumulator = self._accumulators.get(slots)
         if accumulator is None:
@@ -177,15 +177,15 @@ class Warpgroups:
             if value is None:
                 if keeps.any():
                     raise UndefinedRegister(
-                        f"{instruction.place}: an accumulator is added to before anything was written to it"
+                        f"{instruction.origin}: an accumulator is added to before anything was written to it"
                     )
                 held.append(np.zeros(lanes.shape, np.float32))
             else:
                 held.append(np.broadcast_to(value, machine.lanes)[lanes].view(np.float32))
             if flight is not None and flight.accumulator is not accumulator and flight.accumulator.lanes[lanes].any():
                 raise AsyncFault(
-                    f"{instruction.place}: one of its accumulators is in flight in a wgmma of another shape or other "
-                    f"registers ({flight.accumulator.instruction.place}): wait for that first (wgmma.wait_group)"
+                    f"{instruction.origin}: one of its accumulators is in flight in a wgmma of another shape or other "
+                    f"registers ({flight.accumulator.instruction.origin}): wait for that first (wgmma.wait_group)"
                 )
             self.in_flight[slot] = InFlight(value, accumulator)
             machine.registers[slot] = None
@@ -256,7 +256,7 @@ class Warpgroups:
         accumulator.pending[groups] -= 1
 
     def _operand(self, multiply: Multiply, words, rows: int, transposed: bool, kind: str) -> np.ndarray:
-        machine, place = self._machine, multiply.instruction.place
+        machine, place = self._machine, multiply.instruction.origin
         descriptors = Descriptors.unpack(words, place)
         bits, addresses = shared_tile(machine, place, descriptors, multiply.blocks, rows, transposed, BITS[kind])
         if machine.observers:
@@ -289,7 +289,7 @@ def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
         method = operation.removesuffix("_group")
         execute = lambda machine, groups: getattr(machine.wgmma, method)(groups)  # noqa: E731
     else:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
 
     def control(machine, mask: np.ndarray | None, place: int) -> int:
         groups = machine.wgmma.gather(instruction, mask)
@@ -306,18 +306,18 @@ def _shape(instruction: Instruction) -> tuple[Shape, int]:
     """What the name says, and how many operands are immediates after the predicate; raises Unsupported."""
     match = _NAME.fullmatch(instruction.name)
     if match is None or (match[3], match[4]) not in _KINDS:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     columns, depth, a_kind, b_kind = int(match[1]), int(match[2]), match[3], match[4]
     item = BITS[a_kind].itemsize
     signs = [operand.value for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
     if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
         signs[1] not in (1, -1)
     ):  # fmt: skip
-        raise ParseError(f"{instruction.place}: there is no such shape, type or sign")
+        raise ParseError(f"{instruction.origin}: there is no such shape, type or sign")
     from_registers = isinstance(instruction.operands[1], Vector)
     flags = signs[2:]
     if len(flags) != (0 if item != 2 else 1 if from_registers else 2):
-        raise ParseError(f"{instruction.place}: the operands after the predicate do not fit its types")
+        raise ParseError(f"{instruction.origin}: the operands after the predicate do not fit its types")
     a_flag = 0 if item != 2 or from_registers else flags[0]
     b_flag = flags[-1] if flags else 0
     return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag)), depth
@@ -328,16 +328,16 @@ def _multiply(decoder: Decoder, instruction: Instruction):
     shape, _ = _shape(instruction)
     d, a, b, scale = instruction.operands[:4]
     if not isinstance(d, Vector) or len(d.items) != shape.columns // 2:
-        raise ParseError(f"{instruction.place}: D takes {shape.columns // 2} registers")
+        raise ParseError(f"{instruction.origin}: D takes {shape.columns // 2} registers")
     registers = [decoder.named(item) for item in d.items]
     if not all(isinstance(item, Register) and decoder.dtype_of(item).itemsize == 4 for item in registers):
-        raise ParseError(f"{instruction.place}: D takes registers of 32 bits")
+        raise ParseError(f"{instruction.origin}: D takes registers of 32 bits")
     slots = tuple(decoder.slot(item.name) for item in registers)
     fragments = [decoder.source(item, DTYPES["b32"]) for item in a.items] if isinstance(a, Vector) else None
     a_word = None if fragments else decoder.source(a, DTYPES["b64"])
     b_word, keeps = decoder.source(b, DTYPES["b64"]), decoder.source(scale, DTYPES["pred"])
     if fragments and len(fragments) != 4:
-        raise ParseError(f"{instruction.place}: A takes 4 registers")
+        raise ParseError(f"{instruction.origin}: A takes 4 registers")
 
     def execute(machine, groups: np.ndarray) -> None:
         lanes = machine.wgmma._lanes(groups)

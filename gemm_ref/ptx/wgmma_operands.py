@@ -40,7 +40,7 @@ class Descriptors:
     def unpack(cls, words: np.ndarray, place: str) -> Descriptors:
         """Raises AsyncFault for descriptors of different swizzles, or with a base offset."""
         bits = words.astype(np.uint64)
-        field = [
+        fields = [
             ((bits >> np.uint64(shift) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64) for shift in (0, 16, 32)
         ]
         spans = np.unique(_SPANS[(bits >> np.uint64(62)).astype(np.int64)])
@@ -49,7 +49,7 @@ class Descriptors:
                 f"{place}: matrix descriptors of different swizzles in one instruction, or with a base offset: start "
                 "the tile at a multiple of 1024 bytes"
             )
-        return cls(*field, int(spans[0]))
+        return cls(*fields, int(spans[0]))
 
 
 def shared_tile(machine, place: str, descriptors: Descriptors, blocks: np.ndarray, rows: int, transposed: bool, dtype):
