@@ -22,6 +22,27 @@ def branch(decoder: Decoder, instruction: Instruction) -> Control:
     return lambda machine, mask, place: machine.branch(mask, place + 1, target)
 
 
+def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
+    """`brx.idx`: each lane to the label that its index chooses from a table."""
+    index, table = instruction.operands[:2]
+    names = decoder.entry.tables.get(table.name, []) if isinstance(table, Symbol) else []
+    if not names or any(name not in decoder.entry.labels for name in names):
+        raise ParseError(f"{instruction.place}: there is no such table of labels")
+    targets = np.array([decoder.entry.labels[name] for name in names])
+    read = decoder.source(index, DTYPES["u32"])
+
+    def control(machine, mask: np.ndarray | None, place: int) -> int:
+        lanes, chosen = machine.lanes_of(mask), np.broadcast_to(read(machine), machine.lanes)
+        if (wrong := lanes & (chosen >= targets.size)).any():
+            lane = int(np.argmax(wrong))
+            raise ParseError(
+                f"{instruction.place}: {machine.describe_lane(lane)} chooses label {chosen[lane]} of {targets.size}"
+            )
+        return machine.branch_each(lanes, place + 1, targets[np.where(lanes, chosen, 0)])
+
+    return control
+
+
 def leave(decoder: Decoder, instruction: Instruction) -> Control:
     """`ret` and `exit`: these lanes are done."""
     return lambda machine, mask, place: machine.leave(mask, place + 1)
@@ -77,8 +98,8 @@ def control_for(decoder: Decoder, instruction: Instruction) -> Control | None:
             return cluster_barrier(decoder, instruction)
         build = warp_barrier if "warp" in instruction.parts else barrier
         return build(decoder, instruction)
-    build = {"bra": branch, "ret": leave, "exit": leave, "trap": trap}.get(first)
+    build = {"bra": branch, "brx": branch_by_table, "ret": leave, "exit": leave, "trap": trap}.get(first)
     return None if build is None else build(decoder, instruction)
 
 
-CONTROL = ("bra", "ret", "exit", "trap", "bar", "barrier", "wgmma")
+CONTROL = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "wgmma")

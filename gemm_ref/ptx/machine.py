@@ -152,6 +152,13 @@ class Machine:
         self._places[taken] = target
         return self._choose()
 
+    def branch_each(self, lanes: np.ndarray, onward: int, targets: np.ndarray) -> int:
+        """Send each of these lanes to its own target and the other active ones `onward`."""
+        here = self.lanes_of(self.active)
+        self._places[here] = onward
+        self._places[lanes] = targets[lanes]
+        return self._choose()
+
     def _turn(self, target: int) -> int:
         """All of a group go round a loop: after PATIENCE turns, which may be spent waiting, others have a turn."""
         self._turns += 1

@@ -131,6 +131,7 @@ class Entry:
     variables: list[Variable] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)  # `.branchtargets`, by the label before them
     cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, where the kernel says
 
     def register_type(self, name: str) -> str:
@@ -288,7 +289,9 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = kind
     elif text.startswith((".shared", ".local")):
         entry.variables.append(_variable(text))
-    elif text.startswith((".pragma", ".branchtargets")):
+    elif text.startswith(".branchtargets"):
+        entry.tables[next(reversed(entry.labels))] = [name.strip() for name in text.split(maxsplit=1)[1].split(",")]
+    elif text.startswith(".pragma"):
         return  # advice to ptxas
     elif text.startswith("."):
         raise ParseError(f"{file}:{line}: directive not understood: {text}")
