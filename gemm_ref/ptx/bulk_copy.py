@@ -184,8 +184,14 @@ def bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     if "wait_group" in parts:
         keep, reads_only = instruction.operands[0].value, "read" in parts
         return lambda machine, mask: machine.bulk.wait(machine.lanes_of(mask), keep, reads_only)
-    loads = parts.index("global") > min(parts.index(p) for p in ("shared::cluster", "shared::cta") if p in parts)
-    if set(parts) - _KNOWN or loads != ("mbarrier::complete_tx::bytes" in parts):
+    spaces = [part for part in parts if part in ("global", "shared::cluster", "shared::cta")]
+    loads = spaces[:1] != ["global"]
+    if (
+        set(parts) - _KNOWN
+        or len(spaces) != 2
+        or "global" not in spaces
+        or loads != ("mbarrier::complete_tx::bytes" in parts)
+    ):
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     return _load(decoder, instruction) if loads else _store(decoder, instruction)
 

@@ -79,8 +79,8 @@ class MBarriers:
         wrong = (words & _VALID_MASK) != _VALID
         if wrong.any():
             raise AsyncFault(
-                f"{instruction.origin}: there is no mbarrier at {self.describe(int(numbers[np.argmax(wrong)]))}: it was "
-                "never initialised (mbarrier.init), or was overwritten or invalidated since"
+                f"{instruction.origin}: there is no mbarrier at {self.describe(int(numbers[np.argmax(wrong)]))}: it "
+                "was never initialised (mbarrier.init), or was overwritten or invalidated since"
             )
         return Words.unpack(words)
 
