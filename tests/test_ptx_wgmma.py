@@ -168,8 +168,8 @@ def plain(kind: str, columns: int, seed: int = 0) -> tuple[torch.Tensor, torch.T
 @covers("wgmma")
 @pytest.mark.parametrize("kind", ["bf16", "f16", "tf32", "e4m3", "e5m2"])
 def test_a_from_registers(kind):
-    """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row lane / 4 + 8 (r % 2)
-    from byte 4 (lane % 4) + 16 (r / 2) on."""
+    """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
+    lane / 4 + 8 (r % 2), from byte 4 (lane % 4) + 16 (r / 2) on."""
     a, b, image, _, b_word = plain(kind, 16)
     raw = a.contiguous().view(torch.int32)  # (64, 8)
     fragments = torch.zeros(128, 4, dtype=torch.int32)

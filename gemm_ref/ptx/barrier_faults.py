@@ -28,7 +28,7 @@ class BarrierFaults:
         self._left_at[slice(None) if lanes is None else lanes] = self._scene.number(instruction)
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        if event.barrier == ("warp",) or event.expected is not None:
+        if event.barrier[0] != "barrier" or event.expected is not None:
             return
         lanes = slice(None) if event.lanes is None else event.lanes
         if not event.opens:

@@ -90,6 +90,7 @@ class BulkCopies:
     # --- stores ----------------------------------------------------------------------------------------------
 
     def store(self, copies: Copies) -> None:
+        self._tell(copies, "async load", started=True)
         self._stores.append(replace(copies, groups=self._groups[copies.lanes]))
 
     def commit(self, lanes: np.ndarray) -> None:
@@ -151,8 +152,9 @@ class BulkCopies:
             else:
                 space, size = "global", tile.element_size
                 addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
+            lane, barrier = int(copies.lanes[entry]), None if copies.barriers is None else int(copies.barriers[entry])
             access = BulkAccess(
-                copies.instruction, kind, space, size, addresses, int(copies.lanes[entry]), block, started, machine
+                copies.instruction, kind, space, size, addresses, lane, block, started, machine, barrier
             )
             for observer in machine.observers:
                 observer.on_bulk(access)

@@ -189,8 +189,10 @@ class ClusterBarrier:
         arrived = np.where(arrived == np.iinfo(np.int64).max, self._open, arrived)
         if (ended := arrived > self._open).any():
             self._open = np.maximum(arrived, self._open)
-            self._tell(None, ended[self._cluster] & alive, opens=True)
+            for observer in machine.observers:
+                observer.on_phase([(*KEY, int(number)) for number in np.flatnonzero(ended)], machine)
             if (waiting := machine.waiting_at(KEY)) is not None:
+                self._tell(None, waiting & ended[self._cluster], opens=True)
                 machine.wake(KEY, waiting & ended[self._cluster])
 
     def wait(self, instruction: Instruction, lanes: np.ndarray) -> np.ndarray:
@@ -201,14 +203,21 @@ class ClusterBarrier:
                 "barrier without having arrived there (barrier.cluster.arrive)"
             )
         self._waits[lanes] += 1
-        return lanes & (self._open[self._cluster] < self._arrivals)
+        late = lanes & (self._open[self._cluster] < self._arrivals)
+        self._tell(None, lanes & ~late, opens=True)
+        return late
 
     def tell_arrival(self, instruction: Instruction, lanes: np.ndarray) -> None:
         self._tell(instruction, lanes, opens=False)
 
     def _tell(self, instruction: Instruction | None, lanes: np.ndarray, opens: bool) -> None:
-        for observer in self._machine.observers:
-            observer.on_synchronisation(Synchronisation(instruction, KEY, None, None, opens, lanes, self._machine))
+        if not self._machine.observers:
+            return
+        for number in np.unique(self._cluster[lanes]).tolist():
+            some = lanes & (self._cluster == number)
+            event = Synchronisation(instruction, (*KEY, number), None, None, opens, some, self._machine)
+            for observer in self._machine.observers:
+                observer.on_synchronisation(event)
 
 
 def cluster_barrier(decoder: Decoder, instruction: Instruction) -> Control:

@@ -18,6 +18,7 @@ from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
 from gemm_ref.ptx.mbarrier import MBarriers
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer, Synchronisation
+from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.types import Value
 from gemm_ref.ptx.wgmma import Warpgroups
 from gemm_ref.stage import Launch
@@ -437,6 +438,11 @@ class Machine:
     def place(self) -> str:
         """Source line and text of the instruction being executed."""
         return self.program[self._now].instruction.place
+
+    @property
+    def instruction(self) -> Instruction:
+        """The one being executed."""
+        return self.program[self._now].instruction
 
     def first_lane(self, mask: np.ndarray | None) -> int:
         lanes = self.access_mask(mask)

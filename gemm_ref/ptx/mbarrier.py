@@ -157,6 +157,8 @@ class MBarriers:
         barriers = barriers[done]
         words = Words(*(field[done] for field in (words.expected, words.expected, words.bytes, words.parity ^ 1)))
         self.put(barriers, words)
+        for observer in self._machine.observers:
+            observer.on_phase([(*KEY, number) for number in barriers.tolist()], self._machine)
         waiting = self._waiting_for(barriers)
         parity = words.parity[np.searchsorted(barriers, self._numbers[waiting])]
         if (woken := waiting[parity != self._parities[waiting]]).size:

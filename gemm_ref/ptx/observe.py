@@ -45,8 +45,9 @@ class BulkAccess:
     addresses: np.ndarray  # of the places; virtual for global, from 0 in the block for shared
     lane: int  # of the machine: the lane that issued it, or the first of a warpgroup
     block: int  # of the machine, whose shared memory is read or written
-    started: bool  # true where the copy is issued, and may happen from now on; false where it happens
+    started: bool  # true where it is issued, and may happen from now on; false where it happens
     machine: Machine
+    barrier: int | None = None  # the number of the mbarrier at which a copy completes its bytes
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Synchronisation:
     """Lanes that arrive at a barrier, or that a barrier lets go on."""
 
     instruction: Instruction | None  # at which they arrive; None where a barrier opens
-    barrier: tuple  # ("barrier", its number), ("warp",), ("cluster",), or ("mbarrier", its number in the machine)
+    barrier: tuple  # ("barrier", its number), ("warp",), or ("cluster" or "mbarrier", its number in the machine)
     expected: int | None  # threads it opens for; None for all of the block, and for a warp's
     member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
     opens: bool
@@ -79,6 +80,9 @@ class Observer:
 
     def on_bulk(self, access: BulkAccess) -> None:
         """A bulk copy or a wgmma accesses memory."""
+
+    def on_phase(self, barriers: list[tuple], machine: Machine) -> None:
+        """The phases of these barriers of clusters or mbarriers have ended."""
 
     def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Machine) -> None:
         """These lanes are about to read an accumulator of a wgmma, issued there, that they have not waited for."""

@@ -99,8 +99,9 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """`file:line: text`, the start of every error message."""
-        return f"{self.file}:{self.line}: {self.text}"
+        """`file:line: text`, the start of every error message; of a long list of registers the first and last."""
+        text = _LONG_VECTOR.sub(r"{\1, ..., \2}", self.text)
+        return f"{self.file}:{self.line}: {text}"
 
     @property
     def origin(self) -> str:
@@ -155,6 +156,7 @@ _VARIABLE = re.compile(
 _PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 

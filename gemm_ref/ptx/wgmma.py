@@ -140,7 +140,12 @@ class Warpgroups:
             self._take_off(instruction, accumulator, fresh, keeps[np.isin(groups, fresh)])
         accumulator.pending[groups] += 1
         blocks, batch = groups // self._per_block, self._committed[groups]
-        self._queue.append(Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, keeps))
+        multiply = Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, keeps)
+        self._queue.append(multiply)
+        if self._machine.observers:  # of what it may read from now on
+            if a.ndim == 1:
+                self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind, started=True)
+            self._operand(multiply, b, shape.columns, shape.b_transposed, shape.b_kind, started=True)
 
     def wait(self, groups: np.ndarray, keep: int) -> None:
         """Carry out all but the latest `keep` committed groups of these warpgroups."""
@@ -255,7 +260,10 @@ class Warpgroups:
         accumulator.sums[groups] = before + products
         accumulator.pending[groups] -= 1
 
-    def _operand(self, multiply: Multiply, words, rows: int, transposed: bool, kind: str) -> np.ndarray:
+    def _operand(
+        self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool = False
+    ) -> np.ndarray:
+        """The tiles that these descriptors name, as fp32."""
         machine, place = self._machine, multiply.instruction.origin
         descriptors = Descriptors.unpack(words, place)
         bits, addresses = shared_tile(machine, place, descriptors, multiply.blocks, rows, transposed, BITS[kind])
@@ -263,7 +271,7 @@ class Warpgroups:
             for entry, group in enumerate(multiply.groups):
                 access = BulkAccess(
                     multiply.instruction, "async load", "shared", 16, addresses[entry].ravel(),
-                    int(self._first[group]), int(multiply.blocks[entry]), False, machine,
+                    int(self._first[group]), int(multiply.blocks[entry]), started, machine,
                 )  # fmt: skip
                 for observer in machine.observers:
                     observer.on_bulk(access)
