@@ -1,4 +1,4 @@
-"""The fault detectors on Hopper's asynchronous units: silent on kernels that are right, and what they say of mistakes."""
+"""The fault detectors on Hopper's asynchronous units: silent where a kernel is right, and what they say of mistakes."""
 
 from __future__ import annotations
 

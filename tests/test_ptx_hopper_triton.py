@@ -152,7 +152,9 @@ def launch(kernel, args: tuple, m: int, n: int, warps: int, observers=(), **cons
 def test_dot_of_pointers(dtype, warps):
     m, n, k = 150, 80, 200
     a, b, c, product = operands(m, n, k, dtype)
-    text = launch(pointers, (a, b, c, m, n, k), m, n, warps, BM=128, BN=64, BK=64, num_stages=2)
+    detectors = ptx.Detectors()
+    text = launch(pointers, (a, b, c, m, n, k), m, n, warps, [detectors], BM=128, BN=64, BK=64, num_stages=3)
+    assert detectors.findings == ()
     assert "wgmma.mma_async" in text and torch.equal(c, product)
 
 
@@ -162,7 +164,9 @@ def test_dot_of_descriptors(dtype, warps):
     m, n, k = 150, 80, 208
     a, b, c, product = operands(m, n, k, dtype)
     args = [TensorDescriptor.from_tensor(x, block) for x, block in ((a, [128, 64]), (b, [64, 64]), (c, [128, 64]))]
-    text = launch(descriptors, (*args, m, n, k), m, n, warps, BM=128, BN=64, BK=64, num_stages=3)
+    detectors = ptx.Detectors()
+    text = launch(descriptors, (*args, m, n, k), m, n, warps, [detectors], BM=128, BN=64, BK=64, num_stages=3)
+    assert detectors.findings == ()
     assert "cp.async.bulk.tensor.2d" in text and "wgmma.mma_async" in text and torch.equal(c, product)
 
 
@@ -194,7 +198,11 @@ def gluon_operands(m: int, n: int, k: int) -> tuple[list, torch.Tensor, torch.Te
 @pytest.mark.parametrize("k", [64, 328])
 def test_gluon(kernel, warps, k):
     args, c, product = gluon_operands(150, 80, k)
-    text = launch(kernel, (*args, k), 150, 80, warps, STAGES=3, BM=128, BN=64, BK=64)
+    detectors = ptx.Detectors()
+    text = launch(kernel, (*args, k), 150, 80, warps, [detectors], STAGES=3, BM=128, BN=64, BK=64)
+    # Triton tells its worker warps what to do by a byte that all threads of the others write, all the same.
+    assert all("writes in the same instruction" in str(finding) for finding in detectors.findings)
+    assert kernel is specialized or detectors.findings == ()
     assert ("setmaxnreg" in text) == (kernel is specialized) and torch.equal(c, product)
 
 

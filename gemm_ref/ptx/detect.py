@@ -5,10 +5,10 @@
         cuda_kernels.gemm(a, b, stage="s04_shared_tile")
     for finding in detectors.findings: print(finding)
 
-Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before an
-arrival, and bulk copies that complete there, before what follows a wait. Not known: an order that flags in memory make,
-so such kernels would be reported as racing; whether generic writes are fenced from the asynchronous units that read
-them (fence.proxy.async); and orders between blocks in global memory.
+Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before
+an arrival, and bulk copies that complete there, before what follows a wait. Not known: an order that flags in memory
+make, so such kernels would be reported as racing; whether generic writes are fenced from the asynchronous units that
+read them (fence.proxy.async); and orders between blocks in global memory.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ class SharedFaults(Races):
 
     def on_bulk(self, access: BulkAccess) -> None:
         """An asynchronous unit may access shared memory from now on, or has."""
-        machine = access.machine
         lanes = np.full(access.addresses.size, access.lane)
         touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
         shadow, reads = self.shadow, access.kind == "async load"
@@ -97,7 +96,8 @@ class SharedFaults(Races):
         if parts[:3] == ["cp", "async", "bulk"]:
             copy, wait = f"into which {other} started a bulk copy at {line}", "mbarrier.try_wait"
         if kind == EARLY:
-            return f"{copy} that was not waited for: wait for it ({wait}){'' if 'mb' in wait else ', and then at a barrier'}"
+            others = "" if wait.startswith("mbarrier") else ", and then at a barrier"
+            return f"{copy} that was not waited for: wait for it ({wait}){others}"
         if self.shadow.in_flight[element] and did == WRITES:
             return f"{copy} that may still land: wait for it ({wait}) first"
         if self.shadow.being_read[element] and did == READS:
