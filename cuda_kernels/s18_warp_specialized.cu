@@ -98,8 +98,5 @@ extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int
     using namespace config;
     const auto kernel = s18_warp_specialized<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, GROUP_M>;
     const CUtensorMap* maps = shape.tensor_maps;
-    const auto start = [&](const CUtensorMap& left, const CUtensorMap& right, int rows, int columns) {
-        return launch_kernel(kernel, shape, stream, left, right, maps[2], rows, columns, K, shape.scales[0], shape.scales[1]);
-    };
-    return TURNED ? start(maps[1], maps[0], N, M) : start(maps[0], maps[1], M, N);
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], M, N, K, shape.scales[0], shape.scales[1]);
 }

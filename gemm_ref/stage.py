@@ -45,8 +45,6 @@ class Config:
     NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int | None = None  # blocks of a cluster, one below the other, that share what they load of B
-    CLUSTER_N: int | None = None  # and side by side, that share what they load of A
-    GROUP_M: int | None = None  # rows of tiles that are computed together, so that L2 serves what they share
     LAYOUT: str | None = None  # one of LAYOUTS: where the elements of a slice lie in shared memory
 
     def constants(self) -> dict[str, int | str]:
@@ -60,7 +58,8 @@ class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
     `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
-    memory in place of C, and the second reads them.
+    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
+    a cluster.
     """
 
     grid: tuple[int, int, int]
@@ -68,6 +67,7 @@ class Launch:
     shared_bytes: int = 0
     partials: int = 0
     then: Launch | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:

@@ -12,10 +12,10 @@ import pytest
 import torch
 from ptx_harness import HEADER, covers, kernel_text, rounded, run_kernel, to_bits
 
-from cuda_kernels.toolchain import run_nvcc
 from experiments.sass.tools import find as find_sass_tool
 from gemm_ref import ptx
 from gemm_ref.ptx.sass import LISTING
+from gemm_ref.toolchain import run_nvcc
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "f32": torch.float32}

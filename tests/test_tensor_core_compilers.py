@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from cuda_kernels import source
-from cuda_kernels.toolchain import architecture, run_nvcc
 from gemm_ref import ptx
 from gemm_ref.stage import Launch, cdiv
+from gemm_ref.toolchain import architecture, run_nvcc
 
 DTYPES = {
     "f16": torch.float16,

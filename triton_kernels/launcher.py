@@ -58,16 +58,17 @@ def start(
 ) -> CompiledKernel | None:
     """Run `kernel(*args, **constants)` over a grid; `names` are what messages of the reference GPU call its tensors.
 
-    The first argument is a tensor, and where it is decides who runs it, as for `launch`.
+    The first argument is a tensor, or a tensor descriptor, and where it is decides who runs it, as for `launch`.
     """
+    first = args[0].base if _is_descriptor(args[0]) else args[0]
     options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
     interpreted = not isinstance(kernel, triton.JITFunction)
-    if args[0].is_cuda or interpreted:
-        with _driver_lock, torch.cuda.device_of(args[0]):
+    if first.is_cuda or interpreted:
+        with _driver_lock, torch.cuda.device_of(first):
             return kernel[shape.grid](*args, **options)
     with _without_gpu():
         compiled = kernel.warmup(*args, grid=shape.grid, **options)
-    if not args[0].is_meta:
+    if not first.is_meta:
         _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
 
@@ -112,7 +113,45 @@ def _run_on_reference_gpu(
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
+    args, names = _with_tensor_maps(compiled, args, names)
     gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
+
+
+_SWIZZLES = (0, 32, 64, 128)  # bytes, by the number in a kernel's metadata
+
+
+def _is_descriptor(value: object) -> bool:
+    """Whether it is a TensorDescriptor: Triton and Gluon have a class each."""
+    return hasattr(value, "block_shape") and hasattr(value, "base")
+
+
+def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, ...]) -> tuple[list, list[str]]:
+    """Each tensor descriptor as Triton's launcher passes it: a tensor map, then its sizes and its strides.
+
+    The boxes are the compiler's: it splits a block whose rows are wider than the swizzle. Raises ValueError for a
+    descriptor that fills with NaN or rounds what it reads, which the reference GPU does not do.
+    """
+    metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    expanded, called = [], []
+    for number, value in enumerate(args):
+        name = names[number] if number < len(names) else f"argument {number}"
+        if not _is_descriptor(value):
+            expanded.append(value)
+            called.append(name)
+            continue
+        about = next(metadata)
+        if value.padding != "zero" or getattr(value, "round_f32_to_tf32", False) or about["fp4_padded"]:
+            raise ValueError(f"the descriptor of {name} pads or rounds in a way that the reference GPU does not")
+        map_ = gemm_ref.ptx.TensorMap(
+            value.base,
+            box=about["block_size"][::-1],
+            swizzle=_SWIZZLES[about["swizzle"]],
+            sizes=tuple(value.shape)[::-1],
+            strides=tuple(stride * value.base.element_size() for stride in value.strides[:-1])[::-1],
+        )
+        expanded += [map_, *value.shape, *value.strides]
+        called += [name] * (1 + len(value.shape) + len(value.strides))
+    return expanded, called
 
 
 class _NoGpu:
