@@ -275,6 +275,8 @@ wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r1}, %d1, %d1, %p1, 1, 
 mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};
 mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%r1}, {%r1}, {%r1}, {%r1};
 wmma.load.a.sync.aligned.row.m16n16k16.shared.s8 {%r1}, [%r1], %r1;
+wmma.load.c.sync.aligned.row.m16n16k8.shared.tf32 {%r1}, [%r1], %r1;
+wmma.store.a.sync.aligned.row.m16n16k16.f16 [%r1], {%r1}, %r1;
 wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64 {%d1}, {%d1}, {%d1}, {%d1};"""
 
 

@@ -1,7 +1,7 @@
 """`wmma.load`, `wmma.mma` and `wmma.store` (PTX ISA, 9.7.14.4): the matrix fragments that nvcuda::wmma is made of.
 
-The manual leaves open which lane holds which element. This is what ptxas (13.0) does for sm_80 to sm_90, read from its
-machine code: fragments are those of `mma.sync` (`tensor_core.Tiles`), m8n32 being m32n8 transposed, and an fp16
+The manual leaves open which lane holds which element. This is what ptxas (13.0) does for sm_90, read from its machine
+code: fragments are those of `mma.sync` (`tensor_core.Tiles`), m8n32 being m32n8 transposed, and an fp16
 fragment whose registers outnumber its blocks holds each block several times. Memory is accessed as that machine code
 does it, and observers see just these accesses:
 
@@ -17,19 +17,17 @@ does it, and observers see just these accesses:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gemm_ref.ptx.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.decode import Decoder, Execute, Read
 from gemm_ref.ptx.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.tensor_core import (
     ACCUMULATORS,
     WARP,
-    Tiles,
     lanes_of,
     multiply_add,
     pack,
@@ -40,114 +38,25 @@ from gemm_ref.ptx.tensor_core import (
 from gemm_ref.ptx.types import DTYPES
 from gemm_ref.ptx.warp import require_whole_warps
 
-_LANE = np.arange(WARP)
 _ALIGNMENT = 32, 16  # bytes: of a fragment's address, and of the stride between its rows (CUDA guide, 'WMMA')
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """m x n x k as tiles of 16 x 8, of the transposed product where `swapped`: A is then on its right."""
-
-    tiles: Tiles
-    swapped: bool
-
-
-_SHAPES = {
-    ("m16n16k16", "f16"): _Shape(Tiles(1, 2, 8), False),
-    ("m32n8k16", "f16"): _Shape(Tiles(2, 1, 8), False),
-    ("m8n32k16", "f16"): _Shape(Tiles(2, 1, 8), True),
-    ("m16n16k8", "tf32"): _Shape(Tiles(1, 2, 8), False),
-}
-_SHAPES |= {(shape, "bf16"): tiles for (shape, kind), tiles in _SHAPES.items() if kind == "f16"}
-
-
-@dataclass(frozen=True)
-class _Fragment:
-    """One matrix of a product, in registers and in memory."""
-
-    blocks: Sequence[tuple[int, int]]  # of each register: which block of 8 rows, and which along the row; of 16 bytes
-    registers: int  # how many the instruction names: `blocks` again and again
-    along: bool  # memory runs along the rows of blocks: along k, or along a row of the (transposed) product
-    kind: str
-
-    @property
-    def bytes(self) -> int:
-        """Of an element."""
-        return 2 if self.kind in ("f16", "bf16") else 4
-
-
-def _operand(shape: _Shape, which: str, layout: str, kind: str) -> _Fragment:
-    left = (which == "a") != shape.swapped
-    blocks = shape.tiles.left_blocks if left else shape.tiles.right_blocks
-    return _Fragment(blocks, 8 if kind == "f16" else len(blocks), (layout == "row") == (which == "a"), kind)
-
-
-def _accumulator(shape: _Shape, layout: str, kind: str) -> _Fragment:
-    m, n = shape.tiles.tiles_m, shape.tiles.tiles_n
-    # two elements of a lane are neighbours of a row: a block is 8 rows x 8 columns, in fp32 as in fp16
-    blocks = [(2 * i + half, j) for i in range(m) for j in range(n) for half in (0, 1)]
-    return _Fragment(blocks, len(blocks) * (2 if kind == "f32" else 1), (layout == "row") != shape.swapped, kind)
-
-
-@dataclass(frozen=True, eq=False)
-class _Touch:
-    """One access of the machine code: where in the matrix each lane of a warp goes."""
-
-    rows: np.ndarray  # (32,) whole strides
-    bytes: np.ndarray  # (32,) beyond them
-    size: int  # bytes a lane
-    lanes: int = WARP  # those that take part
-
-    def addresses(self, base: np.ndarray, row_bytes: np.ndarray) -> np.ndarray:
-        """(lanes of the machine,) from the fragment's address and the bytes from one row to the next."""
-        warps = base.size // WARP
-        return base + np.tile(self.rows, warps) * row_bytes + np.tile(self.bytes, warps)
-
-
-def _words(fragment: _Fragment) -> list[_Touch]:
-    """Accesses of a word a lane for each block; for tf32 and fp32 of a block's elements, in pairs where they can be."""
-    row, word = _LANE // 4, _LANE % 4
-    touches = []
-    for i, j in fragment.blocks:
-        if fragment.bytes == 2:
-            i, j = (i, j) if fragment.along else (j, i)
-            touches.append(_Touch(8 * i + row, 16 * j + 4 * word, 4))
-        elif fragment.kind == "tf32":
-            x, y = 8 * i + row, 4 * j + word
-            touches.append(_Touch(x, 4 * y, 4) if fragment.along else _Touch(y, 4 * x, 4))
-        elif fragment.along:
-            touches.append(_Touch(8 * i + row, 4 * (8 * j + 2 * word), 8))
-        else:
-            touches += [_Touch(8 * j + 2 * word + side, 4 * (8 * i + row), 4) for side in (0, 1)]
-    return touches
-
-
-def _rows(fragment: _Fragment) -> list[_Touch]:
-    """What LDSM is given: up to 4 blocks at once, 8 lanes with a row of each."""
-    touches, blocks = [], [block if fragment.along else block[::-1] for block in fragment.blocks]
-    for first in range(0, len(blocks), 4):
-        some = np.array(blocks[first : first + 4])
-        i, j = some[_LANE // 8 % len(some)].T
-        touches.append(_Touch(8 * i + _LANE % 8, 16 * j, 16, 8 * len(some)))
-    return touches
 
 
 class _Matrix:
     """A fragment's place in memory, as one instruction's operands give it."""
 
-    def __init__(self, decoder: Decoder, instruction: Instruction, fragment: _Fragment, address, stride, space: str):
+    def __init__(self, decoder: Decoder, instruction: Instruction, fragment: Fragment, address, stride, space: str):
         self.instruction, self.fragment = instruction, fragment
         self._base = decoder.address(address)
         self._stride: Read = decoder.source(stride, DTYPES["u32"])
         self._offset = address.offset
 
-        def aimed(touches: list[_Touch]) -> list[tuple[_Touch, Accessor]]:
+        def aimed(touches: list[Touch]) -> list[tuple[Touch, Accessor]]:
             return [(touch, Accessor(decoder, instruction, address, space, touch.size, 4)) for touch in touches]
 
-        self.places = aimed(_words(fragment))  # of the values
+        self.places = aimed(word_touches(fragment))  # of the values
         self.rows = []  # what is seen of the access, where that is not the same
         if space == "shared" and fragment.bytes == 2 and instruction.parts[2] in ("a", "b"):
-            self.rows = aimed(_rows(fragment))
+            self.rows = aimed(row_touches(fragment))
 
     def point(self, machine, mask: np.ndarray | None) -> None:
         """Give every access its lanes' addresses. Raises MemoryFault for a fragment that is not where one may be."""
@@ -186,19 +95,22 @@ def _crossed(register: np.ndarray) -> np.ndarray:
 
 
 _MEMORY = re.compile(
-    r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)(?:\.(shared|shared::cta|global))?\.(\w+)"
+    r"wmma\.(?:load\.([abc])|store\.(d))\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
+    r"(?:\.(shared|shared::cta|global))?\.(\w+)"
 )
 
 
 def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
     found = _MEMORY.fullmatch(instruction.name)
-    _, which, layout, size, space, kind = found.groups() if found else [None] * 6
-    element = kind if which in ("a", "b") else "tf32" if size == "m16n16k8" else "f16"
-    shape = _SHAPES.get((size, element))
+    loads, stores, layout, size, space, kind = found.groups() if found else (None,) * 6
+    which = loads or stores
+    sums = which in ("c", "d")
+    element = ("tf32" if size == "m16n16k8" else "f16") if sums else kind
+    shape = SHAPES.get((size, element))
     operands = list(instruction.operands)
-    if shape is None or (which in ("c", "d") and kind not in ACCUMULATORS) or len(operands) != 3:
+    if shape is None or (sums and kind not in ("f32", "f16" if element == "f16" else "f32")) or len(operands) != 3:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name} of this form")
-    fragment = _accumulator(shape, layout, kind) if which in ("c", "d") else _operand(shape, which, layout, kind)
+    fragment = accumulator(shape, layout, kind) if sums else operand(shape, which, layout, kind)
     address, registers = operands[:2] if which == "d" else operands[1::-1]
     matrix = _Matrix(decoder, instruction, fragment, address, operands[2], SPACES.get(space, "generic"))
     items = registers_of(registers, fragment.registers, instruction)
@@ -261,7 +173,7 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
     found = _MMA.fullmatch(instruction.name)
     size, to, kind, c = found.groups()[2:] if found else (None,) * 4
     kind = kind or "f16"
-    shape = _SHAPES.get((size, kind))
+    shape = SHAPES.get((size, kind))
     if shape is None or (kind != "f16" and (to, c) != ("f32", "f32")):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     tiles = shape.tiles
