@@ -1,11 +1,12 @@
 // Idea:         tensor cores, through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
 // Changed:      from s12: the warp's tile is made of fragments that the whole warp holds together, so that it has no
 //               layout of threads; A lies as it is in memory; C goes through shared memory, and is rounded there.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp: tile128x256 has 8 warps of 64 x 64. BLOCK_K
-//               counts elements of 16 bits; of tf32 half as many take the same bytes.
-// Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 79.5 KiB for 3
-//               stages. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096 products (of
-//               tf32 2048), and waits for them: fragments are read when they are needed. 128 registers hold sums.
+// Tile/threads: 128 x 128 of C a block, 64 x 64 a warp: 4 warps, two blocks an SM. BLOCK_K counts elements of 16 bits;
+//               of tf32 half as many take the same bytes.
+// Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 105 KiB for 3
+//               stages of 64. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096
+//               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
+//               hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
 //               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of fraction.
 #include "chunk.cuh"

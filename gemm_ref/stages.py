@@ -27,8 +27,8 @@ _WIDE = replace(_WARP_TILE, BLOCK_N=256, BLOCK_K=8, WARP_M=64, THREAD_N=16)
 _NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pipeliner best, of those tried
 
 # Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
-_WMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K=32, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=1)
-_MMA = replace(_WMMA, GROUP_M=16, NUM_STAGES=4)
+_WMMA = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
+_MMA = replace(_WMMA, BLOCK_N=256, BLOCK_K=32, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
 _MMA_TILES = MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)})
 
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
