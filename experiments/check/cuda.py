@@ -1,0 +1,306 @@
+"""A kernel from a user's .cu: compiled for the reference GPU, bound to its arguments, and for a GPU built and called."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+import gemm_ref
+from cuda_kernels import source
+from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
+from experiments.check import launch, signature
+from experiments.check.expressions import constants, evaluate, split
+from experiments.check.subject import Subject
+from experiments.selection import UsageError
+from gemm_ref import ptx
+from gemm_ref.build import BuildError, build_library, open_library
+
+_MATHS = {"float": "fp32", "half": "fp16", "__half": "fp16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16"}
+_WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)
+_UNUSED = "177"  # declared but never referenced
+UNDEFINED = "549"  # used before its value is set
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says of a CUDA kernel; empty where it does not."""
+
+    kernel: str = ""
+    block: str = ""
+    grid: str = ""
+    args: str = ""
+    template: str = ""
+    defines: tuple[str, ...] = ()
+    shared: str = ""
+
+
+class CudaKernel(Subject):
+    """One `__global__` function and how it is called. Raises UsageError for what cannot be understood."""
+
+    dialect = "cuda"
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path = path
+        text = path.read_text(encoding="utf-8")
+        self._defines = tuple(f"-D{define}" for define in options.defines)
+        names = constants(text, _numbers(options.defines))
+        kernels = signature.read(text)
+        self._signature = signature.choose(kernels, options.kernel, path.name)
+        self._others = [kernel for kernel in kernels if kernel is not self._signature]
+        self._roles = signature.roles(self._signature, options.args)
+        self._template = _template(self._signature, options.template)
+        names |= _numbers(f"{p.name}={text}" for p, text in self._template)
+        self.name = self._signature.name
+        self.math = _math(self._signature, self._roles, dict((p.name, text) for p, text in self._template))
+        self.zeroed = "BETA" in self._roles
+        self._find_sizes(names)
+        self._find_shape(options, names)
+        if self.zeroed:
+            self.notes.append("alpha = 1 and beta = 0, with zeros in C: a kernel that multiplies C by beta may read it")
+
+    def _find_sizes(self, names: Mapping[str, int]) -> None:
+        """Which of M, N, K the kernel is told, and what the others are."""
+        words = {word for _, text in self._template for word in re.findall(r"\w+", text)}
+        told = {axis for axis in signature.SIZES if axis in words or axis in self._roles}
+        missing = [axis for axis in signature.SIZES if axis not in told]
+        fixed = {axis.lower(): names[axis] for axis in missing if axis in names}
+        if len(missing) == len(fixed):
+            self.fixed = fixed
+        elif len(told) == 1:
+            self.square = True
+            self.notes.append(f"it takes one size, {told.pop()}, so it is checked for square matrices only")
+        else:
+            raise UsageError(
+                f"{self.name} is not told {' and '.join(axis for axis in missing if axis.lower() not in fixed)}: define "
+                "it in the source or with -D, or say with --args which parameter it is"
+            )
+        self.notes += [f"{axis.upper()} is {size}, from the source or -D" for axis, size in self.fixed.items()]
+
+    def _find_shape(self, options: Options, names: Mapping[str, int]) -> None:
+        block = launch.parse(options.block, "--block") if options.block else ()
+        if options.grid and block:
+            grid = launch.parse(options.grid, "--grid")
+        else:
+            guessed, chosen = launch.guess(self._signature, self._roles, names, block)
+            grid = launch.parse(options.grid, "--grid") if options.grid else guessed
+            what = [] if options.grid else ["grid"]
+            what += [] if block else ["block"]
+            self.notes.append(f"the {' and '.join(what)} are guessed from how the source computes a thread's element")
+            block = chosen
+        self.shape = launch.Shape(grid, block, options.shared or "0", tuple(names.items()))
+        self.shape.at(gemm_ref.Problem(1, 1, 1))  # an expression that means nothing is refused now
+        self.tile = self.shape.tile()
+
+    @property
+    def how(self) -> str:
+        arguments = ", ".join(p.name if role.upper() == p.name.upper() else f"{p.name} = {role}" for p, role in self._bound)
+        template = f"<{', '.join(text for _, text in self._template)}>" if self._template else ""
+        return f"{self.name}{template}({arguments}), {self.shape}"
+
+    @property
+    def _bound(self) -> list[tuple[signature.Parameter, str]]:
+        return list(zip(self._signature.parameters, self._roles, strict=True))
+
+    def swapped(self) -> CudaKernel | None:
+        other = object.__new__(CudaKernel)
+        other.__dict__ = self.__dict__ | {"shape": self.shape.swapped()}
+        return other if other.shape.grid != self.shape.grid else None
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
+        self.start(problem, self.shape.at(problem), a, b, c)
+
+    def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
+        """The launch of one block alone."""
+        return replace(self.shape, grid=("1",)).at(problem)
+
+    def start(self, problem: gemm_ref.Problem, shape: gemm_ref.Launch, *matrices: torch.Tensor) -> None:
+        """Run the kernel on the reference GPU; the matrices are A, B and C, which need not have the problem's sizes."""
+        kernel = self._kernel(self._arguments_of_template(problem))
+        named = dict(zip(signature.MATRICES, matrices, strict=True))
+        values = [self._value(role, problem, named) for role in self._roles]
+        ptx.run(kernel, shape, values, names=[role if role in signature.MATRICES else "" for role in self._roles])
+
+    def _value(self, role: str, problem: gemm_ref.Problem, matrices: Mapping[str, torch.Tensor]):
+        sizes = {"M": problem.m, "N": problem.n, "K": problem.k, "LDA": problem.k, "LDB": problem.n, "LDC": problem.n}
+        known = {**matrices, **sizes, "ALPHA": 1.0, "BETA": 0.0}
+        return known[role] if role in known else float(role) if "." in role else int(role)
+
+    def _arguments_of_template(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
+        sizes = {"M": problem.m, "N": problem.n, "K": problem.k}
+        words = [set(re.findall(r"\w+", text)) for _, text in self._template]
+        return tuple(
+            str(evaluate(text, sizes | dict(self.shape.names))) if used & set(sizes) else text
+            for (_, text), used in zip(self._template, words, strict=True)
+        )
+
+    @functools.cache  # noqa: B019  a command checks one kernel
+    def _kernel(self, template: tuple[str, ...]) -> ptx.Kernel:
+        text, said = self._compile(self._text(template), "-ptx", f"compute_{_arch()}")
+        self._note_warnings(said)
+        ours = [name for name in ptx.entries(text.decode()) if _is_called(name, self.name)]
+        if not ours:
+            raise UsageError(f"nvcc made no kernel of {self.name}: does another part of the file leave it out?")
+        if template:
+            ours = [name for name in ours if name != self.name]
+        if len(ours) > 1:
+            raise UsageError(f"{self.name} is there {len(ours)} times (overloads, or instances of its template)")
+        kernel = ptx.load(text.decode(), ours[0])
+        return replace(kernel, cubin=functools.cache(lambda: _assemble(text)))
+
+    def _note_warnings(self, said: str) -> None:
+        for file, line, number, message in _WARNING.findall(said):
+            if any(kernel.line <= int(line) <= kernel.last_line for kernel in self._others):
+                continue  # nvcc compiles the whole file
+            if number != _UNUSED and file == self.path.name:
+                warning = (number, int(line), message.strip())
+                if warning not in self.warnings:
+                    self.warnings.append(warning)
+
+    def _text(self, template: tuple[str, ...]) -> str:
+        """A file that is the user's, and makes an instance of the template."""
+        text = f'#include "{self.path.resolve()}"\n'
+        if template:
+            one = f"{self.name}<{', '.join(template)}>"
+            text += f"namespace {{ const void* checked_kernel() {{ return (const void*)&{one}; }} }}\n"
+        return text
+
+    def _compile(self, text: str, *options: str) -> tuple[bytes, str]:
+        """What nvcc makes of a text, and what it says. Raises UsageError with its errors, and what to do about some."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, target = Path(folder) / "checked.cu", Path(folder) / "out"
+            path.write_text(text, encoding="utf-8")
+            *kind, arch = options
+            try:
+                said = run_nvcc([*source.FLAGS, *self._defines, *kind, f"-arch={arch}", str(path), "-o", str(target)])
+            except BuildError as error:
+                raise UsageError(_explain(str(error), self.path)) from error
+            return target.read_bytes(), said
+
+    def gpu_call(self, problem: gemm_ref.Problem):
+        template = self._arguments_of_template(problem)
+        arch = architecture(torch.cuda.get_device_capability())
+        one = self.name + (f"<{', '.join(template)}>" if template else "")
+        text = self._text(template) + _LAUNCHER.replace("KERNEL", one)
+        flags = (*source.FLAGS, *self._defines, f"-gencode=arch=compute_{arch},code=sm_{arch}")
+        # the text of the file is in the name's hash: the library is built anew where only that has changed
+        mark = f"// {gemm_ref.build.digest(self.path.read_text(encoding='utf-8'))}\n"
+        library = build_library("checked", cuda=mark + text, cuda_cflags=flags, cuda_home=find_toolkit())
+        return functools.partial(self._call_on_gpu, open_library(library), self.shape.at(problem), problem)
+
+    def _call_on_gpu(self, library: ctypes.CDLL, shape: gemm_ref.Launch, problem, a, b, out=None) -> torch.Tensor:
+        values = []
+        for parameter, role in self._bound:
+            value = self._value(role, problem, {"A": a, "B": b, "C": out})
+            values.append(_as_c(parameter, value))
+        if self.zeroed:
+            out.zero_()
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        axes = (ctypes.c_uint * 6)(*shape.grid, *shape.block)
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        if error := library.launch(axes, ctypes.c_uint(shape.shared_bytes), pointers, stream):
+            library.describe_error.restype = ctypes.c_char_p
+            raise RuntimeError(f"{self.name} did not start at {problem}: {library.describe_error(error).decode()}")
+        return out
+
+
+_LAUNCHER = """
+#include <cuda_runtime.h>
+extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
+    const void* kernel = (const void*)&KERNEL;
+    if (shared_bytes > 48 * 1024) {  // more than this has to be asked for
+        cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (error != cudaSuccess) return error;
+    }
+    const dim3 grid(axes[0], axes[1], axes[2]), block(axes[3], axes[4], axes[5]);
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
+}
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
+"""
+
+
+def _as_c(parameter: signature.Parameter, value):
+    """A value as the parameter's C type has it."""
+    if isinstance(value, torch.Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", parameter.type) or "int"
+    kinds = {"float": ctypes.c_float, "double": ctypes.c_double, "size_t": ctypes.c_size_t}
+    kinds |= {name: ctypes.c_int64 for name in ("long", "longlong", "int64_t", "uint64_t", "longint")}
+    kind = kinds.get(plain, ctypes.c_int32)
+    return kind(value if kind in (ctypes.c_float, ctypes.c_double) else int(value))
+
+
+def _arch() -> str:
+    return architecture(source.REFERENCE_CAPABILITY)
+
+
+def _assemble(text: bytes) -> bytes:
+    """The machine code that ptxas makes of PTX text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, target = Path(folder) / "checked.ptx", Path(folder) / "checked.cubin"
+        path.write_bytes(text)
+        run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{_arch()}", str(path), "-o", str(target)])
+        return target.read_bytes()
+
+
+def _is_called(entry: str, name: str) -> bool:
+    """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
+    return entry == name or (entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry))
+
+
+def _numbers(defines) -> dict[str, int]:
+    found = {}
+    for define in defines:
+        name, _, value = define.partition("=")
+        if re.fullmatch(r"-?\d+", value.strip()):
+            found[name.strip()] = int(value)
+    return found
+
+
+def _template(chosen: signature.Signature, given: str) -> list[tuple[signature.Parameter, str]]:
+    """Each parameter of the template with its argument: --template's, else its default, else the size of its name."""
+    texts = split(given, angles=True)
+    parameters = chosen.template
+    if len(texts) > len(parameters):
+        raise UsageError(f"--template has {len(texts)} arguments and {chosen.name} takes {len(parameters)}")
+    found = []
+    for index, parameter in enumerate(parameters):
+        named = parameter.name.upper() if parameter.name.upper() in signature.SIZES else ""
+        text = texts[index] if index < len(texts) else parameter.default or named
+        if not text:
+            wanted = ", ".join(f"{p.type} {p.name}" for p in parameters)
+            raise UsageError(f"{chosen.name} is a template of <{wanted}>: pass all of them, as in --template 'float,32'")
+        found.append((parameter, text))
+    return found
+
+
+def _math(chosen: signature.Signature, roles, template: Mapping[str, str]) -> str:
+    """The math mode of the element type, which A, B and C must share."""
+    types = set()
+    for parameter, role in zip(chosen.parameters, roles, strict=True):
+        if role in signature.MATRICES:
+            plain = re.sub(r"\b(?:const|volatile)\b|[*&\s]", "", parameter.type)
+            types.add(template.get(plain, plain))
+    if len(types) > 1 or not types <= set(_MATHS):
+        raise UsageError(
+            f"A, B and C of {chosen.name} are of {', '.join(sorted(types))}: they must be of one type, of "
+            f"{', '.join(_MATHS)} (sums may be of another)"
+        )
+    return _MATHS[types.pop()]
+
+
+def _explain(message: str, path: Path) -> str:
+    """nvcc's errors, and -D for a name that the file expects from elsewhere."""
+    undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
+    hint = ""
+    if undefined:
+        hint = f"\nis it a constant that the file does not define? Pass {' '.join(f'-D {name}=32' for name in undefined)}"
+        hint += ", with the value that is meant"
+    return f"{path.name} does not compile: {message}{hint}"

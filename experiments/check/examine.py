@@ -1,0 +1,170 @@
+"""The course of a check: whole tiles, ragged sizes, then why, then what it costs; all on the reference GPU."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import gemm_ref
+from experiments.check import asked, diagnose, offsets, sizes
+from experiments.check.cuda import UNDEFINED, CudaKernel
+from experiments.check.report import Fault, Report, Verdict
+from experiments.check.subject import Subject
+from experiments.check.trial import Trial, attempt
+
+SECONDS = 12.0  # after so long, no more sizes are searched for the reason of what is already known to be wrong
+
+_PLACE = re.compile(r"^([^:\n]+):(\d+): ")
+
+
+class Examination:
+    """One check; `report` is what it says."""
+
+    def __init__(self, subject: Subject, problems: Sequence[gemm_ref.Problem]) -> None:
+        self._subject = subject
+        self._given = [subject.admit(problem) for problem in problems]
+        self._start = time.perf_counter()
+        self._trials: list[Trial] = []
+        self._known: dict[gemm_ref.Problem, bool] = {}
+        self.report = Report(subject.name, str(subject.path), subject.dialect, subject.how, notes=subject.notes)
+
+    def run(self) -> Report:
+        """Raises CannotCheck where the reference GPU lacks what the kernel needs."""
+        for problem in self._given or self._problems():
+            self._try(problem)
+        whole = self._trials[0]
+        if whole.right and not self._given:
+            self._try(whole.problem, "one_hot")
+        base = self._explain(whole)
+        self._collect_faults()
+        if base:
+            self._count(base)
+        if isinstance(self._subject, CudaKernel):
+            self._look_at_offsets()
+        self.report.seconds = time.perf_counter() - self._start
+        return self.report
+
+    # --- sizes -----------------------------------------------------------------------------------------------
+
+    def _problems(self) -> list[gemm_ref.Problem]:
+        tile = self._subject.tile
+        return list(dict.fromkeys(self._subject.admit(p) for p in (sizes.aligned(tile), *sizes.ragged(tile))))
+
+    def _try(self, problem: gemm_ref.Problem, kind: str = "integers") -> Trial:
+        trial = attempt(self._subject, problem, kind, detect=kind == "integers")
+        self._trials.append(trial)
+        # What was never written is the detectors' to say: a sum that begins with the poison looks like the poison.
+        text = trial.fault or re.sub(r"; \d+ of them were never written", "", trial.wrong) or "right"
+        self.report.verdicts.append(Verdict(str(problem), kind, trial.right, text))
+        return trial
+
+    def _right(self, problem: gemm_ref.Problem) -> bool:
+        """Whether C is right at sizes that are no part of the report by themselves."""
+        problem = self._subject.admit(problem)
+        if problem not in self._known:
+            known = next((trial for trial in self._trials if trial.problem == problem), None)
+            self._known[problem] = (known or attempt(self._subject, problem)).right
+        return self._known[problem]
+
+    def _time_left(self) -> bool:
+        return time.perf_counter() - self._start < SECONDS
+
+    # --- reasons ---------------------------------------------------------------------------------------------
+
+    def _explain(self, whole: Trial) -> gemm_ref.Problem | None:
+        """Put down why results are wrong; returns sizes at which the kernel can be counted, if there are any."""
+        wrong = [trial for trial in self._trials if not trial.right]
+        if not wrong:
+            return whole.problem
+        if self._given:
+            self._say(diagnose.explain(self._subject, wrong[0]))
+            return next((trial.problem for trial in self._trials if not trial.fault), None)
+        base = whole.problem
+        if not whole.right:
+            cube = self._subject.admit(sizes.cube(base))
+            if cube == base or not self._right(cube):
+                self._say(diagnose.explain(self._subject, whole))
+                return None if whole.fault else base
+            self.report.verdicts.insert(1, Verdict(str(cube), "integers", True, "right"))
+            self.report.why.append(diagnose.confused(self._subject, self._right, base))
+            base = cube
+        if not self._subject.square:
+            self._say_needs(base)
+        if not self.report.why:
+            self._say(diagnose.explain(self._subject, wrong[0]))
+        return base
+
+    def _say(self, sentences) -> None:
+        self.report.why += [sentence for sentence in sentences if sentence not in self.report.why]
+
+    def _say_needs(self, base: gemm_ref.Problem) -> None:
+        """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
+        if self.report.why:
+            return  # the sizes are mixed up anyway
+        for need in sizes.needs(base, self._right, self._time_left):
+            axis = need.axis.upper()
+            said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"it depends on {axis}"
+            self.report.why.append(f"{said}: with the other sizes whole it goes wrong at {need.smallest} already")
+            past = attempt(self._subject, replace(base, **{need.axis: getattr(base, need.axis) + 1}), detect=True)
+            self._trials.append(past)
+            if not past.fault:
+                self._say(diagnose.explain(self._subject, past))
+
+    def _collect_faults(self) -> None:
+        found: dict[tuple, tuple[Fault, list[str]]] = {}
+        for trial in self._trials:
+            told = [(finding.kind, str(finding), finding.file, finding.line) for finding in trial.findings]
+            if trial.fault:
+                place = _PLACE.match(trial.fault)
+                file, line = (place[1], int(place[2])) if place else ("", 0)
+                told.append((_kind_of(trial.fault), trial.fault, file, line))
+            for kind, text, file, line in told:
+                fault = Fault(kind, text, file, line, self._quote(file, line), ())
+                found.setdefault((kind, file, line), (fault, []))[1].append(str(trial.problem))
+        for number, line, text in self._subject.warnings:
+            if number == UNDEFINED:
+                fault = Fault("undefined value", text, self._subject.path.name, line, "", ())
+                fault = replace(fault, quote=self._quote(fault.file, line))
+                found[number, line, text] = (fault, [])
+            else:
+                self.report.notes.append(f"nvcc warns at line {line}: {text}")
+        self.report.faults = [replace(f, sizes=tuple(dict.fromkeys(where))) for f, where in found.values()]
+
+    def _quote(self, file: str, line: int) -> str:
+        lines = self._lines if file == self._subject.path.name else []
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    @property
+    def _lines(self) -> list[str]:
+        return self._subject.path.read_text(encoding="utf-8").splitlines()
+
+    # --- cost ------------------------------------------------------------------------------------------------
+
+    def _count(self, base: gemm_ref.Problem) -> None:
+        self.report.counted_at = str(base)
+        self.report.lines, self.report.code, why_not = asked.count(self._subject, base, self._quote)
+        self.report.advice = asked.advice(self.report.lines)
+        if why_not:
+            self.report.unchecked.append(f"the machine code: {why_not}")
+
+    def _look_at_offsets(self) -> None:
+        for name, access in offsets.narrow(self._subject).items():
+            where = access.instruction
+            self.report.limits.append(
+                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so it goes wrong once {name} "
+                "has 2^31 elements: write (size_t)row * N + col"
+            )
+
+
+def _kind_of(fault: str) -> str:
+    for words, kind in (
+        ("which is out of bounds", "out of bounds"),
+        ("which is not at a multiple", "misaligned"),
+        ("still running", "endless loop"),
+        ("before anything was written", "undefined value"),
+    ):
+        if words in fault:
+            return kind
+    return "barrier" if "barrier" in fault else "fault"
