@@ -190,12 +190,16 @@ def check(
     kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
     block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
     grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
-    args: Annotated[str, typer.Option(help="What the parameters are, where their names do not tell: A,B,C,M,N,K.")] = "",
+    args: Annotated[
+        str, typer.Option(help="What the parameters are, where their names do not tell: A,B,C,M,N,K.")
+    ] = "",
     template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?

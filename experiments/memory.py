@@ -26,8 +26,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
 import gemm_ref
 from experiments import hardware, plot_memory
 from experiments.contenders import Contender, Gemm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import gemm_ref
@@ -44,7 +45,10 @@ def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[li
         read_code, why_not = None, str(error)
     counter, launches = ptx.Counter(read_code), _Launches()
     attempt(subject, problem, observers=(counter, launches))
-    codes = [] if why_not else [_code(*each) for each in {each[0].name: each for each in launches.seen}.values()]
+    kernels = {} if why_not else {kernel.name: (kernel, launch) for kernel, launch in launches.seen}
+    codes = [_code(*each) for each in kernels.values()]
+    if subject.dialect == "cuda":
+        codes = [replace(code, kernel=subject.name) for code in codes]  # C++'s own name of it is long
     return _lines(counter.counts(), quote), codes, why_not
 
 
@@ -73,30 +77,30 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
     return sorted(found, key=lambda each: (each.file, each.line, each.space, each.kind, each.array))
 
 
+_CURES = {
+    "global": "not coalesced: let neighbouring threads (threadIdx.x) touch neighbouring elements of a row",
+    "shared": "bank conflicts, lanes of a warp asking one bank for different words: pad the rows of the array, store "
+    "it turned round, or let lanes read neighbouring words",
+}
+
+
 def advice(lines: list[Line]) -> list[str]:
-    """What to do about the lines that make the hardware do more work than their bytes need."""
+    """What to do about the lines that make the hardware do more work than their bytes need; one sentence a cure."""
     said = []
-    for line in lines:
-        if not line.wasteful:
-            continue
-        taken = line.compiled if line.compiled is not None else line.written
-        numbers = f"{_number(taken)} {line.unit} a request where {_number(line.ideal)} would do"
-        what = f"{line.file}:{line.line}: the {line.kind} of {line.array or line.space + ' memory'}"
-        if line.space == "global":
-            said.append(
-                f"{what} is not coalesced: {numbers}. Let neighbouring threads (threadIdx.x) touch neighbouring elements "
-                "of a row"
-            )
-        else:
-            said.append(
-                f"{what} has bank conflicts: {numbers}. Lanes of a warp ask one bank for different words: pad the rows "
-                "of the array, store it turned round, or let lanes read neighbouring words"
-            )
+    for space, cure in _CURES.items():
+        found = [
+            f"{line.file}:{line.line} {line.kind} of {line.array or space} "
+            f"({_taken(line):.3g} {line.unit} a request where {line.ideal:.3g} would do)"
+            for line in lines
+            if line.wasteful and line.space == space
+        ]
+        if found:
+            said.append(f"{cure}: {'; '.join(found)}")
     return said
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+def _taken(line: Line) -> float:
+    return line.written if line.compiled is None else line.compiled
 
 
 def _code(kernel: ptx.Kernel, launch: gemm_ref.Launch) -> Code:

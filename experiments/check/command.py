@@ -24,8 +24,8 @@ def check(path: Path, options: Options, request: Request) -> Report:
         for problem in request.problems:
             if problem.flops > 2 * MOST_PRODUCTS:
                 raise UsageError(
-                    f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: a "
-                    f"smaller --size, of {MOST_PRODUCTS:.2g} at most"
+                    f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
+                    f"a smaller --size, of {MOST_PRODUCTS:.2g} at most"
                 )
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")

@@ -1,4 +1,4 @@
-"""A kernel from a user's .cu: compiled for the reference GPU, bound to its arguments, and for a GPU built and called."""
+"""A kernel from a user's .cu: compiled for the reference GPU, bound to its arguments, and built for a GPU."""
 
 from __future__ import annotations
 
@@ -77,9 +77,10 @@ class CudaKernel(Subject):
             self.square = True
             self.notes.append(f"it takes one size, {told.pop()}, so it is checked for square matrices only")
         else:
+            unknown = " and ".join(axis for axis in missing if axis.lower() not in fixed)
             raise UsageError(
-                f"{self.name} is not told {' and '.join(axis for axis in missing if axis.lower() not in fixed)}: define "
-                "it in the source or with -D, or say with --args which parameter it is"
+                f"{self.name} is not told {unknown}: define it in the source or with -D, or say with --args which "
+                "parameter it is"
             )
         self.notes += [f"{axis.upper()} is {size}, from the source or -D" for axis, size in self.fixed.items()]
 
@@ -100,7 +101,9 @@ class CudaKernel(Subject):
 
     @property
     def how(self) -> str:
-        arguments = ", ".join(p.name if role.upper() == p.name.upper() else f"{p.name} = {role}" for p, role in self._bound)
+        arguments = ", ".join(
+            p.name if role.upper() == p.name.upper() else f"{p.name} = {role}" for p, role in self._bound
+        )
         template = f"<{', '.join(text for _, text in self._template)}>" if self._template else ""
         return f"{self.name}{template}({arguments}), {self.shape}"
 
@@ -112,6 +115,16 @@ class CudaKernel(Subject):
         other = object.__new__(CudaKernel)
         other.__dict__ = self.__dict__ | {"shape": self.shape.swapped()}
         return other if other.shape.grid != self.shape.grid else None
+
+    def row_steps(self) -> list[tuple[int, str, str, str]]:
+        named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in signature.SIZES}
+        found = []
+        for line, text in enumerate(self._signature.body.split("\n"), self._signature.first_line):
+            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
+                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
+                    if named.get(array) in signature.MATRICES and named.get(name) in signature.SIZES:
+                        found.append((line, named[array], name, named[name]))
+        return found
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
@@ -216,7 +229,8 @@ _LAUNCHER = """
 extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
     const void* kernel = (const void*)&KERNEL;
     if (shared_bytes > 48 * 1024) {  // more than this has to be asked for
-        cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (error != cudaSuccess) return error;
     }
     const dim3 grid(axes[0], axes[1], axes[2]), block(axes[3], axes[4], axes[5]);
@@ -252,7 +266,9 @@ def _assemble(text: bytes) -> bytes:
 
 def _is_called(entry: str, name: str) -> bool:
     """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
-    return entry == name or (entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry))
+    return entry == name or (
+        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry)
+    )
 
 
 def _numbers(defines) -> dict[str, int]:
@@ -276,7 +292,9 @@ def _template(chosen: signature.Signature, given: str) -> list[tuple[signature.P
         text = texts[index] if index < len(texts) else parameter.default or named
         if not text:
             wanted = ", ".join(f"{p.type} {p.name}" for p in parameters)
-            raise UsageError(f"{chosen.name} is a template of <{wanted}>: pass all of them, as in --template 'float,32'")
+            raise UsageError(
+                f"{chosen.name} is a template of <{wanted}>: pass all of them, as in --template 'float,32'"
+            )
         found.append((parameter, text))
     return found
 
@@ -301,6 +319,8 @@ def _explain(message: str, path: Path) -> str:
     undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
     hint = ""
     if undefined:
-        hint = f"\nis it a constant that the file does not define? Pass {' '.join(f'-D {name}=32' for name in undefined)}"
+        hint = (
+            f"\nis it a constant that the file does not define? Pass {' '.join(f'-D {name}=32' for name in undefined)}"
+        )
         hint += ", with the value that is meant"
     return f"{path.name} does not compile: {message}{hint}"

@@ -11,18 +11,19 @@ from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
 from gemm_ref.ptx.finding import MISSED, UNWRITTEN
 
+ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
 _SLICES = (128, 64, 32, 16, 8, 4, 2)
 
 
-def explain(subject: Subject, trial: Trial, zeroed: bool = False) -> Iterator[str]:
+def explain(subject: Subject, trial: Trial) -> Iterator[str]:
     """Sentences about a trial whose result is wrong, the most telling first; none where no guess holds.
 
-    trial: with `integers` as inputs, so that each guess is right to the bit or not at all. zeroed: its C held zeros.
+    trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
     """
-    if trial.c is None or trial.c.numel() == 0:
-        return
-    first = () if zeroed or subject.zeroed else (_exchanged_grid, _untouched, _zeros_beforehand)
-    for guess in (*first, _part_of_k, _other_product, _moved, _pattern):
+    guesses = (_exchanged_grid,)
+    if not trial.fault:  # else C is what it was when the run stopped
+        guesses += (_untouched, _part_of_k, _other_product, _moved, _pattern)
+    for guess in guesses:
         sentence = guess(subject, trial)
         if sentence:
             yield sentence
@@ -31,7 +32,7 @@ def explain(subject: Subject, trial: Trial, zeroed: bool = False) -> Iterator[st
 
 def _exchanged_grid(subject: Subject, trial: Trial) -> str:
     other = subject.swapped()
-    if other and attempt(other, trial.problem).right:
+    if other and trial.problem.m != trial.problem.n and attempt(other, trial.problem).right:
         return (
             "with x and y of the grid exchanged it is right: the kernel counts rows of C with the axis for which the "
             f"grid was made for columns. Pass --grid '{','.join(other.shape.grid)}'"
@@ -42,21 +43,6 @@ def _exchanged_grid(subject: Subject, trial: Trial) -> str:
 def _untouched(subject: Subject, trial: Trial) -> str:
     missed = sum(finding.count for finding in trial.findings if finding.kind == MISSED)
     return "no element of C is ever written" if missed == trial.c.numel() else ""
-
-
-def _zeros_beforehand(subject: Subject, trial: Trial) -> str:
-    if not any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings):
-        return ""
-    again = attempt(subject, trial.problem, zeroed=True)
-    if again.right:
-        return (
-            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and memory that was just "
-            "allocated holds anything. Sum in a register, and store each element of C once"
-        )
-    if again.fault:
-        return ""
-    more = next(explain(subject, again, zeroed=True), "it is wrong with zeros there, too")
-    return f"the kernel adds to what C holds beforehand, which may be anything; and {more}"
 
 
 def _part_of_k(subject: Subject, trial: Trial) -> str:
@@ -121,17 +107,23 @@ def _moved(subject: Subject, trial: Trial) -> str:
     rows, columns = subject.tile
     if torch.equal(want.flatten().sort()[0], got.flatten().sort()[0]):
         if rows == columns and not trial.problem.m % rows and not trial.problem.n % columns:
-            turned = want.reshape(trial.problem.m // rows, rows, trial.problem.n // columns, columns).permute(0, 3, 2, 1)
+            turned = want.reshape(trial.problem.m // rows, rows, trial.problem.n // columns, columns).permute(
+                0, 3, 2, 1
+            )
             if torch.equal(turned.reshape(want.shape), got):
                 return (
                     f"each tile of {rows} x {columns} of C is stored transposed: x and y change sides between the "
                     "product and the store"
                 )
-        return "every number of the product is in C, but in another place: the store computes other indices than the sum"
-    if attempt(subject, trial.problem, "ones").right:
         return (
-            "with A and B full of ones it is right, so each sum has K products, but of other elements than it should: "
-            "look at the indices of the loads"
+            "every number of the product is in C, but in another place: the store computes other indices than the sum"
+        )
+    if attempt(subject, trial.problem, "ones").right:
+        a_is_right, b_is_right = (attempt(subject, trial.problem, kind).right for kind in ("b_ones", "a_ones"))
+        whose = "A" if b_is_right and not a_is_right else "B" if a_is_right and not b_is_right else "A and of B"
+        return (
+            f"each sum has K products, but of other elements of {whose} than it should (with ones there it is right): "
+            "look at the indices of its loads, and of its stores to shared memory and reads from there"
         )
     return ""
 
@@ -168,6 +160,19 @@ def _list(lines: torch.Tensor) -> str:
     return ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
 
 
+def adds_to_c(subject: Subject, trial: Trial) -> str:
+    """What to say of a kernel that reads C before anything was written there; empty if it does not."""
+    if not any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings):
+        return ""
+    cure = "Sum in a register, and store each element of C once"
+    if attempt(subject, trial.problem, zeroed=True).right:
+        return (
+            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and memory that was just "
+            f"allocated holds anything. {cure}"
+        )
+    return f"the kernel adds to what C holds beforehand, which may be anything. {cure}"
+
+
 def confused(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:
     """What to say of a kernel that is right for a cube and not for three different whole sizes."""
     m, n, k = base.m, base.n, base.k
@@ -180,6 +185,17 @@ def confused(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: 
             "as a row's length. A row of A has K elements, of B and of C N"
         )
     return (
-        "it is right for square matrices only: M, N and K stand somewhere for each other, as a row's length. A row of A "
-        "has K elements, of B and of C N"
+        "it is right for square matrices only: M, N and K stand somewhere for each other, as a row's length. A row of "
+        "A has K elements, of B and of C N"
     )
+
+
+def row_lengths(subject: Subject) -> Iterator[str]:
+    """Lines of the source that step from row to row of a matrix by another size than its rows have."""
+    for line, matrix, name, size in subject.row_steps():
+        right = ROW_LENGTH[matrix]
+        if size != right:
+            yield (
+                f"line {line} goes from row to row of {matrix} by {name}: a row of {matrix} has {right} elements, "
+                f"not {size}"
+            )

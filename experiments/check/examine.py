@@ -14,7 +14,7 @@ from experiments.check.report import Fault, Report, Verdict
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
 
-SECONDS = 12.0  # after so long, no more sizes are searched for the reason of what is already known to be wrong
+SECONDS = 12.0  # of this process's time; then no more sizes are searched for reasons
 
 _PLACE = re.compile(r"^([^:\n]+):(\d+): ")
 
@@ -25,9 +25,9 @@ class Examination:
     def __init__(self, subject: Subject, problems: Sequence[gemm_ref.Problem]) -> None:
         self._subject = subject
         self._given = [subject.admit(problem) for problem in problems]
-        self._start = time.perf_counter()
+        self._start, self._cpu_start = time.perf_counter(), time.process_time()
         self._trials: list[Trial] = []
-        self._known: dict[gemm_ref.Problem, bool] = {}
+        self._known: dict[tuple[gemm_ref.Problem, bool], bool] = {}
         self.report = Report(subject.name, str(subject.path), subject.dialect, subject.how, notes=subject.notes)
 
     def run(self) -> Report:
@@ -63,13 +63,13 @@ class Examination:
     def _right(self, problem: gemm_ref.Problem) -> bool:
         """Whether C is right at sizes that are no part of the report by themselves."""
         problem = self._subject.admit(problem)
-        if problem not in self._known:
-            known = next((trial for trial in self._trials if trial.problem == problem), None)
-            self._known[problem] = (known or attempt(self._subject, problem)).right
-        return self._known[problem]
+        key = (problem, self._subject.zeroed)
+        if key not in self._known:
+            self._known[key] = attempt(self._subject, problem).right
+        return self._known[key]
 
     def _time_left(self) -> bool:
-        return time.perf_counter() - self._start < SECONDS
+        return time.process_time() - self._cpu_start < SECONDS
 
     # --- reasons ---------------------------------------------------------------------------------------------
 
@@ -81,33 +81,49 @@ class Examination:
         if self._given:
             self._say(diagnose.explain(self._subject, wrong[0]))
             return next((trial.problem for trial in self._trials if not trial.fault), None)
-        base = whole.problem
+        base, reason = whole.problem, ""
+        if not whole.right and not whole.fault:
+            reason = diagnose.adds_to_c(self._subject, whole)
+        if reason:
+            self.report.why.append(reason)
+            self._subject.zeroed = True  # what else is wrong shows only then
+            whole = attempt(self._subject, base, detect=True)
         if not whole.right:
-            cube = self._subject.admit(sizes.cube(base))
-            if cube == base or not self._right(cube):
-                self._say(diagnose.explain(self._subject, whole))
-                return None if whole.fault else base
-            self.report.verdicts.insert(1, Verdict(str(cube), "integers", True, "right"))
-            self.report.why.append(diagnose.confused(self._subject, self._right, base))
-            base = cube
-        if not self._subject.square:
+            base = self._explain_whole(whole)
+        if base and self._right(base) and not self._subject.square and len(self.report.why) == bool(reason):
             self._say_needs(base)
         if not self.report.why:
             self._say(diagnose.explain(self._subject, wrong[0]))
         return base
+
+    def _explain_whole(self, whole: Trial) -> gemm_ref.Problem | None:
+        """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""
+        base, cube = whole.problem, self._subject.admit(sizes.cube(whole.problem))
+        self._say(diagnose.explain(self._subject, whole))
+        if not self.report.why and cube != base:
+            equal = attempt(self._subject, cube, detect=True)
+            if equal.right:
+                self.report.verdicts.insert(1, Verdict(str(cube), "integers", True, "right"))
+                self.report.why.append(diagnose.confused(self._subject, self._right, base))
+                base = cube
+            elif not equal.fault:
+                self._trials.append(equal)
+                said = [f"with M = N = K = {cube.m}, {text}" for text in diagnose.explain(self._subject, equal)]
+                self._say(said)
+        self._say(diagnose.row_lengths(self._subject))
+        return None if whole.fault and base == whole.problem else base
 
     def _say(self, sentences) -> None:
         self.report.why += [sentence for sentence in sentences if sentence not in self.report.why]
 
     def _say_needs(self, base: gemm_ref.Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
-        if self.report.why:
-            return  # the sizes are mixed up anyway
         for need in sizes.needs(base, self._right, self._time_left):
             axis = need.axis.upper()
-            said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"it depends on {axis}"
+            said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} will do"
             self.report.why.append(f"{said}: with the other sizes whole it goes wrong at {need.smallest} already")
-            past = attempt(self._subject, replace(base, **{need.axis: getattr(base, need.axis) + 1}), detect=True)
+            # One short of a whole size leaves out another number of products for each slice depth.
+            past = attempt(self._subject, replace(base, **{need.axis: getattr(base, need.axis) - 1}), detect=True)
             self._trials.append(past)
             if not past.fault:
                 self._say(diagnose.explain(self._subject, past))
@@ -153,8 +169,8 @@ class Examination:
         for name, access in offsets.narrow(self._subject).items():
             where = access.instruction
             self.report.limits.append(
-                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so it goes wrong once {name} "
-                "has 2^31 elements: write (size_t)row * N + col"
+                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so it goes wrong once "
+                f"{name} has 2^31 elements: write (size_t)row * N + col"
             )
 
 

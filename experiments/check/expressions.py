@@ -60,11 +60,12 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
 
     A name that is defined twice with different values means nothing here, and is left out.
     """
-    pattern = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*$|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
+    macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*$"
+    pattern = macro + r"|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
     found: dict[str, int] = {}
     twice = set()
-    for macro, text, declared in re.findall(pattern, source, re.M):
-        for name, value in [(macro, text)] if macro else _declared(declared):
+    for macro_name, text, declared in re.findall(pattern, source, re.M):
+        for name, value in [(macro_name, text)] if macro_name else _declared(declared):
             try:
                 number = evaluate(value, found | dict(known))
             except UsageError:

@@ -1,4 +1,4 @@
-"""How a brought kernel is launched: the user's expressions for grid and block, or a guess where the source leaves no doubt."""
+"""How a brought kernel is launched: the user's expressions, or a guess where the source leaves no doubt."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ def guess(
     for name, axis, step in _indices(signature.body):
         limit = re.search(rf"\b{name}\s*(?:<|>=)\s*(\w+)", signature.body)
         role = sizes.get(limit[1]) if limit else None
+        if role in ("M", "N") and re.fullmatch(r"[A-Za-z_]\w*", step) and step != "blockDim" and step not in names:
+            raise UsageError(f"{step} has no value in the file: pass -D {step}=32, with the value that is meant")
         if role in ("M", "N") and (step == "blockDim" or step.isdigit() or step in names):
             found[axis] = (role, step)
     if sorted(role for role, _ in found.values()) != ["M", "N"] or set(found) != {"x", "y"}:

@@ -1,4 +1,4 @@
-"""Whether a kernel's offsets pass 2^31: the addresses of its first rows in matrices that only pretend to be that large."""
+"""Whether a kernel's offsets can pass 2^31: the addresses of first rows in matrices that pretend to be that large."""
 
 from __future__ import annotations
 

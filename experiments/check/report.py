@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import gemm_ref
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -107,5 +105,3 @@ class Report:
     def sound(self) -> bool:
         """Whether nothing is wrong with the kernel."""
         return not self.why and not self.faults and all(verdict.right for verdict in self.verdicts)
-
-

@@ -18,7 +18,9 @@ _OTHER_NAMES = {
     "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
 }  # fmt: skip
 # What names carry besides: where the data lives (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
-_DECORATION = re.compile(r"^(?:d|dev|device|g|gmem|global|p|ptr|in|out|mat|matrix)_?(?=[abc]$)|_?(?:ptr|d|dev|gmem|mat)$", re.I)
+_DECORATION = re.compile(
+    r"^(?:d|dev|device|g|gmem|global|p|ptr|in|out|mat|matrix)_?(?=[abc]$)|_?(?:ptr|d|dev|gmem|mat)$", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Signature:
     template: tuple[Parameter, ...]  # empty for an ordinary function
     line: int
     last_line: int
+    first_line: int  # of the body
     body: str  # without comments; empty where it is only declared
 
 
@@ -138,12 +141,12 @@ def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signat
     if text[position : position + 1] != "(":
         return None
     end = _closing(text, position)
-    body, last = "", end
+    body, first, last = "", end, end
     if opening := re.compile(r"\s*\{").match(text, end):
-        last = _closing(text, opening.end() - 1)
-        body = text[opening.end() : last - 1]
+        first, last = opening.end(), _closing(text, opening.end() - 1)
+        body = text[first : last - 1]
     parameters = tuple(_parameter(part) for part in split(text[position + 1 : end - 1], angles=True) if part != "void")
-    return Signature(name, parameters, template, *(text.count("\n", 0, at) + 1 for at in (start, last)), body)
+    return Signature(name, parameters, template, *(text.count("\n", 0, at) + 1 for at in (start, last, first)), body)
 
 
 def _template_before(text: str, start: int) -> tuple[Parameter, ...]:

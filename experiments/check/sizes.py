@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import gemm_ref
 
 AXES = ("m", "n", "k")
-_MULTIPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
 _DEPTHS = (128, 64, 192, 256)  # whole slices for every BLOCK_K that divides 64
 _MOST_PRODUCTS = 4 << 20  # of the aligned problem: a second or two, with detectors
 
@@ -39,7 +40,7 @@ class Need:
     """What one size must be a multiple of, and the smallest at which the kernel goes wrong, the others being whole."""
 
     axis: str  # m, n or k
-    multiple: int  # 0 where no multiple that was tried will do
+    multiple: int  # 0 where no multiple that was tried will do, or there was no time to look
     smallest: gemm_ref.Problem
 
 
@@ -55,9 +56,8 @@ def needs(
         size = getattr(base, axis)
         if right(replace(base, **{axis: size + 1})):
             continue
-        multiple = next(
-            (step for step in _MULTIPLES[1:] if not time_left() or right(replace(base, **{axis: size + step}))), 0
-        )
+        steps = itertools.takewhile(lambda _: time_left(), _MULTIPLES)
+        multiple = next((step for step in steps if right(replace(base, **{axis: size + step}))), 0)
         small = (replace(base, **{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
         smallest = next((problem for problem in small if not right(problem)), replace(base, **{axis: size + 1}))
         found.append(Need(axis, multiple, smallest))

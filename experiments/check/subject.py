@@ -55,3 +55,7 @@ class Subject(ABC):
     def swapped(self) -> Subject | None:
         """The kernel with the grid's x and y exchanged, where the user decides on the grid."""
         return None
+
+    def row_steps(self) -> list[tuple[int, str, str, str]]:
+        """(line, matrix, name, size) of each `matrix[row * name + ...]` in the source, name being M, N or K there."""
+        return []

@@ -15,6 +15,7 @@ from gemm_ref import ptx
 # The kernel cannot be carried out here, which is no fault of its own.
 UNABLE = (ptx.Unsupported, ptx.ParseError)
 PATIENCE = 300_000  # instructions for a batch of blocks: some hundred times what these sizes take a sound kernel
+ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs for which it does not matter which element is taken
 
 
 class CannotCheck(Exception):
@@ -68,7 +69,7 @@ def attempt(
     detect: bool = False,
     observers: Sequence[ptx.Observer] = (),
 ) -> Trial:
-    """Run the kernel on seeded inputs and check the result; `ones` is 1 everywhere.
+    """Run the kernel on seeded inputs and check the result; a kind of them may be in ONES.
 
     zeroed: C holds zeros when it starts, and not NaN; detect: with the fault detectors. Raises CannotCheck.
     """
@@ -85,7 +86,7 @@ def attempt(
 
     a, b = operands(problem, kind)
     trial = Trial(problem, kind, a=a, b=b)
-    exact = kind == "ones" or gemm_ref.MATHS[problem.math].is_exact(kind)
+    exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
     try:
         gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact)
     except gemm_ref.WrongResult as error:
@@ -98,9 +99,10 @@ def attempt(
 
 
 def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and B, each from where a cache line begins, as what a GPU allocates."""
-    if kind == "ones":
-        dtype = gemm_ref.MATHS[problem.math].dtype
-        return aligned(torch.ones(problem.a_shape, dtype=dtype)), aligned(torch.ones(problem.b_shape, dtype=dtype))
-    a, b = gemm_ref.make_inputs(problem, kind)
+    """A and B, each from where a cache line begins, as what a GPU allocates. `a_ones`: ones in A, integers in B."""
+    a, b = gemm_ref.make_inputs(problem, "integers" if kind in ONES else kind)
+    if kind in ("ones", "a_ones"):
+        a = torch.ones_like(a)
+    if kind in ("ones", "b_ones"):
+        b = torch.ones_like(b)
     return aligned(a), aligned(b)
