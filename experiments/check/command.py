@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from experiments.check.cuda import CudaKernel, Options
@@ -29,7 +30,9 @@ def check(path: Path, options: Options, request: Request) -> Report:
                 )
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")
+        start = time.perf_counter()
         report = Examination(subject, request.problems).run()
+        report.seconds = time.perf_counter() - start
     except CannotCheck as error:
         raise UsageError(
             f"{path.name} could not be checked, which says nothing about it: the reference GPU cannot run it ({error})"

@@ -65,7 +65,7 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
     found: dict[str, int] = {}
     twice = set()
     for macro_name, text, declared in re.findall(pattern, source, re.M):
-        for name, value in [(macro_name, text)] if macro_name else _declared(declared):
+        for name, value in [(macro_name, text)] if macro_name else definitions(declared):
             try:
                 number = evaluate(value, found | dict(known))
             except UsageError:
@@ -75,7 +75,7 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
     return {name: value for name, value in found.items() if name not in twice} | dict(known)
 
 
-def _declared(text: str) -> list[tuple[str, str]]:
+def definitions(text: str) -> list[tuple[str, str]]:
     """`BM = 128, BN = 64` as pairs."""
     pairs = (part.partition("=") for part in split(text))
     return [(name.strip(), value) for name, sign, value in pairs if sign]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import gemm_ref
-from experiments.check.expressions import evaluate, split
+from experiments.check.expressions import definitions, evaluate, split
 from experiments.check.signature import Signature
 from experiments.selection import UsageError
 from gemm_ref.stage import MAX_GRID
@@ -115,10 +116,10 @@ def _ask(signature: Signature, block: tuple[str, ...]) -> str:
 
 def _indices(body: str) -> list[tuple[str, str, str]]:
     """(name, axis, step) of each variable that is blockIdx.axis * step + threadIdx.axis, in any order."""
-    declared = re.findall(r"\b(?:int|unsigned|size_t|auto|uint32_t)\s+(\w+)\s*=\s*([^;]+);", body)
+    declared = re.findall(r"\b(?:int|unsigned|size_t|auto|uint32_t)\s+(\w+\s*=[^;]+);", body)
     values: dict[str, str] = {}
     found = []
-    for name, text in declared:
+    for name, text in itertools.chain.from_iterable(map(definitions, declared)):
         text = re.sub(r"\b\w+\b(?!\s*\.)(?<!\.)", lambda word: values.get(word[0], word[0]), text)
         plain = re.sub(r"\s|\(int\)|static_cast<\w+>", "", text).strip("()")
         if re.fullmatch(r"(?:blockIdx|threadIdx|blockDim)\.[xyz]", plain):

@@ -8,6 +8,7 @@ import torch
 
 import gemm_ref
 from experiments.check.cuda import CudaKernel
+from experiments.check.trial import Patience
 from experiments.selection import UsageError
 from gemm_ref import ptx
 
@@ -42,7 +43,7 @@ def narrow(subject: CudaKernel) -> dict[str, ptx.Access]:
     found = {}
     for problem in (gemm_ref.Problem(3, _LONG, 0, subject.math), gemm_ref.Problem(3, 1, _LONG, subject.math)):
         few = [torch.zeros(64, dtype=gemm_ref.MATHS[subject.math].dtype) for _ in range(3)]
-        with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _First()):
+        with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _First(), Patience()):
             subject.start(problem, subject.first_block(problem), *few)
         if seen.lowest and seen.lowest[0] < -(1 << 31):
             found[seen.lowest[1]] = seen.lowest[2]

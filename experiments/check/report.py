@@ -14,7 +14,9 @@ class Fault:
     file: str
     line: int
     quote: str  # the line of the source, empty where the file is not the user's
-    sizes: tuple[str, ...]  # where it showed
+    other_line: int = 0  # where the other thread did its part; 0 where there is none, or on the same line
+    other_quote: str = ""
+    sizes: tuple[str, ...] = ()  # where it showed
 
 
 @dataclass(frozen=True)

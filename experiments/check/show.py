@@ -46,6 +46,8 @@ def show(report: Report, out: Console) -> None:
         out.print(Text.assemble("  ", (fault.kind, "red"), f" {place}{sizes}"), soft_wrap=True)
         if fault.quote:
             say(f"      {fault.quote}", "cyan")
+        if fault.other_quote:
+            say(f"      {fault.other_quote}  (line {fault.other_line})", "cyan")
         say(f"      {_plain(fault.text)}")
     listed("Limits", report.limits)
     if report.lines:

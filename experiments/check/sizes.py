@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -56,9 +55,17 @@ def needs(
         size = getattr(base, axis)
         if right(replace(base, **{axis: size + 1})):
             continue
-        steps = itertools.takewhile(lambda _: time_left(), _MULTIPLES)
-        multiple = next((step for step in steps if right(replace(base, **{axis: size + step}))), 0)
+        multiple = _least(lambda step, axis=axis, size=size: right(replace(base, **{axis: size + step})), time_left)
         small = (replace(base, **{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
         smallest = next((problem for problem in small if not right(problem)), replace(base, **{axis: size + 1}))
         found.append(Need(axis, multiple, smallest))
     return found
+
+
+def _least(enough: Callable[[int], bool], time_left: Callable[[], bool]) -> int:
+    """The smallest of _MULTIPLES that is enough, found by halving; 0 if none is, or time runs out."""
+    low, high = 0, len(_MULTIPLES)
+    while low < high and time_left():
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(_MULTIPLES[middle]) else (middle + 1, high)
+    return _MULTIPLES[low] if low == high < len(_MULTIPLES) else 0
