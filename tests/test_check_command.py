@@ -184,7 +184,7 @@ __global__ void stage(float* A, float* B, float* C, int M, int N, int K) {
 
 
 def test_strides_offsets_and_barriers(write):
-    found = report(write(BARRIER), block="32,32", defines=("EDGE=32",))
+    found = report(write(BARRIER), block="32,32", define=("EDGE=32",))
     why = " / ".join(found.why)
     assert "with M = N = K = 64, each sum has K products, but of other elements of A and of B" in why
     assert "line 9 goes from row to row of A by M" in why and "line 15 goes from row to row of C by M" in why

@@ -37,7 +37,7 @@ class Options:
     grid: str = ""
     args: str = ""
     template: str = ""
-    defines: tuple[str, ...] = ()
+    define: tuple[str, ...] = ()
     shared: str = ""
 
 
@@ -48,9 +48,10 @@ class CudaKernel(Subject):
 
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path
+        self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
         text = path.read_text(encoding="utf-8")
-        self._defines = tuple(f"-D{define}" for define in options.defines)
-        names = constants(text, _numbers(options.defines))
+        self._defines = tuple(f"-D{define}" for define in options.define)
+        names = constants(text, _numbers(options.define))
         kernels = signature.read(text)
         self._signature = signature.choose(kernels, options.kernel, path.name)
         self._others = [kernel for kernel in kernels if kernel is not self._signature]
@@ -154,8 +155,12 @@ class CudaKernel(Subject):
             for (_, text), used in zip(self._template, words, strict=True)
         )
 
-    @functools.cache  # noqa: B019  a command checks one kernel
     def _kernel(self, template: tuple[str, ...]) -> ptx.Kernel:
+        if template not in self._kernels:
+            self._kernels[template] = self._load(template)
+        return self._kernels[template]
+
+    def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
         text, said = self._compile(self._text(template), "-ptx", f"compute_{_arch()}")
         self._note_warnings(said)
         ours = [name for name in ptx.entries(text.decode()) if _is_called(name, self.name)]

@@ -30,9 +30,9 @@ class PythonFile(Subject):
     """A function of a Python file and the kernels that it launches. Raises UsageError."""
 
     def __init__(self, path: Path, options: Options) -> None:
-        for name in ("block", "grid", "args", "template", "defines", "shared"):
-            if getattr(options, name):
-                raise UsageError(f"--{name.removesuffix('s')} is for CUDA: a Python file launches its kernel itself")
+        for option in ("block", "grid", "args", "template", "define", "shared"):
+            if getattr(options, option):
+                raise UsageError(f"--{option} is for CUDA: a Python file launches its kernel itself")
         self.path, self.tile = path, TILE
         self._function = _choose(_import(path), options.kernel, path.name)
         self.name = self._function.__name__
