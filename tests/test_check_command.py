@@ -275,7 +275,7 @@ def test_the_text_names_line_threads_and_source(invoke):
         "block (1, 0, 0) thread (0, 0, 0) waits at this barrier, and thread (5, 0, 0) of its block left at line 126",
         "requests of 4 sectors, 4 as compiled, ideal 4",
         "registers a thread, no spills, 8192 bytes of shared memory and 1024 threads a block",
-        "wrong at",
+        "wrong in 3 of 5 runs and 3 faults",
     ):
         assert part in text, part
 
@@ -324,3 +324,13 @@ def test_usage_errors_say_what_to_pass(invoke, write, monkeypatch, tmp_path, arg
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
     assert message in said(result), result.output
+
+
+def test_the_document_shows_what_is_printed(invoke, write, tmp_path, monkeypatch):
+    text = (Path(__file__).parent.parent / "docs" / "check.md").read_text(encoding="utf-8")
+    shown = re.search(r"```cpp\n(.*?)```.*?```\n(.*?)```", text, re.S)
+    write(shown[1], "my_gemm.cu")
+    monkeypatch.chdir(tmp_path)
+    seconds = r"\(\d+\.\d s\)"
+    printed = re.sub(seconds, "", invoke("my_gemm.cu").output)
+    assert printed.split() == re.sub(seconds, "", shown[2]).split()

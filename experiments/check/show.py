@@ -105,8 +105,8 @@ def _end(report: Report) -> str:
     if report.sound:
         return f"sound: right at every size that was run, and no detector found a fault ({report.seconds:.1f} s)"
     wrong = sum(not verdict.right for verdict in report.verdicts)
-    told = [f"wrong at {wrong} of {len(report.verdicts)} sizes"] if wrong else []
-    told += [f"{len(report.faults)} faults"] if report.faults else []
+    told = [f"wrong in {wrong} of {len(report.verdicts)} runs"] if wrong else []
+    told += [f"{len(report.faults)} fault{'s' * (len(report.faults) > 1)}"] if report.faults else []
     return f"{' and '.join(told)} ({report.seconds:.1f} s)"
 
 
