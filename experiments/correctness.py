@@ -58,7 +58,7 @@ ON_GPU_LARGE = {
 CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
 CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
 WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
-WATCHED_MOST_PRODUCTS = 2**21  # and the largest problem at which they do: all of ON_CPU, not ALL_EDGES_PARTIAL
+WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
 
 
 def unsuited(contender: Contender, request: Request) -> str:

@@ -206,7 +206,7 @@ class CudaKernel(Subject):
         template = self._arguments_of_template(problem)
         arch = architecture(torch.cuda.get_device_capability())
         one = self.name + (f"<{', '.join(template)}>" if template else "")
-        text = self._text(template) + _LAUNCHER.replace("KERNEL", one)
+        text = _LIKE_NVCC + self._text(template) + _LAUNCHER.replace("KERNEL", one)
         flags = (*source.FLAGS, *self._defines, f"-gencode=arch=compute_{arch},code=sm_{arch}")
         # the text of the file is in the name's hash: the library is built anew where only that has changed
         mark = f"// {gemm_ref.build.digest(self.path.read_text(encoding='utf-8'))}\n"
@@ -229,6 +229,11 @@ class CudaKernel(Subject):
         return out
 
 
+# torch's own flags take half's operators away, which nvcc alone offers, and the reference GPU's source had.
+_LIKE_NVCC = "".join(
+    f"#undef __CUDA_NO_{name}__\n"
+    for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
+)
 _LAUNCHER = """
 #include <cuda_runtime.h>
 extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {

@@ -81,7 +81,8 @@ class Examination:
         if not wrong:
             return whole.problem
         if self._given:
-            self._say(diagnose.explain(self._subject, wrong[0]))
+            reason = diagnose.adds_to_c(self._subject, wrong[0])
+            self._say([reason] if reason else diagnose.explain(self._subject, wrong[0]))
             return next((trial.problem for trial in self._trials if not trial.fault), None)
         base, reason = whole.problem, ""
         if not whole.right and not whole.fault:
