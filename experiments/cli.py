@@ -197,6 +197,7 @@ def check(
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
+    math: Annotated[str, typer.Option(help="The arithmetic that is meant: fp32, tf32, fp16 or bf16.")] = "",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
@@ -215,9 +216,9 @@ def check(
     from experiments.check.show import show
     from experiments.selection import UsageError, make_request
 
-    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared)
+    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
     try:
-        found = run_check(file, options, make_request((), (), size or (), "", device))
+        found = run_check(file, options, make_request((), (), size or (), math, device))
     except UsageError as error:
         raise _refuse(error) from error
     if as_json:

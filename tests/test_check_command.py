@@ -228,6 +228,9 @@ def test_half_precision_and_a_type_as_template_argument(write):
     assert report(write(text), template="float").sound
     wrong = report(write(text), template="float,half")  # sums in half precision
     assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
+    assert "say so with --math" in wrong.why[0] and len(wrong.why) == 1
+    with pytest.raises(ValueError, match="--math bf16 is for matrices of torch.bfloat16, and those of element are"):
+        report(write(text), template="half", math="bf16")
     with pytest.raises(ValueError, match="template of <typename T, typename S>: pass all of them"):
         report(write(text))
 

@@ -100,6 +100,11 @@ def test_a_partial_store_and_a_dropped_tail(tmp_path):
     assert "never written" in {fault.kind for fault in report(tmp_path, half).faults}
 
 
+def test_it_is_judged_by_the_arithmetic_that_is_meant(tmp_path):
+    found = report(tmp_path, TRITON, math="tf32")
+    assert found.sound and {verdict.problem for verdict in found.verdicts} == {"33x35x39"}
+
+
 def test_the_driver_is_left_as_it_was(tmp_path):
     before = triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active
     report(tmp_path, TRITON)

@@ -39,6 +39,7 @@ class Options:
     template: str = ""
     define: tuple[str, ...] = ()
     shared: str = ""
+    math: str = ""  # the arithmetic that is meant, where the type of A, B and C does not tell
 
 
 class CudaKernel(Subject):
@@ -60,6 +61,8 @@ class CudaKernel(Subject):
         names |= _numbers(f"{p.name}={text}" for p, text in self._template)
         self.name = self._signature.name
         self.math = _math(self._signature, self._roles, dict((p.name, text) for p, text in self._template))
+        if options.math:
+            self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
         self.zeroed = "BETA" in self._roles
         self._find_sizes(names)
         self._find_shape(options, names)

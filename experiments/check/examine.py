@@ -80,6 +80,13 @@ class Examination:
         wrong = [trial for trial in self._trials if not trial.right]
         if not wrong:
             return whole.problem
+        if all(trial.kind == "one_hot" for trial in wrong):
+            self.report.why.append(
+                "small integers come out right and one-hot rows do not, though every sum there is exact in "
+                f"{whole.problem.math}: the kernel cuts its operands or sums to fewer bits. If that is meant, say so "
+                "with --math"
+            )
+            return whole.problem
         if self._given:
             reason = diagnose.adds_to_c(self._subject, wrong[0])
             self._say([reason] if reason else diagnose.explain(self._subject, wrong[0]))

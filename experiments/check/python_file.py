@@ -36,6 +36,8 @@ class PythonFile(Subject):
         self.path, self.tile = path, TILE
         self._function = _choose(_import(path), options.kernel, path.name)
         self.name = self._function.__name__
+        if options.math:
+            self.set_math(options.math)
         self._given_c = len(_operands(self._function)) == 3
         self.zeroed = not self._given_c  # what it allocates itself may hold zeros
         self.dialect = "triton"

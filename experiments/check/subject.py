@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 import gemm_ref
+from experiments.selection import UsageError
 
 
 class Subject(ABC):
@@ -38,6 +39,13 @@ class Subject(ABC):
             largest = max(problem.m, problem.n, problem.k)
             problem = gemm_ref.Problem(largest, largest, largest)
         return replace(problem, math=self.math, **self.fixed)
+
+    def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:
+        """Judge the kernel by this math mode. Raises UsageError where that is for elements of another type."""
+        wanted = gemm_ref.MATHS[math].dtype
+        if dtype not in (None, wanted):
+            raise UsageError(f"--math {math} is for matrices of {wanted}, and those of {self.name} are {dtype}")
+        self.math = math
 
     @property
     @abstractmethod
