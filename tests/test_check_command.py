@@ -117,7 +117,8 @@ def test_a_pitfall_is_told_apart(file, kernel):
 @pytest.mark.parametrize(("file", "kernel"), SOUND)
 def test_what_is_only_slow_is_sound(file, kernel):
     options, where, text = SOUND[file, kernel]
-    found = report(PITFALLS / f"{file}.cu", kernel=kernel, **options)
+    whole = "64x32x32" if options.get("grid") != TILES["grid"] else "128x128x16"
+    found = report(PITFALLS / f"{file}.cu", sizes=(whole, "33x31x9"), kernel=kernel, **options)
     assert found.sound and not found.faults and not found.why
     assert text in " / ".join(getattr(found, where))
     assert found.code[0].kernel == kernel and found.code[0].registers > 0
@@ -135,8 +136,8 @@ def test_every_pitfall_is_tried():
 
 SLICES = """
 #define SIDE 32
-template <int M, int N, int K, int DEPTH>
-__global__ void slices(const float* lhs, const float* rhs, float* out) {
+template <int DEPTH>
+__global__ void slices(const float* lhs, const float* rhs, float* out, int M, int N, int K) {
     __shared__ float left[SIDE][DEPTH], right[DEPTH][SIDE];
     const int row = blockIdx.x * SIDE + threadIdx.x, col = blockIdx.y * SIDE + threadIdx.y;
     for (int slice = 0; slice < K / DEPTH; ++slice) {
@@ -155,8 +156,8 @@ __global__ void slices(const float* lhs, const float* rhs, float* out) {
 
 
 def test_several_mistakes_at_once(write):
-    """Sizes as template arguments, a sum added into C, a dropped tail, no test of M and N."""
-    found = report(write(SLICES), template="M,N,K,32", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
+    """A sum added into C, a dropped tail, no test of M and N."""
+    found = report(write(SLICES), template="SIDE", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
     why = " / ".join(found.why)
     for part in ("zeros beforehand", "M must be a multiple of 32", "N must be", "the last K % 32 products"):
         assert part in why
@@ -233,6 +234,14 @@ def test_half_precision_and_a_type_as_template_argument(write):
         report(write(text), template="half", math="bf16")
     with pytest.raises(ValueError, match="template of <typename T, typename S>: pass all of them"):
         report(write(text))
+
+
+def test_sizes_as_template_arguments(write):
+    text = "template <int M, int N, int K>" + ELEMENT % (
+        "(const float* A, const float* B, float* C)",
+        *("M", "N", "float", "K", "float", "A[row * K + k] * B[k * N + col]", "C[row * N + col] = acc"),
+    )
+    assert report(write(text), sizes=("33x17x9", "16x32x8")).sound
 
 
 def test_a_kernel_for_squares(write):

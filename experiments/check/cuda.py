@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,19 +12,13 @@ from pathlib import Path
 import torch
 
 import gemm_ref
-from cuda_kernels import source
-from cuda_kernels.toolchain import architecture, find_toolkit, run_nvcc
-from experiments.check import launch, signature
+from experiments.check import launch, nvcc, on_gpu, signature
 from experiments.check.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
 from experiments.selection import UsageError
 from gemm_ref import ptx
-from gemm_ref.build import BuildError, build_library, open_library
 
 _MATHS = {"float": "fp32", "half": "fp16", "__half": "fp16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16"}
-_WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)
-_UNUSED = "177"  # declared but never referenced
-UNDEFINED = "549"  # used before its value is set
 
 
 @dataclass(frozen=True)
@@ -164,23 +157,23 @@ class CudaKernel(Subject):
         return self._kernels[template]
 
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
-        text, said = self._compile(self._text(template), "-ptx", f"compute_{_arch()}")
+        text, said = nvcc.compile_ptx(self._text(template), self._defines, self.path)
         self._note_warnings(said)
-        ours = [name for name in ptx.entries(text.decode()) if _is_called(name, self.name)]
+        ours = [name for name in ptx.entries(text) if nvcc.is_called(name, self.name)]
         if not ours:
             raise UsageError(f"nvcc made no kernel of {self.name}: does another part of the file leave it out?")
         if template:
             ours = [name for name in ours if name != self.name]
         if len(ours) > 1:
             raise UsageError(f"{self.name} is there {len(ours)} times (overloads, or instances of its template)")
-        kernel = ptx.load(text.decode(), ours[0])
-        return replace(kernel, cubin=functools.cache(lambda: _assemble(text)))
+        kernel = ptx.load(text, ours[0])
+        return replace(kernel, cubin=functools.cache(lambda: nvcc.assemble(text)))
 
     def _note_warnings(self, said: str) -> None:
-        for file, line, number, message in _WARNING.findall(said):
+        for file, line, number, message in nvcc.WARNING.findall(said):
             if any(kernel.line <= int(line) <= kernel.last_line for kernel in self._others):
                 continue  # nvcc compiles the whole file
-            if number != _UNUSED and file == self.path.name:
+            if number != nvcc.UNUSED and file == self.path.name:
                 warning = (number, int(line), message.strip())
                 if warning not in self.warnings:
                     self.warnings.append(warning)
@@ -193,95 +186,19 @@ class CudaKernel(Subject):
             text += f"namespace {{ const void* checked_kernel() {{ return (const void*)&{one}; }} }}\n"
         return text
 
-    def _compile(self, text: str, *options: str) -> tuple[bytes, str]:
-        """What nvcc makes of a text, and what it says. Raises UsageError with its errors, and what to do about some."""
-        with tempfile.TemporaryDirectory() as folder:
-            path, target = Path(folder) / "checked.cu", Path(folder) / "out"
-            path.write_text(text, encoding="utf-8")
-            *kind, arch = options
-            try:
-                said = run_nvcc([*source.FLAGS, *self._defines, *kind, f"-arch={arch}", str(path), "-o", str(target)])
-            except BuildError as error:
-                raise UsageError(_explain(str(error), self.path)) from error
-            return target.read_bytes(), said
-
     def gpu_call(self, problem: gemm_ref.Problem):
         template = self._arguments_of_template(problem)
-        arch = architecture(torch.cuda.get_device_capability())
         one = self.name + (f"<{', '.join(template)}>" if template else "")
-        text = _LIKE_NVCC + self._text(template) + _LAUNCHER.replace("KERNEL", one)
-        flags = (*source.FLAGS, *self._defines, f"-gencode=arch=compute_{arch},code=sm_{arch}")
-        # the text of the file is in the name's hash: the library is built anew where only that has changed
-        mark = f"// {gemm_ref.build.digest(self.path.read_text(encoding='utf-8'))}\n"
-        library = build_library("checked", cuda=mark + text, cuda_cflags=flags, cuda_home=find_toolkit())
-        return functools.partial(self._call_on_gpu, open_library(library), self.shape.at(problem), problem)
+        library = on_gpu.build(self._text(template), one, self._defines, self.path)
+        return functools.partial(self._call_on_gpu, library, problem)
 
-    def _call_on_gpu(self, library: ctypes.CDLL, shape: gemm_ref.Launch, problem, a, b, out=None) -> torch.Tensor:
-        values = []
-        for parameter, role in self._bound:
-            value = self._value(role, problem, {"A": a, "B": b, "C": out})
-            values.append(_as_c(parameter, value))
+    def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
+        named = {"A": a, "B": b, "C": out}
+        values = [on_gpu.as_c(parameter.type, self._value(role, problem, named)) for parameter, role in self._bound]
         if self.zeroed:
             out.zero_()
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        axes = (ctypes.c_uint * 6)(*shape.grid, *shape.block)
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        if error := library.launch(axes, ctypes.c_uint(shape.shared_bytes), pointers, stream):
-            library.describe_error.restype = ctypes.c_char_p
-            raise RuntimeError(f"{self.name} did not start at {problem}: {library.describe_error(error).decode()}")
+        on_gpu.start(library, self.name, self.shape.at(problem), values)
         return out
-
-
-# torch's own flags take half's operators away, which nvcc alone offers, and the reference GPU's source had.
-_LIKE_NVCC = "".join(
-    f"#undef __CUDA_NO_{name}__\n"
-    for name in ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
-)
-_LAUNCHER = """
-#include <cuda_runtime.h>
-extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void** arguments, cudaStream_t stream) {
-    const void* kernel = (const void*)&KERNEL;
-    if (shared_bytes > 48 * 1024) {  // more than this has to be asked for
-        cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error != cudaSuccess) return error;
-    }
-    const dim3 grid(axes[0], axes[1], axes[2]), block(axes[3], axes[4], axes[5]);
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
-}
-extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
-"""
-
-
-def _as_c(parameter: signature.Parameter, value):
-    """A value as the parameter's C type has it."""
-    if isinstance(value, torch.Tensor):
-        return ctypes.c_void_p(value.data_ptr())
-    plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", parameter.type) or "int"
-    kinds = {"float": ctypes.c_float, "double": ctypes.c_double, "size_t": ctypes.c_size_t}
-    kinds |= {name: ctypes.c_int64 for name in ("long", "longlong", "int64_t", "uint64_t", "longint")}
-    kind = kinds.get(plain, ctypes.c_int32)
-    return kind(value if kind in (ctypes.c_float, ctypes.c_double) else int(value))
-
-
-def _arch() -> str:
-    return architecture(source.REFERENCE_CAPABILITY)
-
-
-def _assemble(text: bytes) -> bytes:
-    """The machine code that ptxas makes of PTX text."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, target = Path(folder) / "checked.ptx", Path(folder) / "checked.cubin"
-        path.write_bytes(text)
-        run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{_arch()}", str(path), "-o", str(target)])
-        return target.read_bytes()
-
-
-def _is_called(entry: str, name: str) -> bool:
-    """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
-    return entry == name or (
-        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry)
-    )
 
 
 def _numbers(defines) -> dict[str, int]:
@@ -325,15 +242,3 @@ def _math(chosen: signature.Signature, roles, template: Mapping[str, str]) -> st
             f"{', '.join(_MATHS)} (sums may be of another)"
         )
     return _MATHS[types.pop()]
-
-
-def _explain(message: str, path: Path) -> str:
-    """nvcc's errors, and -D for a name that the file expects from elsewhere."""
-    undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
-    hint = ""
-    if undefined:
-        hint = (
-            f"\nis it a constant that the file does not define? Pass {' '.join(f'-D {name}=32' for name in undefined)}"
-        )
-        hint += ", with the value that is meant"
-    return f"{path.name} does not compile: {message}{hint}"

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import gemm_ref
 from experiments.check import asked, diagnose, offsets, sizes
-from experiments.check.cuda import UNDEFINED, CudaKernel
+from experiments.check.cuda import CudaKernel
+from experiments.check.nvcc import UNDEFINED
 from experiments.check.report import Fault, Report, Verdict
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
