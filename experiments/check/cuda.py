@@ -90,7 +90,10 @@ class CudaKernel(Subject):
             grid = launch.parse(options.grid, "--grid") if options.grid else guessed
             what = [] if options.grid else ["grid"]
             what += [] if block else ["block"]
-            self.notes.append(f"the {' and '.join(what)} are guessed from how the source computes a thread's element")
+            verb = "are" if len(what) == 2 else "is"
+            self.notes.append(
+                f"the {' and '.join(what)} {verb} guessed from how the source computes a thread's element"
+            )
             block = chosen
         self.shape = launch.Shape(grid, block, options.shared or "0", tuple(names.items()))
         self.shape.at(gemm_ref.Problem(1, 1, 1))  # an expression that means nothing is refused now
