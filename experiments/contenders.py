@@ -20,7 +20,7 @@ Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
 class Contender:
     """What a row of results is about. `load` gives the callable, and imports its package only then."""
 
-    stage: str  # a rung's id or a baseline's name
+    stage: str  # a rung's id or a baseline's name; the name of a kernel that is brought (experiments.check.place)
     variant: str
     backend: str  # cuda and triton for the rungs; a library's name for the baselines
     dialect: str  # empty for baselines
@@ -45,7 +45,7 @@ class Contender:
         """Why a GPU of this compute capability cannot run it, or None if it can."""
         if self.stage in BASELINES:
             return BASELINES[self.stage].refusal(capability)
-        return None if self.is_baseline else gemm_ref.get_stage(self.stage).refusal(capability)
+        return None if self.stage not in gemm_ref.STAGES else gemm_ref.get_stage(self.stage).refusal(capability)
 
     def __str__(self) -> str:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"

@@ -5,7 +5,9 @@ Expectation: yes, with errors well under the bound, and bit for bit where the in
 Method: each kernel multiplies the same seeded inputs, into a C full of NaN between guard bands, and is compared with
 the float64 oracle: normal inputs against the elementwise bound K * eps * (|A| @ |B|), integers and one-hot rows bit
 for bit. Sizes are those around the edges of the tiles; on the GPU each pair of them meets in each pair of
-dimensions, and two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU.
+dimensions, and two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU, and
+at the small sizes its fault detectors look on: a race, a skipped barrier or an element that nobody writes fails the
+kernel even where C comes out right.
 
 Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
@@ -57,6 +59,8 @@ ON_GPU_LARGE = {
 }
 CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
 CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
+WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
+WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -116,13 +120,18 @@ def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
     return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
 
 
+def is_watched(case: Case) -> bool:
+    """Whether the fault detectors look on: where that takes a moment, and once a problem, as no address is data."""
+    return case.kind == WATCHED_KIND and case.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
+
+
 def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Checked]:
     a, b = case.a.to(device), case.b.to(device)
     for contender in contenders:
         bars.doing(f"{contender} {case.problem}")
         verdict = broken.get(contender)
         if verdict is None:
-            verdict = verify(contender, able[contender], a, b, case)
+            verdict = verify(contender, able[contender], a, b, case, detect=device == "cpu" and is_watched(case))
             if verdict.status == ERROR:  # it would say the same at every size
                 broken[contender] = Verdict(
                     SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}"

@@ -35,7 +35,7 @@ from experiments.rows import ERROR, SKIPPED, Compiled
 from experiments.sass import mix, tools
 from experiments.sass.listing import Instruction, Kernel, parse
 from experiments.sass.loop import main_trip
-from experiments.sass.occupancy import ARCHITECTURES, Multiprocessor, occupancy
+from experiments.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
 from experiments.selection import FULL, Request
 from experiments.verify import describe
 
@@ -116,9 +116,7 @@ def examine(cubin: Path, sm: Multiprocessor, threads: int, dynamic_bytes: int) -
     """
     kernel, trip = _main(parse(tools.disassemble(cubin)))
     use = tools.usage(cubin)[kernel.name]
-    # From sm_90 on the cubin's figure has what is reserved in it, where the kernel uses shared memory at all.
-    reserved = sm.reserved_bytes if sm.capability >= (9, 0) and use.shared_bytes else 0
-    shared = use.shared_bytes - reserved + dynamic_bytes
+    shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
     held = occupancy(sm, threads, use.registers, shared)
     flop, read_bytes = sum(map(mix.flop_of, trip)), mix.shared_read_bytes(trip)
     counts = mix.count(trip)

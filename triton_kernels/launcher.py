@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
@@ -105,6 +106,44 @@ def compile_for_inspection(
         )
     finally:
         _capability.reset(before)
+
+
+@contextlib.contextmanager
+def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
+    """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
+
+    For code that launches by itself. name_of: what messages call a tensor argument. Of an autotuned function the first
+    configuration is run that its pruning leaves, since nothing can be timed. It is not for several threads.
+    """
+
+    def run(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
+        if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
+            return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
+        with _without_gpu():
+            compiled = kernel.warmup(*args, grid=grid, **kwargs)
+        parameters = kernel.signature.parameters
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
+        blocks = grid(bound) if callable(grid) else grid
+        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+        names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
+        _run_on_reference_gpu(compiled, (*blocks, 1, 1)[:3], passed, names)
+        return compiled
+
+    def tune(tuner: Autotuner, *args, **kwargs):
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        config = tuner.prune_configs(kwargs)[0]
+        if config.pre_hook:
+            config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+        return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    launches = {kind: kind.run for kind in (triton.JITFunction, Autotuner)}
+    triton.JITFunction.run, Autotuner.run = run, tune
+    try:
+        yield
+    finally:
+        for kind, before in launches.items():
+            kind.run = before
 
 
 def _run_on_reference_gpu(
