@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from gemm_ref.transpose import transposed
+
 B_LAYOUTS = ("kn", "nk")  # how B (K, N) lies in memory: its rows one after another, or its columns
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 
@@ -15,7 +17,9 @@ def lies_in(b: torch.Tensor, layout: str) -> bool:
 
 def as_layout(b: torch.Tensor, layout: str) -> torch.Tensor:
     """b (K, N) laid out as one of B_LAYOUTS says: itself where it already is, else a copy."""
-    return b.contiguous() if layout == "kn" else b.t().contiguous().t()
+    if layout == "kn":
+        return b.contiguous()
+    return b if lies_in(b, "nk") else transposed(b.contiguous()).t()
 
 
 def as_operand(x: torch.Tensor) -> torch.Tensor:
