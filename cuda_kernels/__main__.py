@@ -68,13 +68,13 @@ def sanitize(stage: str = typer.Argument(None)) -> None:
 
 
 @app.command(hidden=True)  # what compute-sanitizer runs
-def exercise(stage: str = typer.Argument(None)) -> None:
-    """Run one rung, or all, at ragged sizes on the GPU, and check the results."""
+def exercise(stages: list[str] = typer.Argument(None)) -> None:  # noqa: B008 (typer's way)
+    """Run some rungs, or all, at ragged sizes on the GPU, and check the results."""
     from cuda_kernels.sanitize import chosen
     from cuda_kernels.sanitize import exercise as run
 
     _need_a_gpu()
-    run(chosen(stage))
+    run(chosen(*stages or ()))
 
 
 def _need_a_gpu() -> None:

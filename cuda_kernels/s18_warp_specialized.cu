@@ -36,12 +36,14 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     };
 
     if (threadIdx.x == 0) {
+        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
             mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
         }
         fence_mbarrier_init();
     }
-    cluster_sync();  // the barriers of every block are initialised
+    if (CLUSTER_M > 1) cluster_sync_relaxed();  // the barriers of every block are initialised
+    else __syncthreads();
 
     const int warpgroup = warpgroup_of_thread();
     int row, col, stage = 0, parity = 0;
@@ -51,7 +53,6 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == CONSUMERS * WARPGROUP) {
-            prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
             for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
                 place(tile, row, col);
                 for (int step = 0; step < steps; ++step) {
@@ -90,7 +91,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
         }
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }
-    cluster_sync();  // no block ends while another may still free its slices
+    if (CLUSTER_M > 1) cluster_sync_relaxed();  // no block ends while another may still free its slices
 }
 
 extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,

@@ -1,7 +1,7 @@
 """A transposing copy that keeps up with memory, for operands that a kernel reads the other way round.
 
-torch's own copy of a transposed matrix reaches a quarter of an H200's bandwidth (about 1.1 TB/s for 4096 x 4096 floats):
-at 2048 it takes most of the time of the product.
+torch's own copy of a transposed matrix reaches a quarter of an H200's bandwidth (about 1.1 TB/s for 4096 x 4096
+floats): at 2048 it takes most of the time of the product.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ __device__ __forceinline__ int cluster_rank() {
     return rank;
 }
 
-// Waits for every thread of the cluster; what they wrote to shared memory before is visible after.
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+// Waits for every thread of the cluster. Relaxed: it orders what threads do, not what they wrote; mbarriers that were
+// initialised before are made visible by fence_mbarrier_init. Released, it would wait for all memory of the GPU first.
+__device__ __forceinline__ void cluster_sync_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // Hands registers of this warpgroup back, or takes what others have handed back. sm_90a alone.
