@@ -46,10 +46,12 @@ def pointers(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
 
 
 @triton.jit
-def descriptors(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def descriptors(
+    a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPECIALIZED: tl.constexpr = False
+):  # fmt: skip
     row, col = tl.program_id(1) * BM, tl.program_id(0) * BN
     acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
+    for k in tl.range(0, K, BK, warp_specialize=SPECIALIZED):
         acc = tl.dot(a.load([row, k]), b.load([k, col]), acc, input_precision="tf32")
     c.store([row, col], acc)
 
@@ -186,6 +188,15 @@ def test_narrow_tiles_take_the_other_swizzles(blocks, swizzles):
     compiled = launcher.start(descriptors, grid, (*args, m, n, k), ("A", "B", "C"), **constants)
     assert tuple(about["swizzle"] for about in compiled.metadata.tensordesc_meta[:2]) == swizzles
     assert "wgmma" in compiled.asm["ptx"] and torch.equal(c, product)
+
+
+def test_warps_that_triton_specialises_itself():
+    m, n, k = 150, 80, 328
+    a, b, c, product = operands(m, n, k, torch.bfloat16)
+    args = [TensorDescriptor.from_tensor(x, block) for x, block in ((a, [64, 64]), (b, [64, 64]), (c, [64, 64]))]
+    constants = {"BM": 64, "BN": 64, "BK": 64, "SPECIALIZED": True, "num_stages": 3}
+    text = launch(descriptors, (*args, m, n, k), m, n, 4, **constants)
+    assert "setmaxnreg" in text and torch.equal(c, product)
 
 
 def gluon_operands(m: int, n: int, k: int) -> tuple[list, torch.Tensor, torch.Tensor]:

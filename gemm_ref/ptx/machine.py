@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.ptx import cluster
-from gemm_ref.ptx.bulk_copy import BulkCopies
+from gemm_ref.ptx.barrier_words import MBarriers
+from gemm_ref.ptx.bulk_queue import BulkCopies
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
-from gemm_ref.ptx.mbarrier import MBarriers
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer, Synchronisation
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.types import Value
-from gemm_ref.ptx.wgmma import Warpgroups
+from gemm_ref.ptx.warpgroup import Warpgroups
 from gemm_ref.stage import Launch
 
 _FOOTPRINTS_KEPT = 64
