@@ -30,6 +30,7 @@ tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2]
+CASES = [(dtype, 4) for dtype in DTYPES] + [(torch.bfloat16, 8), (torch.float32, 8)]
 
 
 @triton.jit
@@ -150,8 +151,7 @@ def launch(kernel, args: tuple, m: int, n: int, warps: int, observers=(), **cons
     return compiled.asm["ptx"]
 
 
-@pytest.mark.parametrize("warps", [4, 8])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype, warps", CASES, ids=str)
 def test_dot_of_pointers(dtype, warps):
     m, n, k = 150, 80, 200
     a, b, c, product = operands(m, n, k, dtype)
@@ -163,8 +163,7 @@ def test_dot_of_pointers(dtype, warps):
     assert "wgmma.mma_async" in text and torch.equal(c, product)
 
 
-@pytest.mark.parametrize("warps", [4, 8])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype, warps", CASES, ids=str)
 def test_dot_of_descriptors(dtype, warps):
     m, n, k = 150, 80, 208
     a, b, c, product = operands(m, n, k, dtype)
