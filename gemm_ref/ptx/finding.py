@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.parser import Instruction
-from gemm_ref.ptx.schedule import coordinates
 from gemm_ref.stage import Launch
 
 RACE = "race"  # two threads, one of them writes, and no barrier between

@@ -15,9 +15,10 @@ from gemm_ref.ptx.barrier_words import MBarriers
 from gemm_ref.ptx.bulk_queue import BulkCopies
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import EndlessLoop, UndefinedRegister
+from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer
-from gemm_ref.ptx.schedule import Schedule, coordinates
+from gemm_ref.ptx.schedule import Schedule
 from gemm_ref.ptx.types import Value
 from gemm_ref.ptx.warpgroup import Warpgroups
 from gemm_ref.stage import Launch

@@ -14,6 +14,7 @@ import numpy as np
 from gemm_ref.ptx import cluster
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import BarrierFault
+from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.observe import Observer, Synchronisation
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.types import Value
@@ -346,8 +347,3 @@ class Schedule:
         """`block (x, y, z) thread (x, y, z)`."""
         block = coordinates(int(self.block_of_lane[lane]), self.launch.grid)
         return f"block {block} thread {coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
-
-
-def coordinates(linear, extent: tuple[int, int, int]) -> tuple:
-    """x, y, z of a linear index, x fastest: the order in which threads form warps."""
-    return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])
