@@ -11,7 +11,7 @@ from test_ptx_bulk_copy import HEAD, LOAD, STORE, WAIT
 from test_ptx_hopper import clustered, minimal, specialized
 
 from gemm_ref import ptx
-from gemm_ref.ptx.finding import EARLY, RACE, UNWRITTEN
+from gemm_ref.ptx.finding import EARLY, MISSED, RACE, UNWRITTEN
 
 
 def findings(run, *args, **options) -> list[ptx.Finding]:
@@ -89,7 +89,7 @@ SLOT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], 0; @!%p2 bra SLOT; 
 
 
 def test_a_store_reads_until_it_was_waited_for():
-    fill = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0; bar.sync 0;\n"
+    fill = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0; fence.proxy.async; bar.sync 0;\n"
     store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
     wait, write = "cp.async.bulk.wait_group.read 0;\n", "st.shared.u32 [%r4], 7;\n"
     assert of(fill + store + wait + "bar.sync 0;\n" + write) == []
@@ -97,6 +97,32 @@ def test_a_store_reads_until_it_was_waited_for():
     assert of(fill + store + wait + write)[:1] == [(RACE, 5)]  # the others did not wait
     assert of("shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2;\n" + store + wait)[:1] == [(UNWRITTEN, 3)]
     assert (RACE, 3) in of(fill.replace("bar.sync 0;", "") + store + wait)
+
+
+@pytest.mark.parametrize("before, behind, right", [
+    ("", "", False), ("fence.proxy.async;", "", True), ("fence.proxy.async.shared::cta;", "", True),
+    ("fence.proxy.async.global;", "", False), ("", "fence.proxy.async;", True),
+])  # fmt: skip
+def test_what_a_bulk_store_reads_is_fenced(before, behind, right):
+    fill = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0;\n"
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    body = fill + f"{before}\nbar.sync 0;\n{behind}\n" + store + "cp.async.bulk.wait_group.read 0;"
+    assert of(body) == ([] if right else [(RACE, 6)])
+
+
+@pytest.mark.parametrize("columns", [32, 27])
+def test_the_padding_of_rows_is_not_missed(columns):
+    """A store covers the columns that the map says; without it, elements of those are missed and no others."""
+    padded = torch.zeros(4, 32)
+    detectors = [ptx.Detectors(outputs=("P0",)) for _ in range(2)]
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    fill = "shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %r2; st.shared.v4.u32 [%r4], {7, 7, 7, 7}; fence.proxy.async;\n"
+    for observer, body in zip(detectors, (fill + "bar.sync 0;\n" + store, ""), strict=True):
+        map_ = ptx.TensorMap(padded, (32, 4), sizes=(columns, 4), strides=(128,))
+        run_kernel(f"{HEAD}\n{body}cp.async.bulk.wait_group 0;", [map_, torch.zeros(4)], observers=[observer])
+    assert detectors[0].findings == () and (padded != 0).sum() == 4 * columns
+    (finding,) = detectors[1].findings
+    assert finding.kind == MISSED and finding.count == 4 * columns
 
 
 def test_blocks_of_a_cluster_meet_at_its_barrier():

@@ -175,9 +175,9 @@ def test_a_stored_tile_is_clipped_at_the_tensors_edges(swizzle, where):
     stored(ptx.TensorMap(tensor, box, swizzle), WAITS.format(read="", keep=0), where)
     whole = torch.full((20 + 24, 32 + 64), -1, dtype=torch.int32)  # with a margin of 12 rows and 32 columns
     tile = torch.zeros(12, box[0], dtype=torch.int32)
+    # where a piece lies: the inverse of loading, which is loading again
+    at = expected(torch.arange(12 * box[0], dtype=torch.int32).reshape(12, box[0]), box, (0, 0), swizzle)
     for row, column in itertools.product(range(12), range(box[0])):
-        # the place of a piece: the inverse of loading, which is loading again
-        at = expected(torch.arange(12 * box[0], dtype=torch.int32).reshape(12, box[0]), box, (0, 0), swizzle)
         place = row * box[0] + column
         tile[row, column] = int.from_bytes(at[place * 4 : place * 4 + 4], "little")
     whole[12 + where[1] : 24 + where[1], 32 + where[0] : 32 + where[0] + box[0]] = tile

@@ -132,7 +132,7 @@ def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
 @pytest.mark.parametrize("space", ["shared", "global"])
 @pytest.mark.parametrize("waits_first", [True, False])
 def test_a_loop_that_waits_for_a_flag_lets_the_others_go_on(space, waits_first, monkeypatch):
-    monkeypatch.setattr("gemm_ref.ptx.machine.PATIENCE", 50)
+    monkeypatch.setattr("gemm_ref.ptx.schedule.PATIENCE", 50)
     spins = (
         f"SPIN: ld.volatile.{space}.u32 %r2, [%rd5]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; st.global.u32 [%rd1], %r2;"
     )

@@ -120,12 +120,10 @@ def test_k_major_operands_in_every_swizzle(swizzle, kinds, columns):
     span = SPANS[swizzle]
     leading, stride = (1152, 144) if not swizzle else (16, 8 * span)
     shift = 32 if swizzle in (64, 128) else 0  # the second 32 bytes of k in the span
-    put_a, put_b = torch.zeros(64, depth + shift // a.element_size(), dtype=a.dtype), None
-    put_a[:, -depth:] = a
-    put_b = torch.zeros(columns, put_a.shape[1], dtype=b.dtype)
-    put_b[:, -depth:] = b
-    put(image, A_AT, put_a, swizzle, False, leading, stride)
-    put(image, B_AT, put_b, swizzle, False, leading, stride)
+    for at, tile in ((A_AT, a), (B_AT, b)):
+        wide = torch.zeros(tile.shape[0], depth + shift // tile.element_size(), dtype=tile.dtype)
+        wide[:, -depth:] = tile
+        put(image, at, wide, swizzle, False, leading, stride)
     tail = "1, 1, 0, 0" if depth == 16 else "1, 1"
     words = (str(descriptor(at + shift, leading, stride, swizzle)) for at in (A_AT, B_AT))
     found = computed(once(kinds, columns, *words, tail), image, columns // 2)

@@ -5,7 +5,9 @@
 
 It is functional, not a timing model: right results and exact counts, never times. nvcc, Triton and Gluon all end in
 PTX, so all of them run here as they were compiled. Observers see every access and barrier; `Detectors` is one that
-reports races and other faults which lockstep hides. The instruction set is the one those compilers use for GEMM; an
+reports races and other faults which lockstep hides. Hopper's asynchronous units (mbarriers, bulk copies, wgmma,
+clusters) do their work as late as they may, so that what does not wait for them shows; a `TensorMap` is the argument
+for a CUtensorMap. The instruction set is the one those compilers use for GEMM; an
 instruction that is missing is an error that names it and its source line.
 """
 

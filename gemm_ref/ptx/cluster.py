@@ -12,6 +12,7 @@ import numpy as np
 
 from gemm_ref.ptx.decode import Control, Decoder, Execute
 from gemm_ref.ptx.errors import AsyncFault, MemoryFault, Unsupported
+from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import SHARED_WINDOW
 from gemm_ref.ptx.observe import Synchronisation
 from gemm_ref.ptx.parser import Instruction
@@ -62,8 +63,7 @@ def special(launch: Launch, block_of_lane: np.ndarray, register: str, axis: str)
 
 def _coordinates(launch: Launch, linear: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """x, y, z of each block in its cluster, and of its cluster in the grid."""
-    grid = launch.grid
-    places = linear % grid[0], linear // grid[0] % grid[1], linear // (grid[0] * grid[1])
+    places = coordinates(linear, launch.grid)
     inner = [place % size for place, size in zip(places, launch.cluster, strict=True)]
     return inner, [place // size for place, size in zip(places, launch.cluster, strict=True)]
 

@@ -6,9 +6,9 @@
     for finding in detectors.findings: print(finding)
 
 Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before
-an arrival, and bulk copies that complete there, before what follows a wait. Not known: an order that flags in memory
-make, so such kernels would be reported as racing; whether generic writes are fenced from the asynchronous units that
-read them (fence.proxy.async); and orders between blocks in global memory.
+an arrival, and bulk copies that complete there, before what follows a wait. What other instructions write to shared
+memory, wgmma and bulk stores see behind a fence.proxy.async alone. Not known: an order that flags in memory make, so
+such kernels would be reported as racing; and orders between blocks in global memory.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ class Detectors(Observer):
             self._order = Order(machine)
             self._shared = SharedFaults(machine, self._scene, self._order, self._findings)
             self._barriers = BarrierFaults(machine, self._scene, self._findings)
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine) -> None:
+        if instruction.name.startswith("fence.proxy.async") and not instruction.name.endswith("global"):
+            self._meet(machine)
+            self._order.fence(machine.access_mask(mask))
 
     def on_access(self, access: Access) -> None:
         self._meet(access.machine)

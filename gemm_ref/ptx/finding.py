@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gemm_ref.ptx.machine import coordinates
+from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.stage import Launch

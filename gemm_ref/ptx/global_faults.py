@@ -54,6 +54,8 @@ class GlobalFaults:
 
     def _report_missed(self, tensor: Tensor, near: Instruction, elements: np.ndarray) -> None:
         """near: an instruction that stores to the tensor, or for want of one the kernel's last."""
+        if elements.size and tensor.reached is not None:
+            elements = elements[tensor.reached()[elements]]
         if not elements.size:
             return
         first, shape = int(elements[0]), tensor.owner.shape

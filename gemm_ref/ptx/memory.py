@@ -103,6 +103,8 @@ class Tensor(Block):
         if not tensor.is_contiguous() or tensor.device.type != "cpu":
             raise ValueError(f"{name} must be a contiguous tensor on the CPU")
         self.owner = tensor  # kept alive while its memory is viewed
+        # Gives, of each of its elements, whether a kernel can reach it, where that is not all of them.
+        self.reached: Callable[[], np.ndarray] | None = None
         size = tensor.numel() * tensor.element_size()
         skew, within_line = (tensor.data_ptr() % 16, tensor.data_ptr() % _LINE) if size else (0, 0)
         if size:

@@ -50,6 +50,7 @@ class Order:
         self.since = self._since[self._block]  # the same for each lane
         self._seen: np.ndarray | None = None  # (cluster, unit, other unit): what a warp knows of another
         self._met: np.ndarray | None = None  # (lane, lane of its warp): what a lane knows of another
+        self.fenced = np.full(machine.lanes, NEVER, np.int32)  # when each lane last executed a fence.proxy.async
         # What those that arrived know: of a named barrier (block, unit), of an mbarrier or a cluster's (unit,).
         self._reached: dict[tuple, np.ndarray] = {}
         self._ended: dict[tuple, np.ndarray] = {}  # the same of the last phase that has ended
@@ -76,6 +77,24 @@ class Order:
             else:
                 self._publish(event.lanes, lambda block: rows[block])
         self.now += 1
+
+    def fence(self, lanes: np.ndarray | None) -> None:
+        """These lanes make what they know of visible to the asynchronous units (fence.proxy.async)."""
+        self.now += 1
+        self.fenced[slice(None) if lanes is None else lanes] = self.now
+        self.now += 1
+
+    def unfenced(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Whether no fence of the thread that did something, or of the warp that asks, has followed it.
+
+        As for `concurrent`; every thread is one of the machine.
+        """
+        block, thread = np.divmod(threads, self._launch.threads)
+        writer = self.fenced[self._block_of[block] * self._launch.threads + thread]
+        warp = self._block * self._warps + self._warp
+        reader = np.full(self.blocks * self._warps, NEVER, np.int32)
+        np.maximum.at(reader, warp, self.fenced)
+        return times >= np.maximum(writer, reader[warp[lanes]])
 
     def on_phase(self, barriers: list[tuple]) -> None:
         """Phases of mbarriers or clusters' barriers end: what is known there is known to whoever waits for them."""

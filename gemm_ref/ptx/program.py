@@ -104,6 +104,7 @@ def run(
             raise ValueError(f"{kernel.name} was given for {parameter} (argument {index}) {given}")
         if isinstance(value, TensorMap):
             memory.add(name, value.memory())
+            memory.tensors[-1].reached = value.reached
             parameters.append(Tile(value, memory.tensors[-1]))
             continue
         if isinstance(value, torch.Tensor):

@@ -10,6 +10,9 @@ from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.races import READS, WRITES, Races
 from gemm_ref.ptx.shadow import NOBODY, WORD, Mark, Shadow, Touch
 
+UNFENCED = "wrote without a fence"  # what the other thread did, beside those of races.py
+_BULK = ["cp", "async", "bulk"]
+
 
 class SharedFaults(Races):
     """Watches the shared memory of the blocks of one machine.
@@ -36,10 +39,12 @@ class SharedFaults(Races):
         lanes = np.full(access.addresses.size, access.lane)
         touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
         shadow, reads = self.shadow, access.kind == "async load"
-        if access.started:
-            self.load(touch) if reads else self.store(touch)
-            if reads:
-                np.add.at(shadow.being_read, touch.elements, 1)
+        if access.started and reads:
+            self._look_for_fence(touch)
+            self.load(touch)
+            np.add.at(shadow.being_read, touch.elements, 1)
+        elif access.started:
+            self.store(touch)
         elif reads:
             np.subtract.at(shadow.being_read, touch.elements, 1)
             shadow.read(touch, self.concurrent)
@@ -49,6 +54,18 @@ class SharedFaults(Races):
             shadow.in_flight[touch.elements] = False
             shadow.writer.time[touch.elements] = touch.now
             self._order.land(access.lane, access.barrier)
+
+    def _look_for_fence(self, touch: Touch) -> None:
+        """An asynchronous unit reads: what others than its like have written must have been fenced."""
+        writer, at = self.shadow.writer, touch.elements
+        bulk = np.array([instruction.parts[:3] == _BULK for instruction in self.scene.instructions])
+        generic = (writer.thread[at] != NOBODY) & ~bulk[writer.instruction[at]] & ~self.shadow.in_flight[at]
+        entries = np.flatnonzero(generic)
+        if entries.size:
+            thread, time = writer.thread[at[entries]], writer.time[at[entries]]
+            generic[entries] = self._order.unfenced(touch.lanes[entries], thread, time)
+            generic &= ~self.concurrent(touch, writer)  # that is worse, and reported by itself
+            self.report(RACE, touch, writer, generic, did=UNFENCED)
 
     def on_landing(self, access: Access) -> None:
         touch = self._located(access)
@@ -89,11 +106,16 @@ class SharedFaults(Races):
         return self.scene.shared_name(element * self.shadow.width % self._pitch)
 
     def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
+        if did == UNFENCED:
+            return (
+                f"which {other} wrote at {line}, and an asynchronous unit need not see it: fence.proxy.async by the "
+                "writer, before the barrier between them"
+            )
         if kind == UNWRITTEN:
             return "which no thread has written: shared memory holds anything when a block starts"
         parts = self.scene.instructions[self.shadow.writer.instruction[element]].parts
         copy, wait = f"into which {other} started a cp.async at {line}", "cp.async.wait_group"
-        if parts[:3] == ["cp", "async", "bulk"]:
+        if parts[:3] == _BULK:
             copy, wait = f"into which {other} started a bulk copy at {line}", "mbarrier.try_wait"
         if kind == EARLY:
             others = "" if wait.startswith("mbarrier") else ", and then at a barrier"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 SWIZZLES = (0, 32, 64, 128)  # bytes of the span in which 16-byte pieces change places; 0 for none
@@ -107,6 +108,15 @@ class TensorMap:
                 f"sizes {self.sizes} with strides {self.strides} reach {self.span} bytes from the tensor's first "
                 f"element, and its memory has {held}"
             )
+
+    def reached(self) -> np.ndarray:
+        """Of each element of `memory()`, whether the map reaches it: the padding of rows is not."""
+        numbers = np.zeros(1, np.int64)
+        for size, step in zip(self.sizes, (self.element_size, *self.strides), strict=True):
+            numbers = (numbers[:, None] + np.arange(size) * step).ravel()
+        reached = np.zeros(self.memory().numel(), bool)
+        reached[numbers // self.element_size] = True
+        return reached
 
     def memory(self) -> torch.Tensor:
         """The memory that the map reaches, as a contiguous tensor: the tensor itself where it is that already."""

@@ -1,5 +1,5 @@
-// C[M, N] = A[M, K] @ B on Hopper's asynchronous units, as simple as can be: bf16, B row-major (K, N) or given as (N, K),
-// M, N and K of any size. FAULT 0 is right; each other has one mistake, in the line where its number stands.
+// C[M, N] = A[M, K] @ B on Hopper's asynchronous units, as simple as can be: bf16, B row-major (K, N) or given as
+// (N, K), M, N and K of any size. FAULT 0 is right; each other has one mistake, in the line where its number stands.
 #include "hopper.cuh"
 
 #define MAP const __grid_constant__ CUtensorMap
@@ -19,7 +19,8 @@ __device__ __forceinline__ void store(const float (&d)[32], float* c, int row, i
     const int thread = threadIdx.x % 128;
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-        const int m = row + thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8, n = col + i / 4 * 8 + thread % 4 * 2 + i % 2;
+        const int m = row + thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+        const int n = col + i / 4 * 8 + thread % 4 * 2 + i % 2;
         if (m < M && n < N) c[static_cast<long long>(m) * N + n] = d[i];
     }
 }
@@ -121,7 +122,8 @@ specialized(MAP a_map, MAP b_map,
             asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
-                const int m = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8, n = i / 4 * 8 + thread % 4 * 2 + i % 2;
+                const int m = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+                const int n = i / 4 * 8 + thread % 4 * 2 + i % 2;
                 asm volatile("st.shared.f32 [%0], %1;" ::"r"(own + n / 32 * TILE + m * 128 + (n % 32 * 4 ^ m % 8 * 16)),
                              "f"(d[i])
                              : "memory");

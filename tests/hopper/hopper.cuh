@@ -33,7 +33,8 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned bar, unsigned r
 
 __device__ __forceinline__ void mbarrier_wait(unsigned bar, unsigned parity) {
     asm volatile(
-        "{\n.reg .pred done;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra WAIT;\n}" ::"r"(bar),
+        "{\n.reg .pred done;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra WAIT;\n}" ::"r"(bar),
         "r"(parity)
         : "memory");
 }
@@ -43,7 +44,8 @@ __device__ __forceinline__ void mbarrier_poll(unsigned bar, unsigned parity) {
     unsigned done = 0;
     while (!done) {
         asm volatile(
-            "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+            "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, done;\n}"
             : "=r"(done)
             : "r"(bar), "r"(parity)
             : "memory");
@@ -53,7 +55,8 @@ __device__ __forceinline__ void mbarrier_poll(unsigned bar, unsigned parity) {
 // x along the rows, y down the columns of the tensor.
 __device__ __forceinline__ void load_tile(unsigned to, const CUtensorMap& map, unsigned bar, int x, int y) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
         "l"(&map), "r"(bar), "r"(x), "r"(y)
         : "memory");
 }
@@ -112,7 +115,8 @@ __device__ __forceinline__ void wgmma_wait_group() {
 
 // A tile in the 128-byte swizzle; `leading` bytes between columns of 64 elements where it lies MN-major.
 __device__ __forceinline__ unsigned long long descriptor(unsigned tile, unsigned leading = 16) {
-    return (tile & 0x3FFFF) / 16 | static_cast<unsigned long long>(leading / 16) << 16 | 1024ull / 16 << 32 | 1ull << 62;
+    const auto low = (tile & 0x3FFFF) / 16 | static_cast<unsigned long long>(leading / 16) << 16;
+    return low | 1024ull / 16 << 32 | 1ull << 62;
 }
 
 #define D8(I)                                                                                                   \
