@@ -14,6 +14,10 @@
 
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
 
+// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp speaks
+// for all; where warps also read the slice themselves, each must.
+constexpr int SIGNALLERS = TURNED ? 4 : 1;
+
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M>
 __global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
 s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
@@ -38,7 +42,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     if (threadIdx.x == 0) {
         prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
-            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
+            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
         }
         fence_mbarrier_init();
     }
@@ -69,8 +73,9 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         const float scale = product_of_scales(scale_a, scale_b);
+        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
-            if (threadIdx.x % WARPGROUP < CLUSTER_M) mbarrier_arrive_cluster(empty[of], threadIdx.x % WARPGROUP);
+            if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
         float acc[WGMMA_ACCUMULATORS];
         for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
