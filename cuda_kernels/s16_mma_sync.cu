@@ -150,10 +150,15 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
                     copy_slice(free_stage, k_start + (NUM_STAGES - 1) * BLOCK_K, copy);
                     free_stage = stage;
                 }
+                // In a snake, so that each product shares a fragment with the one before: what is not read again costs
+                // no power, which is what decides at 8192 (docs/tensor_cores.md)
 #pragma unroll
                 for (int m = 0; m < TILES_M; ++m) {
 #pragma unroll
-                    for (int n = 0; n < TILES_N; ++n) mma(acc[m][n], a_frag[step % 2][m], b_frag[step % 2][n]);
+                    for (int i = 0; i < TILES_N; ++i) {
+                        const int n = m % 2 ? TILES_N - 1 - i : i;
+                        mma(acc[m][n], a_frag[step % 2][m], b_frag[step % 2][n]);
+                    }
                 }
             }
         }
