@@ -62,8 +62,11 @@ def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each dialect's default variant."""
-    default = [_default(row.stage, row.dialect) == row.variant for row in frame.itertuples()]
+    """The rows of each dialect's default variant, in the first of its rung's math modes."""
+    default = [
+        _default(row.stage, row.dialect) == row.variant and row.math == gemm_ref.get_stage(row.stage).maths[0]
+        for row in frame.itertuples()
+    ]
     return frame[pd.Series(default, index=frame.index, dtype=bool)]
 
 
@@ -100,7 +103,8 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     for arch in reading.archs:
         for dialect in gemm_ref.get_stage(reading.stage).dialects:
             variant = reading.variant or _default(reading.stage, dialect)
-            who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "arch": arch}
+            math = gemm_ref.get_stage(reading.stage).maths[0]
+            who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "math": math, "arch": arch}
             own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
             if own.empty:
                 return _NOT_MEASURED

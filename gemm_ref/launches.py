@@ -97,7 +97,8 @@ def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
     across = max(_clusters(config, m, n), _clusters(config, n, m))
     clusters = min(across, SMS // config.CLUSTER_M)
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
-    return Launch((clusters * config.CLUSTER_M, 1, 1), (threads, 1, 1), _hopper_bytes(config))
+    grid = (clusters * config.CLUSTER_M, 1, 1)
+    return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
 
 
 def _clusters(config: Config, rows: int, columns: int) -> int:

@@ -59,7 +59,7 @@ class Launch:
 
     `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
     memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
-    a cluster.
+    a cluster. `loaders` of a block's threads load for the others, and do not multiply.
     """
 
     grid: tuple[int, int, int]
@@ -68,6 +68,7 @@ class Launch:
     partials: int = 0
     then: Launch | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
+    loaders: int = 0
 
     @property
     def threads(self) -> int:

@@ -32,6 +32,8 @@ def device(request) -> str:
     """The reference GPU (`cpu`), and the real one where there is one."""
     if request.param == "cpu" and "implementation" in request.fixturenames:
         item = request.getfixturevalue("implementation")
+        if item.math == "fp16" and request.node.originalname != "test_edges_bit_exact":
+            pytest.skip("on the reference GPU bf16 stands for both 16-bit modes in all but one test")
         twin = _first_with_its_program(item)
         if twin is not item:
             pytest.skip(

@@ -36,9 +36,10 @@ from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutan
 from tests.mutation_score import REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
 
 ROOT = Path(__file__).resolve().parent.parent
+SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
 
 
-def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = tuple(gemm_ref.STAGES)) -> list[Trial]:
+def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = SIMT) -> list[Trial]:
     """Every mutant of one variant of each rung; those of a header for each rung that includes it."""
     found = []
     for implementation in gemm_ref.implementations(tuple(dialects)):
@@ -205,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     chosen = parser.parse_args(arguments)
     dialects = (chosen.dialect,) if chosen.dialect else gemm_ref.DIALECTS
-    stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else tuple(gemm_ref.STAGES)
+    stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else SIMT
     plan, outcomes = _plan(dialects, stages), []
     with ProcessPoolExecutor(chosen.jobs) as pool:
         # by number, since what a trial holds does not travel between processes

@@ -177,7 +177,7 @@ def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept
 @pytest.mark.parametrize("name", ["correctness", "ladder"])
 def test_a_kernel_that_kills_the_gpu_has_a_row(invoke, tmp_path, monkeypatch, name):
     verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
-    monkeypatch.setattr(f"experiments.{'timing' if name == 'ladder' else name}.verify", lambda *_: verdict)
+    monkeypatch.setattr(f"experiments.{'timing' if name == 'ladder' else name}.verify", lambda *_, **__: verdict)
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
     result = invoke("run", name, "--size", "8", "--device", "cpu", "--results", tmp_path, pool=pool)
     assert result.exit_code == 1 and "stopped: the GPU is unusable" in said(result)

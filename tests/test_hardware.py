@@ -142,6 +142,8 @@ def test_published_counts_agree_with_the_hardware_to_2_percent():
     """Every kernel of the ladder, as predicted without a GPU and as an H200 counted it."""
     table = plot_hardware.confirmed(results.read(results.PUBLISHED, "memory"))
     kernels = {(key[0], key[1], key[3]) for key in table.index}
-    assert kernels == {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations()}
+    assert kernels == {
+        (item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations() if item.math == "fp32"
+    }
     ratios = table.xs("ratio", axis=1, level=1).to_numpy(dtype=float)
     assert np.nanmax(abs(ratios - 1)) <= 0.02

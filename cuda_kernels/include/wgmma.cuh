@@ -71,23 +71,23 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMU
 // `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
 // for 16-bit types that A lies K-major, and how B lies; in shared memory other types have K-major alone.
 #define WGMMA_PARAMETERS float (&d)[WGMMA_ACCUMULATORS], unsigned long long a, unsigned long long b, bool accumulate
-#define WGMMA(INSTRUCTION, SIGNS, ...)                                                                               \
+#define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                               \
     asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D     \
                  "}, %128, %129, accumulate, " SIGNS ";\n}"                                                          \
                  : D64(0), D64(64)                                                                                   \
                  : "l"(a), "l"(b), "r"(static_cast<int>(accumulate))__VA_ARGS__)
 
 // B_MN_MAJOR: 1 where B lies as (k, n), 0 where it lies as (n, k).
-template <int B_MN_MAJOR>
+template <int B_MN_MAJOR = 0>
 __device__ __forceinline__ void wgmma_m64n256k16_f32_f16_f16(WGMMA_PARAMETERS) {
-    WGMMA("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
+    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
 }
-template <int B_MN_MAJOR>
+template <int B_MN_MAJOR = 0>
 __device__ __forceinline__ void wgmma_m64n256k16_f32_bf16_bf16(WGMMA_PARAMETERS) {
-    WGMMA("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
+    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
 }
 __device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(WGMMA_PARAMETERS) {
-    WGMMA("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32", "1, 1");
+    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32", "1, 1");
 }
 // The same with A in registers, as mma.cuh has it for each of a warp's 16 rows.
 __device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(float (&d)[WGMMA_ACCUMULATORS], const unsigned (&a)[4],
@@ -100,10 +100,10 @@ __device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(float (&d)[WGMMA_A
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 __device__ __forceinline__ void wgmma_m64n256k32_f32_e4m3_e4m3(WGMMA_PARAMETERS) {
-    WGMMA("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "1, 1");
+    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "1, 1");
 }
 
-#undef WGMMA
+#undef WGMMA_ASM
 #undef WGMMA_PARAMETERS
 #undef REGISTERS_OF_D
 #undef D64
