@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import documents, frames, results, style
+from experiments import documents, frames, results, style, tensor_tables
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
 from gemm_ref import DIALECTS, Launch, Stage
@@ -64,10 +64,21 @@ class Rung:
 
 
 def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
-    """Every rung of the registry, with the timed rows `at_size` and what `folder` has on resources."""
+    """Every rung of the registry, with its timed rows and what `folder` has on resources.
+
+    at_size: those of fp32 rungs; a tensor-core rung's are those of the first of its math modes in `tensor_cores`.
+    """
     compiled = results.read(folder, _COMPILED)
     ladder = list(gemm_ref.STAGES.values())
-    return [_rung(stage, ladder[place - 1] if place else None, at_size, compiled) for place, stage in enumerate(ladder)]
+    timed = {"fp32": at_size}
+    found = []
+    for below, stage in zip([None, *ladder], ladder, strict=False):
+        math = stage.maths[0]
+        if math not in timed:
+            timed[math] = tensor_tables.at_size(folder, math)
+        alike = below if below and below.maths[0] == math else None
+        found.append(_rung(stage, alike, timed[math], compiled))
+    return found
 
 
 def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd.DataFrame) -> Rung:
@@ -121,7 +132,8 @@ def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
 def _shape(stage: Stage, edge: int) -> Shape:
     launches = [stage.launch(edge, edge, edge, variant) for variant in stage.variants]
     constants = [config.constants() for config in stage.variants.values()]
-    lines = [("written in", [_dialects(stage, variant) for variant in stage.variants])]
+    lines = [("numbers are of", [stage.maths[0]] * len(stage.variants))] if stage.maths != ("fp32",) else []
+    lines += [("written in", [_dialects(stage, variant) for variant in stage.variants])]
     for name in dict.fromkeys(name for own in constants for name in own):
         lines.append((name, [str(own.get(name, "")) for own in constants]))
     lines.append(("threads a block", [str(launch.threads) for launch in launches]))
