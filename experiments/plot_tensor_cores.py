@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import environment, frames, results, style
-from gemm_ref import B_LAYOUTS, DIALECTS, MATHS
+from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
+from gemm_ref.baselines import BASELINES
 
 # How B lies where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
 LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in MATHS}
@@ -45,7 +46,7 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     """A panel a size and math mode; a row a rung, a bar a dialect."""
     maths, sizes = maths_of(frame), sorted(set(frame["m"]))
     frame = frame[frame["backend"] != "cublas"]
-    rows = [name for name in style.rungs_of(frame)]
+    rows = [name for name in (*STAGES, *BASELINES) if name in set(frame["stage"])]
     figure = Figure(figsize=(style.WIDTH, 1.7 + len(sizes) * (0.5 + 0.42 * len(rows))))
     subtitle = "median of the ratios in a round and its 95% interval; each dialect's best variant"
     top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
@@ -58,7 +59,9 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
             ax.set_title(f"{math}, {size}³" + (", B by columns" if LAYOUT[math] == "nk" else ""), size=9)
     axes[0][0].set_xlim(0, 118)
     axes[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    axes[0][0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows], size=8)
+    axes[0][0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
+    for line in axes:
+        line[0].tick_params(axis="y", labelsize=8)
     for ax in axes[-1]:
         ax.set_xlabel("% of cuBLAS")
     _legend(figure)
