@@ -16,35 +16,59 @@ from triton.compiler import CompiledKernel
 import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
 from gemm_ref.call import Call
+from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from triton_kernels import kernel_module
+from triton_kernels.descriptors import Descriptor
 
 REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
+Operand = torch.Tensor | Descriptor
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
 def launch(
-    kernel: triton.JITFunction, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, num_stages: int
+    kernel: triton.JITFunction,
+    call: Call,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    *,
+    num_stages: int,
+    num_warps: int | None = None,
+    **more: int | str,
 ) -> CompiledKernel | None:
-    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps.
+    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
 
-    The constants are those of the config that the kernel has parameters for; what it leaves to the compiler it does
-    not name.
+    The constants are those of the config that the kernel has parameters for, and `B_LAYOUT` and `BLOCK_K` in elements;
+    what it leaves to the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for
+    them: tensors of one element, or None for 1.
 
-    a: (M, K), b: (K, N), c: (M, N), contiguous. Where they are decides who runs it: CUDA tensors their GPU, CPU
-    tensors the reference GPU (or Triton's interpreter, in a process that has it switched on), and `meta` tensors
-    nobody: they are compiled for only. Returns the compiled kernel; the interpreter has none.
+    a: (M, K), b: (K, N), c: (M, N), as the rung reads them: pointers, or the descriptors of `tensor_descriptors`. Where
+    they are decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's interpreter, in a
+    process that has it switched on), and `meta` tensors nobody: they are compiled for only. Returns the compiled
+    kernel; the interpreter has none.
     """
     problem, implementation = call.problem, call.implementation
     shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
-    constants = {name: value for name, value in implementation.config.constants().items() if name in kernel.arg_names}
+    if num_warps is not None:
+        shape = replace(shape, block=(32 * num_warps, 1, 1))
+    constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **more}
+    if implementation.config.BLOCK_K_BYTES:
+        constants["BLOCK_K"] = block_k(call)
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
-    args = (a, b, c, problem.m, problem.n, problem.k)
+    scales = call.scales if "scale_a" in kernel.arg_names else ()
+    args = (a, b, c, problem.m, problem.n, problem.k, *scales)
     return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
+
+
+def block_k(call: Call) -> int:
+    """BLOCK_K in elements, where the config counts it in bytes."""
+    return call.implementation.config.BLOCK_K_BYTES // MATHS[call.problem.math].dtype.itemsize
 
 
 def start(
@@ -58,16 +82,17 @@ def start(
 ) -> CompiledKernel | None:
     """Run `kernel(*args, **constants)` over a grid; `names` are what messages of the reference GPU call its tensors.
 
-    The first argument is a tensor, and where it is decides who runs it, as for `launch`.
+    The first argument is a tensor, or a descriptor of one, and where it is decides who runs it, as for `launch`.
     """
+    first = getattr(args[0], "base", args[0])
     options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
     interpreted = not isinstance(kernel, triton.JITFunction)
-    if args[0].is_cuda or interpreted:
-        with _driver_lock, torch.cuda.device_of(args[0]):
+    if first.is_cuda or interpreted:
+        with _driver_lock, torch.cuda.device_of(first):
             return kernel[shape.grid](*args, **options)
     with _without_gpu():
         compiled = kernel.warmup(*args, grid=shape.grid, **options)
-    if not args[0].is_meta:
+    if not first.is_meta:
         _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
 
@@ -81,29 +106,44 @@ def compile_for_inspection(
     *,
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
+    b_layout: str | None = None,
     capability: tuple[int, int] = REFERENCE_CAPABILITY,
 ) -> CompiledKernel:
-    """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
+    """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
 
+    b_layout: how B lies, one of those that the rung reads in this math mode; the first of them if not given.
     capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm`
     are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
-    Raises ValueError for an unknown stage, variant, dialect or math mode.
+    Raises ValueError for an unknown stage, variant, dialect, math mode or layout.
     """
     rung = get_stage(stage)
     if dialect not in rung.dialects or dialect == "cuda":
         raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
     if math is not None and math not in rung.maths:
         raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
-    implementation = Implementation(rung, rung.find_variant(variant, dialect), dialect, math or rung.maths[0])
-    dtype = MATHS[implementation.math].dtype
-    a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
+    problem = Problem(m, n, k, math or rung.maths[0])
+    problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math)[0])
+    if problem.b_layout not in rung.reads_b(problem.math):
+        known = ", ".join(rung.reads_b(problem.math))
+        raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: as {known}")
+    variant = rung.find_variant(variant, dialect)
+    implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
+    a, b, c = _meta_operands(problem, rung.tma)
     before = _capability.set(capability)
     try:
-        return kernel_module(implementation).launch(
-            Call(implementation, Problem(m, n, k, implementation.math)), a, b, c
-        )
+        return kernel_module(implementation).launch(Call(implementation, problem), a, b, c)
     finally:
         _capability.reset(before)
+
+
+def _meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A, B and C without memory, as `gemm_ref.run` would lay them out for a rung whose TMA unit moves those of `tma`."""
+    math = MATHS[problem.math]
+    a = torch.empty(problem.a_shape, dtype=math.dtype, device="meta")
+    b = torch.empty(problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1], dtype=math.dtype, device="meta")
+    c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
+    a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
+    return a, b if problem.b_layout == "kn" else b.t(), c
 
 
 def _run_on_reference_gpu(

@@ -1,0 +1,81 @@
+"""What Hopper's rungs share: slices of A and B in shared memory as TMA writes them and wgmma reads them, and C."""
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+from gemm_ref.call import Call
+from triton_kernels import launcher
+from triton_kernels.descriptors import Descriptor, describe
+
+# Triton 3.9 calls them so.
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
+SWIZZLE = 128  # bytes of a row in TMA's widest swizzle
+WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
+
+
+def describe_operands(call: Call, a: torch.Tensor, b: torch.Tensor) -> tuple[Descriptor, Descriptor]:
+    """The descriptors of A and B, in slices of BLOCK_K with the 128-byte swizzle."""
+    config, depth = call.implementation.config, launcher.block_k(call)
+    b, block = (b, (depth, config.BLOCK_N)) if call.problem.b_layout == "kn" else (b.t(), (config.BLOCK_N, depth))
+    return describe(a, config.BLOCK_M, depth, swizzled(a.dtype)), describe(b, *block, swizzled(b.dtype))
+
+
+def swizzled(dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """How elements of this type lie in shared memory: 16-byte chunk i of row r at i ^ r % 8."""
+    return gl.NVMMASharedLayout(SWIZZLE, 8 * dtype.itemsize, 2)
+
+
+# Which elements of 64 rows a warpgroup's lanes hold of the sums.
+@triton.constexpr_function
+def sums_layout(warps, columns, dtype):
+    return gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, columns, WGMMA_K_BYTES * 8 // dtype.primitive_bitwidth])
+
+
+# Have the slice of one step copied where `wanted`: of A's rows from `row` on, and of B's columns from `col` on.
+@gluon.jit
+def load_slice(
+    a_desc, b_desc, row, col, step, wanted, a_smem, b_smem, full,
+    NUM_STAGES: gl.constexpr, BLOCK_K: gl.constexpr, B_LAYOUT: gl.constexpr,
+):  # fmt: skip
+    stage = step % NUM_STAGES
+    k = step * BLOCK_K
+    mbarrier.expect(full.index(stage), a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
+    tma_load(a_desc, [row, k], full.index(stage), a_smem.index(stage), pred=wanted)
+    if B_LAYOUT == "kn":
+        tma_load(b_desc, [k, col], full.index(stage), b_smem.index(stage), pred=wanted)
+    else:
+        tma_load(b_desc, [col, k], full.index(stage), b_smem.index(stage), pred=wanted)
+
+
+# A slice of B as (BLOCK_K, BLOCK_N), however it lies.
+@gluon.jit
+def as_kn(b_smem, B_LAYOUT: gl.constexpr):
+    if B_LAYOUT == "kn":
+        b = b_smem
+    else:
+        b = b_smem.permute((1, 0))
+    return b
+
+
+# Tile number `tile`, as `triton_kernels.tiles.tile_place` has it.
+@gluon.jit
+def tile_place(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
+    group = tile // (GROUP_M * tiles_n)
+    in_group = tile % (GROUP_M * tiles_n)
+    rows = gl.minimum(GROUP_M, tiles_m - group * GROUP_M)
+    return group * GROUP_M + in_group % rows, in_group // rows
+
+
+# The sums multiplied by the scales of A and B where there are any.
+@gluon.jit
+def scaled(acc, scale_a, scale_b):
+    if scale_a is not None:
+        acc *= gl.load(scale_a)
+    if scale_b is not None:
+        acc *= gl.load(scale_b)
+    return acc

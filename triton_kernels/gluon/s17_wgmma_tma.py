@@ -1,0 +1,61 @@
+"""s17 wgmma and TMA: boxes, mbarriers and wgmma, each by name.
+"""
+
+import torch
+from triton.compiler import CompiledKernel
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+
+from gemm_ref.call import Call
+from triton_kernels import launcher
+from triton_kernels.gluon.hopper import as_kn, describe_operands, load_slice, scaled, sums_layout, tile_place
+
+
+@gluon.jit(do_not_specialize=["M", "K"])
+def _gemm_kernel(
+    a_desc, b_desc, c_ptr,
+    M, N: gl.int32, K, scale_a, scale_b,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
+):  # fmt: skip
+    # Who am I.
+    tile_m, tile_n = tile_place(gl.program_id(0), gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N), GROUP_M)
+    row = tile_m * BLOCK_M
+    col = tile_n * BLOCK_N
+    layout: gl.constexpr = sums_layout(gl.num_warps(), BLOCK_N, a_desc.dtype)
+    a_smem = gl.allocate_shared_memory(a_desc.dtype, [NUM_STAGES] + a_desc.block_shape, a_desc.layout)
+    b_smem = gl.allocate_shared_memory(b_desc.dtype, [NUM_STAGES] + b_desc.block_shape, b_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(NUM_STAGES):
+        mbarrier.init(full.index(i), count=1)
+
+    acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, layout)
+    steps = gl.cdiv(K, BLOCK_K)
+    gl.assume(steps > 0)  # a loop that may be skipped has ptxas wait after every wgmma
+    # Have the first slices copied.
+    for first in gl.static_range(NUM_STAGES - 1):
+        load_slice(a_desc, b_desc, row, col, first, first < steps, a_smem, b_smem, full, NUM_STAGES, BLOCK_K, B_LAYOUT)
+    for step in range(steps):
+        stage = step % NUM_STAGES
+        mbarrier.wait(full.index(stage), step // NUM_STAGES & 1)
+        # Multiply.
+        b = as_kn(b_smem.index(stage), B_LAYOUT)
+        acc = warpgroup_mma(a_smem.index(stage), b, acc, use_acc=step > 0, is_async=True)
+        acc = warpgroup_mma_wait(1, deps=(acc,))
+        # Load: the step before is done, and another slice may take the place of its own.
+        ahead = step + NUM_STAGES - 1
+        load_slice(a_desc, b_desc, row, col, ahead, ahead < steps, a_smem, b_smem, full, NUM_STAGES, BLOCK_K, B_LAYOUT)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+
+    # Store.
+    c = scaled(acc, scale_a, scale_b).to(c_ptr.dtype.element_ty)
+    c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
+    c_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
+    gl.store(c_ptr + c_row * N + c_col, c, mask=(c_row < M) & (c_col < N))
+
+
+def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
+    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+    a, b = describe_operands(call, a, b)
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1)
