@@ -36,20 +36,15 @@ def sums_layout(warps, columns, dtype):
     return gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, columns, WGMMA_K_BYTES * 8 // dtype.primitive_bitwidth])
 
 
-# Have the slice of one step copied where `wanted`: of A's rows from `row` on, and of B's columns from `col` on.
+# Have slice k .. k + BLOCK_K of A's rows from `row` on, and of B's columns from `col` on, copied where `wanted`.
 @gluon.jit
-def load_slice(
-    a_desc, b_desc, row, col, step, wanted, a_smem, b_smem, full,
-    NUM_STAGES: gl.constexpr, BLOCK_K: gl.constexpr, B_LAYOUT: gl.constexpr,
-):  # fmt: skip
-    stage = step % NUM_STAGES
-    k = step * BLOCK_K
-    mbarrier.expect(full.index(stage), a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
-    tma_load(a_desc, [row, k], full.index(stage), a_smem.index(stage), pred=wanted)
+def load_slice(a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr):
+    mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
+    tma_load(a_desc, [row, k], full, a_smem, pred=wanted)
     if B_LAYOUT == "kn":
-        tma_load(b_desc, [k, col], full.index(stage), b_smem.index(stage), pred=wanted)
+        tma_load(b_desc, [k, col], full, b_smem, pred=wanted)
     else:
-        tma_load(b_desc, [col, k], full.index(stage), b_smem.index(stage), pred=wanted)
+        tma_load(b_desc, [col, k], full, b_smem, pred=wanted)
 
 
 # A slice of B as (BLOCK_K, BLOCK_N), however it lies.
@@ -79,3 +74,14 @@ def scaled(acc, scale_a, scale_b):
     if scale_b is not None:
         acc *= gl.load(scale_b)
     return acc
+
+
+# x (rows, n) in so many parts of neighbouring columns, each of which is in its thread's registers already.
+@gluon.jit
+def columns(x, PARTS: gl.constexpr):
+    if PARTS == 1:
+        parts = (x,)
+    else:
+        left, right = x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
+        parts = columns(left, PARTS // 2) + columns(right, PARTS // 2)
+    return parts

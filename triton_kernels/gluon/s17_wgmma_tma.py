@@ -35,7 +35,8 @@ def _gemm_kernel(
     gl.assume(steps > 0)  # a loop that may be skipped has ptxas wait after every wgmma
     # Have the first slices copied.
     for first in gl.static_range(NUM_STAGES - 1):
-        load_slice(a_desc, b_desc, row, col, first, first < steps, a_smem, b_smem, full, NUM_STAGES, BLOCK_K, B_LAYOUT)
+        load_slice(a_desc, b_desc, row, col, first * BLOCK_K, first < steps,
+                   a_smem.index(first), b_smem.index(first), full.index(first), B_LAYOUT)  # fmt: skip
     for step in range(steps):
         stage = step % NUM_STAGES
         mbarrier.wait(full.index(stage), step // NUM_STAGES & 1)
@@ -45,7 +46,9 @@ def _gemm_kernel(
         acc = warpgroup_mma_wait(1, deps=(acc,))
         # Load: the step before is done, and another slice may take the place of its own.
         ahead = step + NUM_STAGES - 1
-        load_slice(a_desc, b_desc, row, col, ahead, ahead < steps, a_smem, b_smem, full, NUM_STAGES, BLOCK_K, B_LAYOUT)
+        to = ahead % NUM_STAGES
+        load_slice(a_desc, b_desc, row, col, ahead * BLOCK_K, ahead < steps,
+                   a_smem.index(to), b_smem.index(to), full.index(to), B_LAYOUT)  # fmt: skip
     acc = warpgroup_mma_wait(0, deps=(acc,))
 
     # Store.
