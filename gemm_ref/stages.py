@@ -30,6 +30,10 @@ _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
 
+# Slices of as many bytes in every math mode.
+_WMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=1)
+_MMA = replace(_WMMA, GROUP_M=8, NUM_STAGES=4)
+
 _WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
 # wgmma reads B by rows in 16-bit types alone; where it lies otherwise it is copied first.
@@ -149,6 +153,25 @@ _LADDER = (
         variants=_only(replace(_WARP_TILE, NUM_STAGES=3)),
         dialects=("cuda", "triton"),
         launch_shape=launches.split_k,
+    ),
+    Stage(
+        id="s15_wmma",
+        title="WMMA",
+        idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
+        variants=_only(_WMMA),
+        dialects=("triton", "gluon"),
+        launch_shape=launches.warps_on_tile,
+        maths=("bf16", "fp16", "tf32"),
+    ),
+    Stage(
+        id="s16_mma_sync",
+        title="mma.sync",
+        idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
+        variants=MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)}),
+        dialects=("triton", "gluon"),
+        launch_shape=launches.warps_on_tile,
+        maths=("bf16", "fp16", "tf32"),
+        min_capability=(8, 0),
     ),
     Stage(
         id="s17_wgmma_tma",

@@ -57,15 +57,6 @@ def as_kn(b_smem, B_LAYOUT: gl.constexpr):
     return b
 
 
-# Tile number `tile`, as `triton_kernels.tiles.tile_place` has it.
-@gluon.jit
-def tile_place(tile, tiles_m, tiles_n, GROUP_M: gl.constexpr):
-    group = tile // (GROUP_M * tiles_n)
-    in_group = tile % (GROUP_M * tiles_n)
-    rows = gl.minimum(GROUP_M, tiles_m - group * GROUP_M)
-    return group * GROUP_M + in_group % rows, in_group // rows
-
-
 # The sums multiplied by the scales of A and B where there are any.
 @gluon.jit
 def scaled(acc, scale_a, scale_b):

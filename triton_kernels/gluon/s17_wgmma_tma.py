@@ -9,7 +9,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
-from triton_kernels.gluon.hopper import as_kn, describe_operands, load_slice, scaled, sums_layout, tile_place
+from triton_kernels.gluon.hopper import as_kn, describe_operands, load_slice, scaled, sums_layout
+from triton_kernels.gluon.tiles import tile_place
 
 
 @gluon.jit(do_not_specialize=["M", "K"])

@@ -25,9 +25,9 @@ from triton_kernels.gluon.hopper import (
     scaled,
     sums_layout,
     swizzled,
-    tile_place,
     tma_store,
 )
+from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP, WGMMA_M = 4, 64  # warps that one wgmma takes, and rows of C that it gives
 PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232  # of the 504 that three warpgroups share
