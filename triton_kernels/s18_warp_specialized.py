@@ -14,7 +14,7 @@ from triton_kernels.tiles import load_b, scaled, tile_place
 
 FLATTEN = True
 WARP_SPECIALIZE = False
-EPI = 2
+EPI = 4
 WARPS = 8
 
 
