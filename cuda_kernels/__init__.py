@@ -41,12 +41,18 @@ def gemm(
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
-    """Build the libraries of many implementations side by side, so that none is built when first called.
+    """Build the libraries of many implementations side by side, for each layout in which they read B.
+
+    So that none is built when first called.
 
     Raises BuildError for the first that does not build, after the others were given their chance.
     """
     with ThreadPoolExecutor() as pool:
-        builds = [pool.submit(source.library, implementation, capability) for implementation in implementations]
+        builds = [
+            pool.submit(source.library, replace(item, b_layout=layout), capability)
+            for item in implementations
+            for layout in item.stage.reads_b(item.math, item.dialect)
+        ]
     for build in builds:
         build.result()
 
@@ -73,24 +79,25 @@ class _LaunchShape(ctypes.Structure):
 def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     implementation, problem = call.implementation, call.problem
     launch = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
-    sizes = (problem.m, problem.n, problem.k)
     partials = torch.empty(launch.partials, dtype=c.dtype, device=c.device) if launch.then else None
     if a.device.type == "cpu":
-        _run_on_reference_gpu(implementation, launch, a, b, c, partials)
+        _run_on_reference_gpu(call, launch, a, b, c, partials)
         return
     library = open_library(source.library(implementation, torch.cuda.get_device_capability(a.device)))
     shape = _LaunchShape.of(launch)
     if launch.then:
         then = _LaunchShape.of(launch.then)
         shape.partials, shape.then = partials.data_ptr(), ctypes.addressof(then)
+    rows, columns = problem.m, problem.n
     if implementation.stage.tma:
-        maps = tensor_map.encode(call, a, b, c)
+        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+        maps = tensor_map.for_gpu(boxed)
         shape.tensor_maps = ctypes.addressof(maps)
     shape.scales[:] = [scale.data_ptr() if scale is not None else None for scale in call.scales]
     with torch.cuda.device(a.device):
         stream = torch.cuda.current_stream().cuda_stream
         pointers = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, c))
-        error = library.launch(*pointers, *sizes, ctypes.byref(shape), ctypes.c_void_p(stream))
+        error = library.launch(*pointers, rows, columns, problem.k, ctypes.byref(shape), ctypes.c_void_p(stream))
     if error:
         library.describe_error.restype = ctypes.c_char_p
         reason = library.describe_error(error).decode()
@@ -98,7 +105,7 @@ def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tens
 
 
 def _run_on_reference_gpu(
-    implementation: gemm_ref.Implementation,
+    call: gemm_ref.Call,
     launch: gemm_ref.Launch,
     a: torch.Tensor,
     b: torch.Tensor,
@@ -106,6 +113,7 @@ def _run_on_reference_gpu(
     partials: torch.Tensor | None,
 ) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
+    implementation = call.implementation
     text = source.ptx(implementation)
     first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
     m, k = a.shape
@@ -115,6 +123,12 @@ def _run_on_reference_gpu(
     def load(name: str) -> ptx.Kernel:
         return replace(ptx.load(text, name), cubin=lambda: source.cubin(*machine).read_bytes())
 
+    if implementation.stage.tma:
+        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+        scales = [0 if scale is None else scale for scale in call.scales]
+        maps = tensor_map.for_reference_gpu(boxed)
+        ptx.run(load(first), launch, [*maps, rows, columns, k, *scales], names=("left", "right", "C"))
+        return
     if launch.then is None:
         ptx.run(load(first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
         return

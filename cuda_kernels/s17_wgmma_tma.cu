@@ -1,47 +1,50 @@
-// s17_wgmma_tma: Hopper's own units. One thread has the TMA unit copy whole boxes of A and B; warpgroups multiply them
-// straight from shared memory.
-// Before: s16's threads compute an address for every 16 bytes they copy, and read every fragment into registers.
-// Idea: a box is one instruction, its arrival one mbarrier; wgmma takes both operands from shared memory.
-// Limit: the thread that starts the copies also multiplies, and nothing is multiplied while a tile is stored (s18).
-// Source: PTX ISA 8.0, wgmma, cp.async.bulk.tensor and mbarrier; NVIDIA Hopper Tuning Guide.
-//
-// B as (K, N) is multiplied as it lies in 16-bit types (wgmma's MN-major operand). tf32 and fp8 have no such operand: there
-// B must lie as (N, K), and is copied so before the launch where it does not.
+// Idea:         Hopper's own units: one thread has the TMA unit copy whole boxes of A and B; warpgroups multiply them
+//               straight from shared memory (wgmma), and C goes out as boxes too.
+// Changed:      from s16, no thread computes the address of what it copies, and no operand passes through registers: a
+//               box is one instruction, its arrival one mbarrier, and a wgmma of 64 x 256 reads both of its operands.
+// Tile/threads: 128 x 256 of C and 128 bytes of k a block, 64 rows a warpgroup; 256 threads, 128 accumulators in each.
+// Cost:         48 KiB of shared memory a stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
+//               ends with a store during which nothing is multiplied, and the thread that starts copies multiplies too.
+// Requires:     sm_90a; any M, N, K. Rows that are no multiple of 16 bytes are copied first (gemm_ref/operands.py). B by
+//               rows is multiplied as it lies in 16-bit types; tf32 and fp8 want it by columns, and it is copied so.
+// Sources:      PTX ISA 8.0, wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA Hopper Tuning Guide.
 #include "launch.cuh"
 #include "element.cuh"
+#include "epilogue.cuh"
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int GROUP_M>
 __global__ void __launch_bounds__(BLOCK_M / WGMMA_M * WARPGROUP, 1)
-s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUtensorMap B, Result* __restrict__ C, int M,
-              int N, int K, const float* scale_a, const float* scale_b) {
+s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUtensorMap B,
+              const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a, const float* scale_b) {
     constexpr int WARPGROUPS = BLOCK_M / WGMMA_M;
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
     extern __shared__ char smem[];
     auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
+    auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
     __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES];
 
     const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N, tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
     const TilePlace tile = tile_place<GROUP_M>(blockIdx.x, tiles_m, tiles_n);
     const int row = tile.m * BLOCK_M, col = tile.n * BLOCK_N;
     const int warpgroup = warpgroup_of_thread();
-    const int steps = (K + Slice::DEPTH - 1) / Slice::DEPTH;
+    const int steps = (K + DEPTH - 1) / DEPTH;
 
     // Have the slice of one step copied
     const auto load_slice = [&](int step) {
         const int stage = step % NUM_STAGES;
         mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
-        load_a(slices[stage], A, row, step, full[stage]);
-        load_b(slices[stage], B, col, step, full[stage]);
+        load_operand<BLOCK_M, LEFT_MN_MAJOR>(slices[stage].left, A, row, step * DEPTH, full[stage]);
+        load_operand<BLOCK_N, RIGHT_MN_MAJOR>(slices[stage].right, B, col, step * DEPTH, full[stage]);
     };
     if (threadIdx.x == 0) {
-        prefetch_tensor_map(A), prefetch_tensor_map(B);
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
             mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], WARPGROUPS);
         }
         fence_mbarrier_init();
         for (int step = 0; step < min(NUM_STAGES, steps); ++step) load_slice(step);
+        prefetch_tensor_map(C);
     }
     __syncthreads();  // the barriers are initialised
 
@@ -50,8 +53,8 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
         const int stage = step % NUM_STAGES, round = step / NUM_STAGES;
         mbarrier_wait(full[stage], round % 2);
         multiply_slice(acc, slices[stage], warpgroup, step > 0);
-        wgmma_wait_group<1>();  // the step before is done, and its slice free once every warpgroup has said so
         if (step == 0) continue;
+        // The step before is done, and its slice free once every warpgroup has said so
         const int before = (step - 1) % NUM_STAGES;
         if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(empty[before]);
         if (threadIdx.x == 0 && step - 1 + NUM_STAGES < steps) {
@@ -62,29 +65,15 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
     wgmma_wait_group<0>();
     wgmma_fence_accumulators(acc);
 
-    // Store
     const float scale = product_of_scales(scale_a, scale_b);
-    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const int c_row = row + warpgroup * WGMMA_M + warp * 16 + lane / 4, c_col = col + lane % 4 * 2;
-    const bool pairs = N % 2 == 0 && reinterpret_cast<size_t>(C) % (2 * sizeof(Result)) == 0;
-#pragma unroll
-    for (int i = 0; i < WGMMA_ACCUMULATORS; i += 2) {
-        const int m = c_row + i / 2 % 2 * 8, n = c_col + i / 4 * 8;
-        Result* const to = &C[(size_t)m * N + n];
-        if (m >= M || n >= N) continue;
-        if (pairs) {
-            store_pair(to, acc[i] * scale, acc[i + 1] * scale);
-        } else {
-            store_one(to, acc[i] * scale);
-            if (n + 1 < N) store_one(to + 1, acc[i + 1] * scale);
-        }
-    }
+    store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
+    if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
 }
 
-extern "C" cudaError_t launch(const void*, const void*, Result* C, int M, int N, int K, const LaunchShape& shape,
+extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
     const auto kernel = s17_wgmma_tma<BLOCK_M, BLOCK_N, NUM_STAGES, GROUP_M>;
     const CUtensorMap* maps = shape.tensor_maps;
-    return launch_kernel(kernel, shape, stream, maps[0], maps[1], C, M, N, K, shape.scales[0], shape.scales[1]);
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], M, N, K, shape.scales[0], shape.scales[1]);
 }

@@ -1,12 +1,11 @@
-// s18_warp_specialized: one warpgroup loads, two multiply, tile after tile; two blocks share what they load of B.
-// Before: s17's first thread both loads and multiplies, and a block ends with a store during which nothing is multiplied.
-// Idea: roles. The producer runs ahead over the end of a tile, with few registers, so that consumers have more; C goes
-// through shared memory to the TMA unit, which stores while the next tile is multiplied. Blocks of a cluster, one tile
-// below the other, each load a part of B for both (multicast).
-// Limit: the power of the chip: at 4096 and above the clock falls (docs/tensor_cores.md).
-// Source: CUTLASS 3, 'Efficient GEMM: warp specialisation'; PTX ISA 8.0, setmaxnreg, multicast::cluster.
-//
-// B as (K, N) is multiplied as it lies in 16-bit types; for tf32 and fp8 it is copied to (N, K) before the launch (s17).
+// Idea:         one warpgroup loads and two multiply, tile after tile; two blocks share what they load of one operand.
+// Changed:      from s17, roles: the producer runs ahead over the end of a tile, with few registers, so that consumers
+//               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile below
+//               the other, each load half of the right operand for both (multicast).
+// Tile/threads: as s17, and a warpgroup that loads: 384 threads. As many blocks as the GPU has SMs, in pairs.
+// Cost:         as s17; a pair reads 32 + 16 KiB less of L2 a slice than two blocks of s17. The last tiles leave SMs idle.
+// Requires:     as s17, but that tf32 takes B by rows as it lies, through registers (tensor_tile.cuh).
+// Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 #include "cluster.cuh"
 #include "epilogue.cuh"
@@ -17,9 +16,9 @@ constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M>
 __global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
-s18_warp_specialized(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUtensorMap B,
+s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
                      const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a,
-                     const float* scale_b) {
+                     const float* scale_b) {  // M and N are those of left @ right
     constexpr int CONSUMERS = BLOCK_M / WGMMA_M;
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
     extern __shared__ char smem[];
@@ -30,7 +29,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap A, const __grid_constan
     const int rank = cluster_rank();
     const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
     const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // of a cluster, as tiles are from here on
-    const int steps = (K + Slice::DEPTH - 1) / Slice::DEPTH;
+    const int steps = (K + DEPTH - 1) / DEPTH;
     const auto place = [&](int tile, int& row, int& col) {
         const TilePlace at = tile_place<GROUP_M>(tile, tiles_m, tiles_n);
         row = (at.m * CLUSTER_M + rank) * BLOCK_M, col = at.n * BLOCK_N;
@@ -52,14 +51,16 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap A, const __grid_constan
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == CONSUMERS * WARPGROUP) {
-            prefetch_tensor_map(A), prefetch_tensor_map(B), prefetch_tensor_map(C);
+            prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
             for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
                 place(tile, row, col);
                 for (int step = 0; step < steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
                     mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
-                    load_a(slices[stage], A, row, step, full[stage]);
-                    load_b_share<CLUSTER_M>(slices[stage], B, col, step, full[stage], rank);
+                    Slice& slice = slices[stage];
+                    load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, row, step * DEPTH, full[stage]);
+                    load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, right, col, step * DEPTH, full[stage],
+                                                                     rank);
                     next_stage();
                 }
             }
@@ -77,14 +78,14 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap A, const __grid_constan
             for (int step = 0; step < steps; ++step) {
                 mbarrier_wait(full[stage], parity);
                 multiply_slice(acc, slices[stage], warpgroup, step > 0);
-                wgmma_wait_group<1>();  // the step before is done
-                if (step > 0) free_slice(before);
+                if (STEPS_UNDER_WAY == 1) free_slice(stage);
+                else if (step > 0) free_slice(before);
                 before = stage;
                 next_stage();
             }
             wgmma_wait_group<0>();
             wgmma_fence_accumulators(acc);
-            free_slice(before);
+            if (STEPS_UNDER_WAY > 1) free_slice(before);
             store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
         }
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block

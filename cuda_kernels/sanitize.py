@@ -38,7 +38,7 @@ def exercise(implementations: Sequence[gemm_ref.Implementation]) -> None:
         for sizes in RAGGED:
             a, b = gemm_ref.make_inputs(gemm_ref.Problem(*sizes, item.math), "integers", seed=1, device="cuda")
             names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
-            gemm_ref.check(gemm(a, b, **names), a, b, exact=True, config=item.config)
+            gemm_ref.check(gemm(a, b, **names), a, b, math=item.math, exact=True, config=item.config)
 
 
 def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:

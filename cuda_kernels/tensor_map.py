@@ -1,13 +1,16 @@
-"""Tensor maps: what the TMA unit is told about a matrix (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Tensor maps: what the TMA unit is told about a matrix (CUDA driver API, cuTensorMapEncodeTiled), on both machines."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass
 
 import torch
 
+from gemm_ref import ptx
 from gemm_ref.call import Call
+from gemm_ref.launches import SWIZZLE_ROW, is_turned
 from gemm_ref.operands import TMA_BYTES
 from gemm_ref.stage import Box, cdiv
 
@@ -17,26 +20,56 @@ _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bflo
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
 
 
-def encode(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> ctypes.Array:
-    """The maps of a, b and c, one after another; those of matrices that the rung's TMA does not move stay zero.
+@dataclass(frozen=True)
+class Boxed:
+    """A matrix (rows, columns) as it lies in memory, and what the TMA unit copies of it at once."""
 
-    a (M, K), b (K, N), c (M, N) are on a GPU, with rows as `operands.with_tma_rows` makes them.
-    Raises RuntimeError with the driver's error where it refuses one.
+    matrix: torch.Tensor
+    box: Box
+
+    @property
+    def row_bytes(self) -> int:
+        """From a row to the next; torch says what it likes where there is one row."""
+        rows, columns = self.matrix.shape
+        if rows > 1:
+            return self.matrix.stride(0) * self.matrix.itemsize
+        return cdiv(columns * self.matrix.itemsize, TMA_BYTES) * TMA_BYTES
+
+
+def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
+    """What a kernel with TMA is given: its left operand, its right one and C, and the rows and columns of left @ right.
+
+    a (M, K), b (K, N), c (M, N) have rows as `operands.with_tma_rows` makes them. Left is A, but B^T where the kernel
+    turns the product round.
     """
-    stage, layout = call.implementation.stage, call.problem.b_layout
-    boxes = stage.boxes(call.implementation.config, call.problem.math, layout)
-    matrices = {"A": a, "B": b if layout == "kn" else b.t(), "C": c}
-    texts = [
-        _encode(x.data_ptr(), x.dtype, *x.shape, row_bytes(x), boxes[name]) if name in stage.tma else bytes(MAP_BYTES)
-        for name, x in matrices.items()
+    implementation, problem = call.implementation, call.problem
+    boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
+    stored_b = b if problem.b_layout == "kn" else b.t()
+    first, second, result = (Boxed(x, boxes[name]) for name, x in (("A", a), ("B", stored_b), ("C", c)))
+    if is_turned(problem.math, problem.b_layout):
+        return (second, first, result), problem.n, problem.m
+    return (first, second, result), problem.m, problem.n
+
+
+def for_gpu(boxed: tuple[Boxed, ...]) -> ctypes.Array:
+    """The maps one after another, as CUtensorMaps. Raises RuntimeError with the driver's error where it refuses one."""
+    return _aligned(
+        b"".join(_encode(x.matrix.data_ptr(), x.matrix.dtype, *x.matrix.shape, x.row_bytes, x.box) for x in boxed)
+    )
+
+
+def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:
+    """The maps as the reference GPU takes them."""
+    return [
+        ptx.TensorMap(
+            x.matrix,
+            box=(x.box.columns, x.box.rows),
+            swizzle=SWIZZLE_ROW,
+            sizes=x.matrix.shape[::-1],
+            strides=(x.row_bytes,),
+        )
+        for x in boxed
     ]
-    return _aligned(b"".join(texts))
-
-
-def row_bytes(x: torch.Tensor) -> int:
-    """Bytes from a row of x to the next; torch says what it likes where there is one row."""
-    rows, columns = x.shape
-    return x.stride(0) * x.itemsize if rows > 1 else cdiv(columns * x.itemsize, TMA_BYTES) * TMA_BYTES
 
 
 @functools.lru_cache(maxsize=1024)

@@ -62,7 +62,7 @@ def run(
         typer.Option(help="Only this: cuda, triton, gluon, cublas, cublaslt, cutlass, cpu, numpy or torch."),
     ] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16 or bf16.")] = "",
+    math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
     results: Results = None,
@@ -183,6 +183,51 @@ def compare(
         for text in each.statuses:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
         out.print(each.summary(), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A .cu with a __global__ function, or a .py with a Triton kernel.")],
+    kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
+    block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
+    grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
+    args: Annotated[
+        str, typer.Option(help="What the parameters are, where their names do not tell: A,B,C,M,N,K.")
+    ] = "",
+    template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
+    define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
+    shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
+    size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
+    math: Annotated[str, typer.Option(help="The arithmetic that is meant: fp32, tf32, fp16 or bf16.")] = "",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
+
+    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. Exit code: 0 for a sound
+    kernel, 1 for one with faults, 2 for a command that makes no sense or a kernel that cannot be run here.
+    """
+    import json
+    from dataclasses import asdict
+
+    from experiments.check.command import check as run_check
+    from experiments.check.cuda import Options
+    from experiments.check.show import show
+    from experiments.selection import UsageError, make_request
+
+    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
+    try:
+        found = run_check(file, options, make_request((), (), size or (), math, device))
+    except UsageError as error:
+        raise _refuse(error) from error
+    if as_json:
+        typer.echo(json.dumps({"sound": found.sound, **asdict(found)}, indent=1))
+    else:
+        show(found, out)
+    if not found.sound:
+        raise typer.Exit(FAILED)
 
 
 @app.command()

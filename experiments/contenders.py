@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +20,7 @@ Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
 class Contender:
     """What a row of results is about. `load` gives the callable, and imports its package only then."""
 
-    stage: str  # a rung's id or a baseline's name
+    stage: str  # a rung's id or a baseline's name; the name of a kernel that is brought (experiments.check.place)
     variant: str
     backend: str  # cuda and triton for the rungs; a library's name for the baselines
     dialect: str  # empty for baselines
@@ -27,6 +28,7 @@ class Contender:
     devices: tuple[str, ...]
     load: Callable[[], Gemm] = field(compare=False, repr=False)
     config: Config | None = None
+    build: Callable[[tuple[int, int]], object] | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_baseline(self) -> bool:
@@ -43,11 +45,12 @@ class Contender:
         """Why a GPU of this compute capability cannot run it, or None if it can."""
         if self.stage in BASELINES:
             return BASELINES[self.stage].refusal(capability)
-        return None if self.is_baseline else gemm_ref.get_stage(self.stage).refusal(capability)
+        return None if self.stage not in gemm_ref.STAGES else gemm_ref.get_stage(self.stage).refusal(capability)
 
     def __str__(self) -> str:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
-        return f"{self.stage}{variant} {self.dialect}".strip()
+        math = "" if self.math == "fp32" else self.math
+        return " ".join(filter(None, (f"{self.stage}{variant}", self.dialect, math)))
 
 
 def contenders() -> list[Contender]:
@@ -62,6 +65,7 @@ def contenders() -> list[Contender]:
             devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
             load=functools.partial(gemm_of, item),
             config=item.config,
+            build=functools.partial(_build, item) if item.backend == "cuda" else None,
         )
         for item in gemm_ref.implementations()
     ]
@@ -74,11 +78,29 @@ def contenders() -> list[Contender]:
             math=math,
             devices=(item.device,),
             load=functools.partial(_baseline, item, math),
+            build=item.build and functools.partial(item.build, math),
         )
         for item in BASELINES.values()
         for math in item.maths
     ]
     return rungs + baselines
+
+
+def build_ahead(chosen: Iterable[Contender], capability: tuple[int, int]) -> None:
+    """Have nvcc compile side by side what the contenders need, so that none waits for it when first called.
+
+    What cannot run here is left out, and what does not compile says so when it is called.
+    """
+    with ThreadPoolExecutor() as pool:
+        for contender in chosen:
+            if contender.build and contender.refusal(capability) is None:
+                pool.submit(contender.build, capability)
+
+
+def _build(item: gemm_ref.Implementation, capability: tuple[int, int]) -> None:
+    import cuda_kernels
+
+    cuda_kernels.build_all([item], capability)
 
 
 def _baseline(item: Baseline, math: str) -> Gemm:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, findings, frames, instruction_tables, memory_tables, results, style
+from experiments import environment, findings, frames, instruction_tables, memory_tables, results, style, tensor_tables
 from experiments.ladder import DEEP
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
@@ -22,10 +22,11 @@ from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = {  # file -> the blocks that it must have
-    ROOT / "README.md": ("ladder",),
-    ROOT / "docs" / "ladder.md": ("conditions", "deep", *gemm_ref.STAGES),
+    ROOT / "README.md": ("ladder", tensor_tables.OVERVIEW),
+    ROOT / "docs" / "ladder.md": ("conditions", "deep", *(stage.id for stage in gemm_ref.stages_in("fp32"))),
     ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
+    ROOT / "docs" / "tensor_cores.md": tensor_tables.PAGE,
 }
 PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
 
@@ -76,7 +77,7 @@ def block(name: str, published: Path) -> str:
 
 
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
-    for tables in (instruction_tables, memory_tables):
+    for tables in (instruction_tables, memory_tables, tensor_tables):
         if name in tables.BLOCKS:
             return tables.block(name, published)
     at_size = frames.largest_cube(frame)
@@ -114,7 +115,7 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
 
 def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     """One rung's variants, each with its speed over the rung below in the same dialect, and the compilers' part."""
-    rungs = list(gemm_ref.STAGES.values())
+    rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
     against = f"TFLOP/s (% of cuBLAS), times `{below.id[:3]}`" if below else "TFLOP/s (% of cuBLAS)"
@@ -164,7 +165,7 @@ def _markdown(lines: list[list[str]]) -> str:
 def _table(at_size: pd.DataFrame) -> str:
     head = ["rung", "idea", *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]
     lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
-    for stage in gemm_ref.STAGES.values():
+    for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
             name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
             cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
@@ -197,7 +198,7 @@ def _speed(row) -> str:
 def _not_faster(at_size: pd.DataFrame) -> list[str]:
     """A line for each rung and dialect whose median is not below that of the rung under it."""
     lines = []
-    rungs = list(gemm_ref.STAGES.values())
+    rungs = gemm_ref.stages_in("fp32")
     for below, rung in itertools.pairwise(rungs):
         for dialect in gemm_ref.DIALECTS:
             if dialect not in below.dialects or dialect not in rung.dialects:

@@ -39,7 +39,7 @@ class Data:
         self._folder = folder
         self._frames: dict[str, pd.DataFrame] = {}
         self.dialects = gemm_ref.DIALECTS
-        self.stages = list(gemm_ref.STAGES.values())
+        self.stages = gemm_ref.stages_in("fp32")
 
     def _read(self, name: str) -> pd.DataFrame:
         if name not in self._frames:

@@ -35,7 +35,7 @@ from experiments.rows import ERROR, SKIPPED, Compiled
 from experiments.sass import mix, tools
 from experiments.sass.listing import Instruction, Kernel, parse
 from experiments.sass.loop import main_trip
-from experiments.sass.occupancy import ARCHITECTURES, Multiprocessor, occupancy
+from experiments.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
 from experiments.selection import FULL, Request
 from experiments.verify import describe
 
@@ -86,7 +86,8 @@ def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor
     if contender.backend == "cuda":
         from cuda_kernels.source import cubin
 
-        item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math)
+        layout = rung.reads_b(contender.math, contender.dialect)[0]
+        item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
         return cubin(item, sm.capability), _launch(contender, problem).shared_bytes
     from triton_kernels.launcher import compile_for_inspection
 
@@ -115,9 +116,7 @@ def examine(cubin: Path, sm: Multiprocessor, threads: int, dynamic_bytes: int) -
     """
     kernel, trip = _main(parse(tools.disassemble(cubin)))
     use = tools.usage(cubin)[kernel.name]
-    # From sm_90 on the cubin's figure has what is reserved in it, where the kernel uses shared memory at all.
-    reserved = sm.reserved_bytes if sm.capability >= (9, 0) and use.shared_bytes else 0
-    shared = use.shared_bytes - reserved + dynamic_bytes
+    shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
     held = occupancy(sm, threads, use.registers, shared)
     flop, read_bytes = sum(map(mix.flop_of, trip)), mix.shared_read_bytes(trip)
     counts = mix.count(trip)

@@ -23,10 +23,8 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-
-import torch
 
 import gemm_ref
 from experiments import hardware, plot_memory
@@ -38,7 +36,7 @@ from experiments.progress import Bars
 from experiments.rows import PASS, SKIPPED, Counted
 from experiments.sass import tools
 from experiments.selection import FULL, Request
-from experiments.verify import Case, Verdict, load, refusal, verify
+from experiments.verify import Case, Verdict, aligned, load, refusal, verify
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count import COMPILED
@@ -46,19 +44,21 @@ from gemm_ref.ptx.count import COMPILED
 NAME = "memory"
 ROW = Counted
 
-LINE = 128  # bytes of a cache line
 ALONE = 8  # as many contenders are counted quickly enough in this process
 CUBE = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 
 
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is. The device does not matter: none is used."""
-    return "baselines are no kernels of this repo, and are not counted" if contender.is_baseline else ""
+    if contender.is_baseline:
+        return "baselines are no kernels of this repo, and are not counted"
+    return "" if contender.math == (request.math or "fp32") else f"{contender.math} is counted where --math asks for it"
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Counted]:
     """The rows of each contender and problem; one that says why where there is nothing to count."""
-    problems = request.problems or (gemm_ref.Problem(CUBE, CUBE, CUBE),)
+    math = request.math or "fp32"
+    problems = [replace(each, math=math) for each in request.problems or (gemm_ref.Problem(CUBE, CUBE, CUBE),)]
     bars.begin("counting", len(problems) * len(contenders))
     for problem in problems:
         if slow := too_slow(problem):
@@ -130,19 +130,12 @@ def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] |
 
 
 def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Verdict:
-    a, b = _aligned(case.a), _aligned(case.b)
+    a, b = aligned(case.a), aligned(case.b)
     with ptx.watched(counter):
         verdict = verify(contender, fn, a, b, case)
     if verdict.status == PASS and not counter.launches:
         return Verdict(SKIPPED, "it ran no kernel on the reference GPU, so there was nothing to count")
     return verdict
-
-
-def _aligned(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
-    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
-    first = -room.data_ptr() % LINE // x.itemsize
-    return room[first : first + x.numel()].view(x.shape).copy_(x)
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> Counted:

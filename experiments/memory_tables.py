@@ -26,7 +26,7 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
         return "not measured"
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
     lines = ["| rung | FLOP a byte of shared memory | FLOP a byte asked of global memory |", "| --- | ---: | ---: |"]
-    for stage in gemm_ref.STAGES.values():
+    for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
             " / ".join(_number(table.loc[key, f"{level}_intensity"]) if key in table.index else "–" for key in keys)

@@ -13,7 +13,7 @@ import gemm_ref
 from experiments import environment, frames, results, style
 
 _LABEL = {"textcoords": "offset points", "size": 7}
-_MATH_STYLES = {"fp32": "-", "tf32": "--", "fp16": "-.", "bf16": ":"}
+_MATH_STYLES = {"fp32": "-", "tf32": "--", "fp16": "-.", "bf16": ":", "fp8": (0, (1, 3))}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -33,8 +33,9 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     subtitle = f"||C - oracle|| / ||oracle|| (Frobenius) for C of {first.m:.0f} × {first.n:.0f}, normal inputs, over K"
     top = style.heading(figure, "How the error grows with K", subtitle)
     bottom = style.footer(figure, caption)
-    baselines, rungs = frame[frame["dialect"] == ""], frames.rungs(frame)
-    panels = [(_libraries, baselines)] + ([(_rungs, frame)] if len(rungs) else [])
+    fp32 = frame[frame["math"] == "fp32"]
+    libraries = frame[(frame["dialect"] == "") | ((frame["dialect"] == "cuda") & (frame["math"] != "fp32"))]
+    panels = [(_modes, libraries)] + ([(_rungs, fp32)] if len(frames.rungs(fp32)) else [])
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (panel, rows) in zip(axes, panels, strict=True):
         panel(ax, rows)
@@ -51,14 +52,16 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-def _libraries(ax: Axes, rows: pd.DataFrame) -> None:
+def _modes(ax: Axes, rows: pd.DataFrame) -> None:
     ends = {}
     for (name, math), own in rows.groupby(["stage", "math"], sort=False):
         own = own.sort_values("k")
-        ax.plot(own["k"], own["rel_error"], color=style.BASELINE, ls=_MATH_STYLES[math], lw=1.3)
-        ends[f"{style.label_of(name)} {math}"] = own.iloc[-1]
+        colour = style.BASELINE if (own["dialect"] == "").all() else style.COLOURS["cuda"]
+        ax.plot(own["k"], own["rel_error"], color=colour, ls=_MATH_STYLES[math], lw=1.3)
+        who = style.label_of(name) if colour == style.BASELINE else name[:3]
+        ends[f"{who} {math}"] = own.iloc[-1]
     _label_ends(ax, ends)
-    ax.set_title("Libraries, in each math mode", size=9.5)
+    ax.set_title("Libraries and CUDA's tensor-core rungs, in each math mode", size=9.5)
 
 
 def _rungs(ax: Axes, rows: pd.DataFrame) -> None:

@@ -111,6 +111,17 @@ class Timed(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimedLayout(Timed):
+    """As `Timed`, where B may lie either way."""
+
+    b_layout: str = ""  # of gemm_ref.B_LAYOUTS
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "b_layout")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compiled(Row):
     """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
 

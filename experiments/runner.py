@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import torch
 from rich.console import Console
 
 from experiments import environment, results
-from experiments.contenders import Contender
+from experiments.contenders import Contender, build_ahead
 from experiments.progress import Bars
 from experiments.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import Request, select
@@ -62,6 +63,9 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
     saved_at = time.monotonic()
     try:
         with Bars(console) as bars:
+            if request.device == "cuda":
+                bars.begin("compiling", 1)
+                build_ahead(chosen, torch.cuda.get_device_capability())
             for row in module.measure(request, chosen, bars):
                 rows.append(row)
                 if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this

@@ -24,6 +24,7 @@ EXPERIMENTS = (
     "shapes",
     "roofs",
     "modes",
+    "tensor_cores",
     "inputs",
     "accuracy",
     "memory",

@@ -43,12 +43,14 @@ class Rotation:
     """Sets of operands with the same values that take turns, so that none is in the L2 cache when its turn comes.
 
     a (M, K) and b (K, N) are copied to the current GPU until the sets add up to `cache_bytes`, and at least twice;
-    each has a C (M, N) of its own. `take()` gives the next (a, b, c). One set for `cache_bytes` 0.
+    each has a C (M, N) of `out_dtype` of its own. `take()` gives the next (a, b, c). One set for `cache_bytes` 0.
     """
 
-    def __init__(self, a: torch.Tensor, b: torch.Tensor, cache_bytes: int) -> None:
-        shape, dtype = (a.shape[0], b.shape[1]), a.dtype
-        set_bytes = (a.numel() + b.numel() + shape[0] * shape[1]) * dtype.itemsize
+    def __init__(
+        self, a: torch.Tensor, b: torch.Tensor, cache_bytes: int, out_dtype: torch.dtype | None = None
+    ) -> None:
+        shape, dtype = (a.shape[0], b.shape[1]), out_dtype or a.dtype
+        set_bytes = a.nbytes + b.nbytes + shape[0] * shape[1] * dtype.itemsize
         count = max(2, -(-cache_bytes // set_bytes)) if cache_bytes else 1
         a, b = a.to("cuda"), b.to("cuda")
         # Tensors of their own, since a slice of a large one would start at an address that is no multiple of 16 bytes.

@@ -18,7 +18,7 @@ from experiments import measure, stats, timers
 from experiments.contenders import Contender, Gemm, contenders
 from experiments.profile import kernel_names
 from experiments.progress import Bars
-from experiments.rows import SKIPPED, Timed
+from experiments.rows import SKIPPED, Timed, TimedLayout
 from experiments.selection import Request
 from experiments.telemetry import Conditions, Telemetry, summarize
 from experiments.verify import Case, DeviceLost, Verdict, load, refusal, verify
@@ -43,6 +43,7 @@ class Setting:
     device: str  # "cpu" or "cuda"
     mode: str = timers.COLD  # on a GPU
     plan: measure.Plan = measure.Plan()  # on a GPU
+    row: type[Timed] = Timed  # what its rows are
     limit_s: float = float("inf")  # a rung is left out where, by its speed so far, one call would take longer
 
 
@@ -158,7 +159,7 @@ class Bench:
     def _time_on_gpu(self, case: Case, able: Able) -> Iterator[Timed]:
         mode, problem = self._setting.mode, case.problem
         timer = timers.make_timer(mode)
-        rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode))
+        rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode), gemm_ref.MATHS[problem.math].out_dtype)
         works = {contender: _bind(fn, rotation) for contender, (fn, _) in able.items()}
         reference = next(filter(is_reference, works), None)
         measure.warm_up(works[reference or next(iter(works))], timer, self._telemetry.settled)
@@ -224,7 +225,9 @@ class Bench:
         )
 
     def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: object) -> Timed:
-        return Timed.about(self._setting.experiment, contender, problem, **values)
+        if self._setting.row is TimedLayout:
+            values["b_layout"] = problem.b_layout
+        return self._setting.row.about(self._setting.experiment, contender, problem, **values)
 
 
 def _bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ import gemm_ref
 from experiments.contenders import Contender, Gemm
 from experiments.results import short
 from experiments.rows import ERROR, FAIL, PASS, SKIPPED
+from gemm_ref import ptx
+
+LINE = 128  # bytes of a cache line
 
 
 class DeviceLost(RuntimeError):
@@ -53,18 +57,27 @@ def refusal(contender: Contender, device: str) -> Verdict | None:
     return reason and Verdict(SKIPPED, reason)
 
 
-def verify(contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case) -> Verdict:
-    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong."""
+def verify(
+    contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case, detect: bool = False
+) -> Verdict:
+    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong.
+
+    detect: watch the reference GPU with the fault detectors; what they find fails the contender, right or not.
+    """
+    detectors = ptx.Detectors(tile=contender.config and (contender.config.BLOCK_M, contender.config.BLOCK_N))
     try:
-        accuracy = gemm_ref.checked_run(
-            fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
-        )
+        with ptx.watched(detectors) if detect else contextlib.nullcontext():
+            accuracy = gemm_ref.checked_run(
+                fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
+            )
     except gemm_ref.WrongResult as error:
-        return Verdict(FAIL, f"{case.kind} inputs: {error}")
+        return Verdict(FAIL, "; ".join([f"{case.kind} inputs: {error}", *map(str, detectors.findings)]))
     except Exception as error:  # a broken rung is a row, and the others go on
         detail = describe(error)
         lost = _loss(contender, detail) if a.device.type == "cuda" else ""
         return Verdict(ERROR, detail, lost=lost)
+    if detectors.findings:
+        return Verdict(FAIL, f"C came out right, and yet: {'; '.join(map(str, detectors.findings))}")
     return Verdict(PASS, accuracy=accuracy)
 
 
@@ -106,3 +119,10 @@ def _loss(contender: Contender, detail: str) -> str:
             "--stage and --backend, and run again for the rest"
         )
     return ""
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
+    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
+    first = -room.data_ptr() % LINE // x.itemsize
+    return room[first : first + x.numel()].view(x.shape).copy_(x)

@@ -23,7 +23,7 @@ from gemm_ref import cutlass
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call import check_out, check_tensors
 from gemm_ref.cublaslt import CANDIDATES, best_algorithm
-from gemm_ref.operands import as_layout, as_operand
+from gemm_ref.operands import B_LAYOUTS, as_layout, as_operand, as_operand_b, lies_in
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import capability_refusal
 
@@ -128,7 +128,8 @@ def cublaslt_best(
     """cuBLASLt by the fastest of its algorithms, not the one its heuristic puts first; see `gemm_ref.cublaslt`."""
     c = _result(a, b, out, "cuda", math)
     whole = c.contiguous()
-    best_algorithm(as_operand(a), as_operand(b), whole, Problem(a.shape[0], b.shape[1], a.shape[1], math))
+    b, layout = as_operand_b(b, B_LAYOUTS)
+    best_algorithm(as_operand(a), b, whole, Problem(a.shape[0], b.shape[1], a.shape[1], math, layout))
     return c if whole is c else c.copy_(whole)
 
 
@@ -143,7 +144,13 @@ def cutlass_hopper(
     """CUTLASS's warp-specialised GEMM of compute capability 9.0; see `gemm_ref.cutlass`."""
     if math not in cutlass.HOPPER:
         raise ValueError(f"cutlass_hopper does not compute in {math}: it has {', '.join(cutlass.HOPPER)}")
-    return _cutlass("cutlass_hopper", cutlass.HOPPER[math], a, b, out, math)
+    layout = next((layout for layout in B_LAYOUTS if lies_in(b, layout)), B_LAYOUTS[0])
+    return _cutlass("cutlass_hopper", cutlass.HOPPER[math][layout], a, b, out, math)
+
+
+def _build_hopper(math: str, capability: tuple[int, int]) -> None:
+    for kernel in set(cutlass.HOPPER[math].values()):
+        cutlass.library(kernel, capability)
 
 
 def _cutlass(
@@ -171,6 +178,7 @@ class Baseline:
     install: str = ""  # ... and by the one that pip takes
     min_capability: tuple[int, int] = (0, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
+    build: Callable[[str, tuple[int, int]], object] | None = None  # (math, capability): compiles what it will call
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why it cannot run here, on a GPU of this compute capability, or None if it can."""
@@ -206,13 +214,14 @@ _TABLE = (
     Baseline(
         "cutlass_simt",
         "CUTLASS SIMT",
-        "CUTLASS 2's SGEMM on the CUDA cores: cp.async into five stages, a block of 128 x 128 x 8",
+        "CUTLASS 2's SGEMM on the CUDA cores: cp.async into three stages, a block of 256 x 128 x 8",
         cutlass_simt,
         "cuda",
         "cutlass",
         package=cutlass.PACKAGE,
         install=cutlass.INSTALL,
         min_capability=(8, 0),
+        build=lambda math, capability: cutlass.library(cutlass.SIMT, capability),
     ),
     Baseline(
         "cutlass_hopper",
@@ -221,10 +230,11 @@ _TABLE = (
         cutlass_hopper,
         "cuda",
         "cutlass",
-        tuple(math for math in cutlass.HOPPER if math in MATHS),
+        tuple(cutlass.HOPPER),
         package=cutlass.PACKAGE,
         install=cutlass.INSTALL,
         only_capability=(9, 0),
+        build=_build_hopper,
     ),
 )
 

@@ -18,7 +18,8 @@ _planned: dict[tuple, object] = {}  # one plan: that of the last problem
 def best_algorithm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, problem: Problem) -> None:
     """C = A @ B by the fastest of cuBLASLt's first CANDIDATES algorithms; they are tried when a problem is new.
 
-    a (M, K), b (K, N) and c (M, N) are row-major on the GPU. Raises ImportError where nvmath-python is missing.
+    a (M, K), c (M, N) are row-major on the GPU, and b (K, N) is row-major or column-major. Raises ImportError where
+    nvmath-python is missing.
     """
     if problem.flops == 0:
         c.zero_()  # cuBLASLt takes no empty operands

@@ -8,6 +8,7 @@ from gemm_ref.problem import MATHS
 from gemm_ref.stage import Box, Config, Launch, cdiv
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
+PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
 SMS = 132  # of an H200
 SPLIT_BLOCKS = SMS  # split-K: blocks wanted in all
 MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
@@ -45,6 +46,25 @@ def async_stages(config: Config, m: int, n: int, k: int) -> Launch:
     return replace(warps_on_tile(config, m, n, k), shared_bytes=4 * config.NUM_STAGES * floats)
 
 
+def padded_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices in shared memory, each row of A (m, k) and B (k, n) a chunk longer.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes. A pad is 16 bytes: of each row of A, and
+    of a row of B, of which there are BLOCK_K at most.
+    """
+    halves = config.BLOCK_M * (config.BLOCK_K + PAD) + config.BLOCK_K * (config.BLOCK_N + PAD)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+
+
+def swizzled_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices of A (m, k) and B (k, n) in shared memory, without padding.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes.
+    """
+    halves = config.BLOCK_K * (config.BLOCK_M + config.BLOCK_N)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+
+
 def split_k(config: Config, m: int, n: int, k: int) -> Launch:
     """As `async_stages`, with K split over the grid's z until there are as many blocks as an H200 has SMs.
 
@@ -63,38 +83,48 @@ def split_k(config: Config, m: int, n: int, k: int) -> Launch:
 
 
 def wgmma_tiles(config: Config, m: int, n: int, k: int) -> Launch:
-    """A warpgroup for each 64 rows of a tile, a block for each tile, numbered along x alone; slices in shared memory."""
+    """A warpgroup for each 64 rows of a tile, a block for each tile, numbered along x alone."""
     tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
-    return Launch((tiles, 1, 1), (config.BLOCK_M // WGMMA_M * WARPGROUP, 1, 1), SWIZZLE_ATOM + _slices(config))
+    return Launch((tiles, 1, 1), (config.BLOCK_M // WGMMA_M * WARPGROUP, 1, 1), _hopper_bytes(config))
 
 
 def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
     """A block for each SM of an H200, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
 
-    Beside the slices shared memory has two pieces of C for each warpgroup that multiplies, and the barriers.
+    Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many
+    blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
     """
-    rows = cdiv(m, config.BLOCK_M * config.CLUSTER_M)
-    clusters = min(rows * cdiv(n, config.BLOCK_N), SMS // config.CLUSTER_M)
-    warpgroups = config.BLOCK_M // WGMMA_M
-    shared = SWIZZLE_ATOM + _slices(config) + warpgroups * 2 * WGMMA_M * SWIZZLE_ROW
-    return Launch((clusters * config.CLUSTER_M, 1, 1), ((warpgroups + 1) * WARPGROUP, 1, 1), shared)
+    across = max(_clusters(config, m, n), _clusters(config, n, m))
+    clusters = min(across, SMS // config.CLUSTER_M)
+    threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
+    return Launch((clusters * config.CLUSTER_M, 1, 1), (threads, 1, 1), _hopper_bytes(config))
 
 
-def _slices(config: Config) -> int:
-    """Bytes of NUM_STAGES slices of A and B."""
-    return config.NUM_STAGES * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K_BYTES
+def _clusters(config: Config, rows: int, columns: int) -> int:
+    return cdiv(rows, config.BLOCK_M * config.CLUSTER_M) * cdiv(columns, config.BLOCK_N)
+
+
+def _hopper_bytes(config: Config) -> int:
+    """Of shared memory: NUM_STAGES slices of A and B, and two pieces of C for each warpgroup that multiplies."""
+    slices = config.NUM_STAGES * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K_BYTES
+    pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * SWIZZLE_ROW
+    return SWIZZLE_ATOM + slices + pieces
+
+
+def is_turned(math: str, b_layout: str) -> bool:
+    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must lie along k, B by rows does not."""
+    return math == "tf32" and b_layout == "kn"
 
 
 def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
-    """What TMA copies at once: of A a block's rows; of B its columns where it lies as (N, K), else panels of (K, N).
+    """What TMA copies at once, with 128 bytes a row, as the swizzle wants.
 
-    Each with 128 bytes a row, as the swizzle wants. C goes out in pieces of a warpgroup's rows.
+    Of an operand that lies along k a block's rows, or the share of them that one block of a cluster loads for all; of B
+    by rows, panels. C goes out in pieces of a warpgroup's rows.
     """
-    operand, result = MATHS[math].dtype.itemsize, MATHS[math].out_dtype.itemsize
-    depth = config.BLOCK_K_BYTES // operand
-    share = config.BLOCK_N // (config.CLUSTER_M or 1)  # of B's columns, that one block of a cluster loads for all
-    return {
-        "A": Box(config.BLOCK_M, depth),
-        "B": Box(share, depth) if b_layout == "nk" else Box(depth, SWIZZLE_ROW // operand),
-        "C": Box(WGMMA_M, SWIZZLE_ROW // result),
-    }
+    operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].dtype, MATHS[math].out_dtype))
+    share = config.BLOCK_N // (config.CLUSTER_M or 1)
+    if is_turned(math, b_layout):
+        return {"A": Box(share, operand), "B": Box(operand, operand), "C": Box(WGMMA_M // 2, result)}
+    b = Box(share, operand) if b_layout == "nk" else Box(operand, operand)
+    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, result)}

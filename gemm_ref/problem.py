@@ -41,8 +41,8 @@ class Math:
 
 _FP32_EPS = torch.finfo(torch.float32).eps
 _BF16_EPS = torch.finfo(torch.bfloat16).eps
-# TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error. Of products of
-# fp8 Hopper's keep 13 bits of fraction in the sum (DeepSeek-V3 technical report, 2024, section 3.3.2: 'about 14 bits').
+# TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error. Hopper's
+# keep 13 bits of fraction in sums of fp8 products (DeepSeek-V3 technical report, 2024, section 3.3.2: 'about 14 bits').
 _TABLE = (
     Math("fp32", torch.float32, 0.0, _FP32_EPS, 0.0, torch.float32),
     Math("tf32", torch.float32, 2**-9, 2 * _FP32_EPS, 0.0, torch.float32),

@@ -41,11 +41,10 @@ class Config:
     WARP_N: int | None = None  # columns of C that a warp owns
     THREAD_M: int | None = None  # rows of C that a thread owns
     THREAD_N: int | None = None  # columns of C that a thread owns
+    GROUP_M: int | None = None  # tiles along M that blocks walk down before they go on along N, for L2
     NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int | None = None  # blocks of a cluster, one below the other, that share what they load of B
-    CLUSTER_N: int | None = None  # and side by side, that share what they load of A
-    GROUP_M: int | None = None  # rows of tiles that are computed together, so that L2 serves what they share
     LAYOUT: str | None = None  # one of LAYOUTS: where the elements of a slice lie in shared memory
 
     def constants(self) -> dict[str, int | str]:
@@ -59,7 +58,8 @@ class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
     `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
-    memory in place of C, and the second reads them.
+    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
+    a cluster.
     """
 
     grid: tuple[int, int, int]
@@ -67,6 +67,7 @@ class Launch:
     shared_bytes: int = 0
     partials: int = 0
     then: Launch | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:
@@ -104,6 +105,7 @@ class Stage:
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
     b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
+    turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B lies by rows
     boxes: Callable[[Config, str, str], Mapping[str, Box]] | None = None  # (config, math, B's layout) -> TMA's boxes
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
@@ -114,9 +116,9 @@ class Stage:
         """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
         return FINDINGS.get(self.id, {})
 
-    def reads_b(self, math: str) -> tuple[str, ...]:
-        """The layouts (`operands.B_LAYOUTS`) in which the rung's kernels read B; in others it is copied into the first."""
-        return self.b_layouts.get(math, ("kn",))
+    def reads_b(self, math: str, dialect: str) -> tuple[str, ...]:
+        """The layouts (`operands.B_LAYOUTS`) in which a kernel reads B; from others it is copied to the first."""
+        return ("kn", "nk") if math == "tf32" and dialect in self.turned else self.b_layouts.get(math, ("kn",))
 
     def variants_in(self, dialect: str) -> tuple[str, ...]:
         """The names of the variants that are written in one dialect."""

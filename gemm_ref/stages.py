@@ -26,13 +26,19 @@ _WARP_TILE = replace(_TILE, WARP_M=32, WARP_N=64, BLOCKS_PER_SM=1)
 _WIDE = replace(_WARP_TILE, BLOCK_N=256, BLOCK_K=8, WARP_M=64, THREAD_N=16)
 _NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pipeliner best, of those tried
 
+# Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
+_WMMA = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
+_MMA = replace(_WMMA, BLOCK_N=256, BLOCK_K=32, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
+_MMA_TILES = MappingProxyType(
+    {
+        "tile128x256": _MMA,
+        "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2),
+        "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
+    }
+)
+
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
-
-
-# Slices of as many bytes in every math mode.
-_WMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=1)
-_MMA = replace(_WMMA, GROUP_M=8, NUM_STAGES=4)
 
 _WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
@@ -159,17 +165,17 @@ _LADDER = (
         title="WMMA",
         idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
         variants=_only(_WMMA),
-        dialects=("triton", "gluon"),
-        launch_shape=launches.warps_on_tile,
+        launch_shape=launches.padded_halves,
         maths=("bf16", "fp16", "tf32"),
     ),
     Stage(
         id="s16_mma_sync",
         title="mma.sync",
         idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
-        variants=MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)}),
-        dialects=("triton", "gluon"),
-        launch_shape=launches.warps_on_tile,
+        variants=_MMA_TILES,
+        best=_each(triton="deep"),
+        only=_each(cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")),
+        launch_shape=launches.swizzled_halves,
         maths=("bf16", "fp16", "tf32"),
         min_capability=(8, 0),
     ),
@@ -178,9 +184,9 @@ _LADDER = (
         title="wgmma and TMA",
         idea="Hopper's own: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma)",
         variants=_only(_WGMMA),
-                launch_shape=launches.wgmma_tiles,
+        launch_shape=launches.wgmma_tiles,
         boxes=launches.wgmma_boxes,
-        tma=("A", "B"),
+        tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
         only_capability=(9, 0),
@@ -189,12 +195,20 @@ _LADDER = (
         id="s18_warp_specialized",
         title="Warp specialised",
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
-        variants=MappingProxyType({"default": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8), "alone": replace(_WGMMA, CLUSTER_M=1, GROUP_M=16)}),
-                launch_shape=launches.persistent_clusters,
+        variants=MappingProxyType(
+            {
+                "pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8),
+                "alone": replace(_WGMMA, CLUSTER_M=1),
+                "group8": replace(_WGMMA, CLUSTER_M=1, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
+            }
+        ),
+        only=_each(cuda=("pairs", "alone"), triton=("group8",), gluon=("group8",)),
+        launch_shape=launches.persistent_clusters,
         boxes=launches.wgmma_boxes,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
+        turned=("cuda",),
         only_capability=(9, 0),
     ),
 )
@@ -242,6 +256,11 @@ class Implementation:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
         return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}"
+
+
+def stages_in(math: str) -> list[Stage]:
+    """The rungs that compute in one math mode, in ladder order."""
+    return [stage for stage in STAGES.values() if math in stage.maths]
 
 
 def implementations(dialects: tuple[str, ...] = DIALECTS) -> list[Implementation]:

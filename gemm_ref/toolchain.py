@@ -61,8 +61,11 @@ def architecture(capability: tuple[int, int]) -> str:
     return number + "a" if capability >= (9, 0) else number
 
 
-def run_nvcc(arguments: list[str]) -> None:
-    """Run nvcc, with the host compiler that the rest is built with. Raises BuildError with its output when it fails."""
+def run_nvcc(arguments: list[str]) -> str:
+    """Run nvcc, with the host compiler that the rest is built with; returns its warnings.
+
+    Raises BuildError with its output when it fails.
+    """
     command = [str(find_toolkit() / "bin" / "nvcc"), "-ccbin", find_cxx(), *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -70,3 +73,4 @@ def run_nvcc(arguments: list[str]) -> None:
         if "Unsupported gpu architecture" in done.stderr or "is not defined for option" in done.stderr:
             hint = f"\nthis nvcc is too old for the architecture: `pip install {' '.join(WHEELS)}` brings a newer one"
         raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}{hint}")
+    return done.stderr

@@ -53,13 +53,24 @@ def kernel_text(body: str, parameters: str = "", outside: str = "") -> str:
     return f"{HEADER}{outside}\n.visible .entry probe({parameters})\n{{\n" + "\n".join(lines) + "\nret;\n}\n"
 
 
-def run_kernel(body: str, args: Sequence = (), grid=(1, 1, 1), block=(32, 1, 1), shared=0, observers=(), outside=""):
+def run_kernel(
+    body: str, args: Sequence = (), grid=(1, 1, 1), block=(32, 1, 1), shared=0, observers=(), outside="",
+    cluster=(1, 1, 1),
+):  # fmt: skip
     """Run a body whose parameters p0, p1, ... are `args`: tensors become pointers, ints u32, floats f32."""
-    kinds = ["u64" if isinstance(a, torch.Tensor) else "f32" if isinstance(a, float) else "u32" for a in args]
-    parameters = ", ".join(f".param .{kind} p{i}" for i, kind in enumerate(kinds))
+    parameters = ", ".join(f".param {_declared(a).format(name=f'p{i}')}" for i, a in enumerate(args))
     kernel = ptx.load(kernel_text(body, parameters, outside))
     names = [f"P{i}" for i in range(len(args))]
-    return ptx.run(kernel, Launch(grid, block, shared), list(args), observers=observers, names=names)
+    launch = Launch(grid, block, shared, cluster=cluster)
+    return ptx.run(kernel, launch, list(args), observers=observers, names=names)
+
+
+def _declared(value) -> str:
+    """How a parameter that takes this argument is declared."""
+    if isinstance(value, ptx.TensorMap):
+        return ".align 64 .b8 {name}[128]"
+    kind = "u64" if isinstance(value, torch.Tensor) else "f32" if isinstance(value, float) else "u32"
+    return f".{kind} {{name}}"
 
 
 def words(values: Sequence[int], bits: int = 32) -> torch.Tensor:

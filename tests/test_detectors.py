@@ -190,10 +190,8 @@ def test_the_tile_of_an_element_that_is_missed():
     assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
 
 
-@pytest.mark.parametrize(
-    "code", ["mbarrier.init.shared.b64 [%rd0], 32;", "cp.async.mbarrier.arrive.shared.b64 [%rd0];"]
-)
-def test_barriers_in_memory_are_refused_by_name(code):
-    """The detectors do not know their order, so a kernel that uses them must not seem to have been looked at."""
-    with pytest.raises(ptx.Unsupported, match=code.split()[0].split(".")[0]):
+def test_copies_that_arrive_at_a_barrier_are_refused_by_name():
+    """The machine does not know their order, so a kernel that uses them must not seem to have been looked at."""
+    code = "cp.async.mbarrier.arrive.shared.b64 [%rd0];"
+    with pytest.raises(ptx.Unsupported, match="cp.async.mbarrier"):
         run_kernel(f".reg .b64 %rd<2>; mov.u64 %rd0, 0;\n{code}", observers=[ptx.Detectors()])

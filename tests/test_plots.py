@@ -21,7 +21,7 @@ from experiments import (
 from experiments.contenders import contenders
 from experiments.rows import FAIL, PASS, SKIPPED, Checked, Timed
 from experiments.selection import DEFAULT
-from gemm_ref import STAGES, Problem
+from gemm_ref import STAGES, Problem, stages_in
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_ladder_plots(data, tmp_path):
 def test_every_rung_has_a_row(data):
     rows = style.rows_of(results.read(data, "ladder"))
     assert [row for row in rows if row[0] in STAGES] == [
-        (s.id, variant) for s in STAGES.values() for variant in s.variants
+        (s.id, variant) for s in stages_in("fp32") for variant in s.variants
     ]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
@@ -20,11 +21,10 @@ from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from triton_kernels import kernel_module
-from triton_kernels.descriptors import Descriptor
+from triton_kernels.descriptors import Operand
 
 REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
-Operand = torch.Tensor | Descriptor
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
@@ -41,11 +41,11 @@ def launch(
 ) -> CompiledKernel | None:
     """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
 
-    The constants are those of the config that the kernel has parameters for, and `B_LAYOUT` and `BLOCK_K` in elements;
-    what it leaves to the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for
+    The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
+    the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for
     them: tensors of one element, or None for 1.
 
-    a: (M, K), b: (K, N), c: (M, N), as the rung reads them: pointers, or the descriptors of `tensor_descriptors`. Where
+    a: (M, K), b: (K, N), c: (M, N), as the rung reads them: pointers, or tensor descriptors of them. Where
     they are decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's interpreter, in a
     process that has it switched on), and `meta` tensors nobody: they are compiled for only. Returns the compiled
     kernel; the interpreter has none.
@@ -55,8 +55,6 @@ def launch(
     if num_warps is not None:
         shape = replace(shape, block=(32 * num_warps, 1, 1))
     constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **more}
-    if implementation.config.BLOCK_K_BYTES:
-        constants["BLOCK_K"] = block_k(call)
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
@@ -64,11 +62,6 @@ def launch(
     scales = call.scales if "scale_a" in kernel.arg_names else ()
     args = (a, b, c, problem.m, problem.n, problem.k, *scales)
     return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
-
-
-def block_k(call: Call) -> int:
-    """BLOCK_K in elements, where the config counts it in bytes."""
-    return call.implementation.config.BLOCK_K_BYTES // MATHS[call.problem.math].dtype.itemsize
 
 
 def start(
@@ -82,9 +75,9 @@ def start(
 ) -> CompiledKernel | None:
     """Run `kernel(*args, **constants)` over a grid; `names` are what messages of the reference GPU call its tensors.
 
-    The first argument is a tensor, or a descriptor of one, and where it is decides who runs it, as for `launch`.
+    The first argument is a tensor, or a tensor descriptor, and where it is decides who runs it, as for `launch`.
     """
-    first = getattr(args[0], "base", args[0])
+    first = args[0].base if _is_descriptor(args[0]) else args[0]
     options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
     interpreted = not isinstance(kernel, triton.JITFunction)
     if first.is_cuda or interpreted:
@@ -122,9 +115,9 @@ def compile_for_inspection(
     if math is not None and math not in rung.maths:
         raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
     problem = Problem(m, n, k, math or rung.maths[0])
-    problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math)[0])
-    if problem.b_layout not in rung.reads_b(problem.math):
-        known = ", ".join(rung.reads_b(problem.math))
+    problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math, dialect)[0])
+    if problem.b_layout not in rung.reads_b(problem.math, dialect):
+        known = ", ".join(rung.reads_b(problem.math, dialect))
         raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: as {known}")
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
@@ -137,13 +130,50 @@ def compile_for_inspection(
 
 
 def _meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A, B and C without memory, as `gemm_ref.run` would lay them out for a rung whose TMA unit moves those of `tma`."""
-    math = MATHS[problem.math]
-    a = torch.empty(problem.a_shape, dtype=math.dtype, device="meta")
-    b = torch.empty(problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1], dtype=math.dtype, device="meta")
+    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung whose TMA unit moves those of `tma`."""
+    math, rows = MATHS[problem.math], problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1]
+    a, b = (torch.empty(shape, dtype=math.dtype, device="meta") for shape in (problem.a_shape, rows))
     c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
     a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
     return a, b if problem.b_layout == "kn" else b.t(), c
+
+
+@contextlib.contextmanager
+def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
+    """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
+
+    For code that launches by itself. name_of: what messages call a tensor argument. Of an autotuned function the first
+    configuration is run that its pruning leaves, since nothing can be timed. It is not for several threads.
+    """
+
+    def run(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
+        if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
+            return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
+        with _without_gpu():
+            compiled = kernel.warmup(*args, grid=grid, **kwargs)
+        parameters = kernel.signature.parameters
+        given = dict(zip(parameters, args, strict=False)) | kwargs
+        bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
+        blocks = grid(bound) if callable(grid) else grid
+        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+        names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
+        _run_on_reference_gpu(compiled, (*blocks, 1, 1)[:3], passed, names)
+        return compiled
+
+    def tune(tuner: Autotuner, *args, **kwargs):
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        config = tuner.prune_configs(kwargs)[0]
+        if config.pre_hook:
+            config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+        return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    launches = {kind: kind.run for kind in (triton.JITFunction, Autotuner)}
+    triton.JITFunction.run, Autotuner.run = run, tune
+    try:
+        yield
+    finally:
+        for kind, before in launches.items():
+            kind.run = before
 
 
 def _run_on_reference_gpu(
@@ -152,7 +182,50 @@ def _run_on_reference_gpu(
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
+    args, names = _with_tensor_maps(compiled, _without_nones(args), names)
     gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
+
+
+def _without_nones(args: tuple) -> tuple:
+    """What a kernel has parameters for: None is a constant of it. No argument that has a name comes after one."""
+    return tuple(value for value in args if value is not None)
+
+
+_SWIZZLES = (0, 32, 64, 128)  # bytes, by the number in a kernel's metadata
+
+
+def _is_descriptor(value: object) -> bool:
+    """Whether it is a TensorDescriptor: Triton and Gluon have a class each."""
+    return hasattr(value, "block_shape") and hasattr(value, "base")
+
+
+def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, ...]) -> tuple[list, list[str]]:
+    """Each tensor descriptor as Triton's launcher passes it: a tensor map, then its sizes and its strides.
+
+    The boxes are the compiler's: it splits a block whose rows are wider than the swizzle. Raises ValueError for a
+    descriptor that fills with NaN or rounds what it reads, which the reference GPU does not do.
+    """
+    metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    expanded, called = [], []
+    for number, value in enumerate(args):
+        name = names[number] if number < len(names) else f"argument {number}"
+        if not _is_descriptor(value):
+            expanded.append(value)
+            called.append(name)
+            continue
+        about = next(metadata)
+        if value.padding != "zero" or getattr(value, "round_f32_to_tf32", False) or about["fp4_padded"]:
+            raise ValueError(f"the descriptor of {name} pads or rounds in a way that the reference GPU does not")
+        map_ = gemm_ref.ptx.TensorMap(
+            value.base,
+            box=about["block_size"][::-1],
+            swizzle=_SWIZZLES[about["swizzle"]],
+            sizes=tuple(value.shape)[::-1],
+            strides=tuple(stride * value.base.element_size() for stride in value.strides[:-1])[::-1],
+        )
+        expanded += [map_, *value.shape, *value.strides]
+        called += [name] * (1 + len(value.shape) + len(value.strides))
+    return expanded, called
 
 
 class _NoGpu:

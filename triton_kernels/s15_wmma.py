@@ -14,6 +14,7 @@ from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
+from triton_kernels.descriptors import block_k
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 16 bytes at once. The
@@ -48,4 +49,4 @@ def _gemm_kernel(
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1)
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, BLOCK_K=block_k(call))

@@ -14,6 +14,7 @@ from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
+from triton_kernels.descriptors import block_k
 from triton_kernels.tiles import tile_place
 
 
@@ -51,4 +52,5 @@ def _gemm_kernel(
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=call.implementation.config.NUM_STAGES)
+    stages = call.implementation.config.NUM_STAGES
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=stages, BLOCK_K=block_k(call))

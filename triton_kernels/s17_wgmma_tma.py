@@ -1,11 +1,12 @@
-"""s17 wgmma and TMA: operands come by tensor descriptors; `tl.dot` was wgmma already.
+"""s17 wgmma and TMA: operands come by tensor descriptors, and C goes by one; `tl.dot` was wgmma already.
 
 Idea: Hopper's own units: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma).
 Changed from s16: descriptors in place of pointers and masks.
-Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, a program for each tile, two warpgroups. Left to the compiler:
-    when a box is copied and waited for, the swizzle, the size of a wgmma, and how C goes to memory.
-Cost: as in CUDA. Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run`
-    copies what lies otherwise.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, a program for each tile, two warpgroups. Left to the
+    compiler: when a box is copied and waited for, the swizzle, the size of a wgmma, and C's way through shared memory.
+Cost: as in CUDA; C is stored in pieces of 32 KiB, not 16.
+Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run` copies what lies
+    otherwise.
 """
 
 import torch
@@ -15,14 +16,14 @@ from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
-from triton_kernels.descriptors import describe
-from triton_kernels.tiles import load_b, scaled, tile_place
+from triton_kernels.descriptors import block_k, describe, describe_operands
+from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
 
 
-@triton.jit(do_not_specialize=["M", "K"])
+@triton.jit(do_not_specialize=["M", "N", "K"])
 def _gemm_kernel(
-    a_desc, b_desc, c_ptr,
-    M, N: tl.int32, K, scale_a, scale_b,
+    a_desc, b_desc, c_desc,
+    M, N, K, scale_a, scale_b,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, B_LAYOUT: tl.constexpr,
 ):  # fmt: skip
     tl.assume(K > 0)  # a loop that may be skipped has ptxas wait after every wgmma
@@ -40,15 +41,12 @@ def _gemm_kernel(
         acc = tl.dot(a, b, acc, input_precision="tf32")
 
     # Store.
-    c = scaled(acc, scale_a, scale_b).to(c_ptr.dtype.element_ty)
-    c_row = (row + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)  # (BLOCK_M, 1)
-    c_col = (col + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)  # (1, BLOCK_N)
-    tl.store(c_ptr + c_row * N + c_col, c, mask=(c_row < M) & (c_col < N))
+    store_tile(c_desc, row, col, scaled(acc, scale_a, scale_b))
 
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    config, depth = call.implementation.config, launcher.block_k(call)
-    a = describe(a, config.BLOCK_M, depth)
-    b = describe(b, depth, config.BLOCK_N) if call.problem.b_layout == "kn" else describe(b.t(), config.BLOCK_N, depth)
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=config.NUM_STAGES)
+    config = call.implementation.config
+    a, b = describe_operands(call, a, b)
+    c = describe(c, config.BLOCK_M, STORE_BYTES // config.BLOCK_M // c.itemsize)
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=config.NUM_STAGES, BLOCK_K=block_k(call))

@@ -1,24 +1,24 @@
-// What the math modes mean for types: of an operand's elements, of C's, and of sixteen bytes of them.
+// What an element of A and B, and one of C, is in the math mode that this file is compiled for, config::MATH.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-template <config::Math MATH> struct Types;
-template <> struct Types<config::Math::tf32> { using Operand = float; using Result = float; };
-template <> struct Types<config::Math::fp16> { using Operand = __half; using Result = __half; };
-template <> struct Types<config::Math::bf16> { using Operand = __nv_bfloat16; using Result = __nv_bfloat16; };
-template <> struct Types<config::Math::fp8> { using Operand = __nv_fp8_e4m3; using Result = __nv_bfloat16; };
+using config::Math;
 
-using Operand = Types<config::MATH>::Operand;  // of A and B
+template <Math> struct Types;
+template <> struct Types<Math::fp32> { using Element = float; using Result = float; };
+template <> struct Types<Math::tf32> { using Element = float; using Result = float; };
+template <> struct Types<Math::fp16> { using Element = __half; using Result = __half; };
+template <> struct Types<Math::bf16> { using Element = __nv_bfloat16; using Result = __nv_bfloat16; };
+template <> struct Types<Math::fp8> { using Element = __nv_fp8_e4m3; using Result = __nv_bfloat16; };
+
+using Element = Types<config::MATH>::Element;  // of A and B
 using Result = Types<config::MATH>::Result;    // of C
 
-// A sum as an element of C, rounded to nearest.
-__device__ __forceinline__ void store_one(float* to, float x) { *to = x; }
-__device__ __forceinline__ void store_one(__half* to, float x) { *to = __float2half_rn(x); }
-__device__ __forceinline__ void store_one(__nv_bfloat16* to, float x) { *to = __float2bfloat16_rn(x); }
+constexpr int CHUNK = 16 / sizeof(Element);  // elements in the 16 bytes that one thread can load or store at once
 
-// Two sums as two neighbouring elements of C, rounded to nearest.
+// Two neighbours of a row, rounded to nearest, at a multiple of their size.
 __device__ __forceinline__ void store_pair(float* to, float x, float y) {
     *reinterpret_cast<float2*>(to) = make_float2(x, y);
 }

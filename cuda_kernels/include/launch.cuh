@@ -10,7 +10,7 @@ struct LaunchShape {
     unsigned shared_bytes;    // dynamic
     float* partials;          // what the first of two kernels writes in place of C; null where there is one
     const LaunchShape* then;  // the second kernel's launch; null where there is one
-    const CUtensorMap* tensor_maps;  // of A, B and C, for a rung that uses the TMA unit; else null
+    const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
     const float* scales[2];          // of A and B, in device memory; null is 1
 };
 

@@ -1,5 +1,9 @@
-// What Hopper's rungs share: a slice of A and B in shared memory as the TMA unit writes it and wgmma reads it, in any math
-// mode and with B either way round. A row of it has 128 bytes, of which 16-byte chunk i of row r lies at i ^ r % 8.
+// What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it, in any
+// math mode and with B either way round. A row of it has 128 bytes, of which 16-byte chunk i of row r lies at i ^ r % 8.
+//
+// wgmma computes D[64, 256] = left[64, k] @ right[k, 256]. Left is A and right is B, but in one case: tf32's right operand
+// must lie along k, and B as (k, n) does not. Its left one may come from registers, in any order: so there the product is
+// turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are those of C^T.
 #pragma once
 #include "element.cuh"
 #include "tma.cuh"
@@ -7,9 +11,13 @@
 
 constexpr int WARPGROUP = 128;  // threads
 constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
-constexpr bool B_MN_MAJOR = config::B_LAYOUT == config::Layout::kn;
+constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
+constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
+constexpr bool B_BY_ROWS = config::B_LAYOUT == config::Layout::kn;
+constexpr bool TURNED = B_BY_ROWS && config::MATH == Math::tf32;
+constexpr bool LEFT_MN_MAJOR = TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
 static_assert(config::BLOCK_K_BYTES == SWIZZLE_ROW_BYTES, "a slice is as deep as a row of the swizzle");
-static_assert(!B_MN_MAJOR || sizeof(Operand) == 2, "only 16-bit operands can be MN-major");
+static_assert(!RIGHT_MN_MAJOR || sizeof(Element) == 2, "in shared memory only 16-bit operands can be MN-major");
 
 // Which warpgroup of the block this is, from lane 0, so that the compiler knows it for the same in all lanes of a warp.
 __device__ __forceinline__ int warpgroup_of_thread() { return __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0); }
@@ -18,80 +26,102 @@ __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
     return smem + (SWIZZLE_ALIGNMENT - shared_address(smem) % SWIZZLE_ALIGNMENT) % SWIZZLE_ALIGNMENT;
 }
 
-// A as (m, k), 128 bytes of k a row. B as (n, k) likewise; or as (k, n), in panels of 64 columns, 128 bytes a row.
-template <int BLOCK_M, int BLOCK_N>
+// K-major: a row of it for each row of the left operand, or column of the right. MN-major: panels of DEPTH rows, one for
+// each k, with as many of those as 128 bytes hold side by side.
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
 struct TensorSlice {
-    static constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Operand);         // of k
-    static constexpr int PANEL = B_MN_MAJOR ? DEPTH : BLOCK_N;                // columns of B in one box
-    static constexpr int PANEL_BYTES = PANEL * DEPTH * sizeof(Operand);
-    char a[BLOCK_M * SWIZZLE_ROW_BYTES];
-    char b[BLOCK_N * SWIZZLE_ROW_BYTES];
+    char left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
+    char right[BLOCK_RIGHT * SWIZZLE_ROW_BYTES];
 };
 
-template <typename Slice>
-__device__ __forceinline__ void load_a(Slice& slice, const CUtensorMap& A, int row, int step, Mbarrier& full) {
-    tma_load(slice.a, A, step * Slice::DEPTH, row, full);
-}
-
-template <int BLOCK_M, int BLOCK_N>
-__device__ __forceinline__ void load_b(TensorSlice<BLOCK_M, BLOCK_N>& slice, const CUtensorMap& B, int col, int step,
-                                       Mbarrier& full) {
-    using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
-    const int k = step * Slice::DEPTH;
+// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are shared
+// out among the SHARERS blocks of the cluster: each loads its share for all of them.
+template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
+__device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
+                                             int rank = 0) {
+    constexpr int SHARE = COUNT / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
+    constexpr int BOX_BYTES = MN_MAJOR ? PANEL_BYTES : BOX * SWIZZLE_ROW_BYTES;
+    constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
+    static_assert(SHARE % BOX == 0, "a share is made of whole boxes");
 #pragma unroll
-    for (int n = 0; n < BLOCK_N; n += Slice::PANEL) {
-        char* const to = slice.b + n / Slice::PANEL * Slice::PANEL_BYTES;
-        if (B_MN_MAJOR) tma_load(to, B, col + n, k, full);
-        else tma_load(to, B, k, col + n, full);
+    for (int i = 0; i < SHARE / BOX; ++i) {
+        const int box = rank * (SHARE / BOX) + i;
+        const int column = MN_MAJOR ? first + box * BOX : k, row = MN_MAJOR ? k : first + box * BOX;
+        if (SHARERS == 1) tma_load(to + box * BOX_BYTES, map, column, row, full);
+        else tma_load_multicast(to + box * BOX_BYTES, map, column, row, full, EVERYONE);
     }
 }
 
-// The same with the boxes shared out among the CLUSTER blocks of a cluster: each loads its share for all of them.
-template <int CLUSTER, int BLOCK_M, int BLOCK_N>
-__device__ __forceinline__ void load_b_share(TensorSlice<BLOCK_M, BLOCK_N>& slice, const CUtensorMap& B, int col, int step,
-                                             Mbarrier& full, int rank) {
-    using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
-    constexpr int SHARE = BLOCK_N / CLUSTER, PANEL = B_MN_MAJOR ? Slice::PANEL : SHARE;
-    static_assert(SHARE % PANEL == 0, "a share is made of whole boxes");
-    constexpr unsigned short EVERYONE = (1 << CLUSTER) - 1;
-    const int k = step * Slice::DEPTH;
-#pragma unroll
-    for (int i = 0; i < SHARE; i += PANEL) {
-        const int n = rank * SHARE + i;
-        char* const to = slice.b + n * SWIZZLE_ROW_BYTES;
-        const int column = B_MN_MAJOR ? col + n : k, row = B_MN_MAJOR ? k : col + n;
-        if (CLUSTER == 1) tma_load(to, B, column, row, full);
-        else tma_load_multicast(to, B, column, row, full, EVERYONE);
-    }
+// Where, in a panel of B as (k, n), the two rows of B^T lie that a lane multiplies: column n of row k = lane % 4. wgmma's
+// rows lane / 4 and lane / 4 + 8 of a warp are neighbouring columns of B, and the warp's 16 columns are chunks 0, 4, 1, 5
+// of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
+__device__ __forceinline__ int turned_chunk() {
+    const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
+    return row / 2 % 2 * 4 + row / 4 + warp % 2 * 2;
 }
+__device__ __forceinline__ int turned_panel() { return threadIdx.x / 64 % 2; }
 
-// acc += the 64 rows of a warpgroup of A @ B, or = where it does not accumulate; a group of its own, still to be waited for.
-template <int BLOCK_M, int BLOCK_N>
-__device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS], const TensorSlice<BLOCK_M, BLOCK_N>& slice,
-                                               int warpgroup, bool accumulate) {
-    static_assert(BLOCK_N == WGMMA_N, "a warpgroup multiplies all columns of the slice");
-    using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
-    constexpr int A_STEP = WGMMA_K_BYTES / 16, B_STEP = B_MN_MAJOR ? 2 * ATOM_BYTES / 16 : A_STEP;
-    const auto a = wgmma_descriptor(slice.a + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
-    const auto b = wgmma_descriptor(slice.b, B_MN_MAJOR ? Slice::PANEL_BYTES : 16);
-    wgmma_fence_accumulators(acc);
-    wgmma_fence();
+// What a lane multiplies of a slice of B as (k, n), as registers of wgmma's left operand.
+struct TurnedFragments {
+    static constexpr int STEPS = SWIZZLE_ROW_BYTES / WGMMA_K_BYTES;
+    unsigned words[STEPS][4];
+
+    __device__ __forceinline__ explicit TurnedFragments(const char* left) {
+        const int lane = threadIdx.x % 32, k = lane % 4;
+        const char* const panel = left + turned_panel() * PANEL_BYTES + lane / 4 % 2 * 8;
+        const char* const upper = panel + swizzled_128(k, turned_chunk());
+        const char* const lower = panel + swizzled_128(k + 4, turned_chunk());
 #pragma unroll
-    for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
-        using config::Math;
-        const bool add = accumulate || i > 0;
-        if constexpr (config::MATH == Math::bf16) {
-            wgmma_m64n256k16_f32_bf16_bf16<B_MN_MAJOR>(acc, a + i * A_STEP, b + i * B_STEP, add);
-        } else if constexpr (config::MATH == Math::fp16) {
-            wgmma_m64n256k16_f32_f16_f16<B_MN_MAJOR>(acc, a + i * A_STEP, b + i * B_STEP, add);
-        } else if constexpr (config::MATH == Math::tf32) {
-            wgmma_m64n256k8_f32_tf32_tf32(acc, a + i * A_STEP, b + i * B_STEP, add);
-        } else {
-            wgmma_m64n256k32_f32_e4m3_e4m3(acc, a + i * A_STEP, b + i * B_STEP, add);
+        for (int i = 0; i < STEPS; ++i) {
+            const uint2 first = *reinterpret_cast<const uint2*>(upper + i * ATOM_BYTES);
+            const uint2 second = *reinterpret_cast<const uint2*>(lower + i * ATOM_BYTES);
+            words[i][0] = first.x, words[i][1] = first.y, words[i][2] = second.x, words[i][3] = second.y;
         }
     }
-    wgmma_commit_group();
-    wgmma_fence_accumulators(acc);
+};
+
+// How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas lets
+// nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
+// warpgroup keeps the tensor cores busy meanwhile.
+constexpr int STEPS_UNDER_WAY = TURNED ? 1 : 2;
+
+// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no more
+// than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
+__device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS],
+                                               const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
+                                               bool accumulate) {
+    static_assert(BLOCK_RIGHT == WGMMA_N, "a warpgroup multiplies all columns of the slice");
+    constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
+    constexpr int STEP = RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
+    const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
+    const auto left = wgmma_descriptor(my_left);
+    const auto right = wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
+    const auto multiply = [&](auto wgmma) {
+        wgmma_fence_accumulators(acc);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
+            wgmma(i, left + i * K_MAJOR_STEP, right + i * STEP, accumulate || i > 0);
+        }
+        wgmma_commit_group();
+        wgmma_fence_accumulators(acc);
+        wgmma_wait_group<STEPS_UNDER_WAY - 1>();
+    };
+    using Descriptor = unsigned long long;
+    if constexpr (TURNED) {
+        const TurnedFragments fragments(my_left);
+        multiply([&](int i, Descriptor, Descriptor b, bool add) {
+            wgmma_m64n256k8_f32_tf32_tf32(acc, fragments.words[i], b, add);
+        });
+    } else {
+        multiply([&](int, Descriptor a, Descriptor b, bool add) {
+            if constexpr (config::MATH == Math::tf32) wgmma_m64n256k8_f32_tf32_tf32(acc, a, b, add);
+            else if constexpr (config::MATH == Math::bf16) wgmma_m64n256k16_f32_bf16_bf16<RIGHT_MN_MAJOR>(acc, a, b, add);
+            else if constexpr (config::MATH == Math::fp16) wgmma_m64n256k16_f32_f16_f16<RIGHT_MN_MAJOR>(acc, a, b, add);
+            else wgmma_m64n256k32_f32_e4m3_e4m3(acc, a, b, add);
+        });
+    }
 }
 
 __device__ __forceinline__ float product_of_scales(const float* scale_a, const float* scale_b) {

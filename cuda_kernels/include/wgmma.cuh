@@ -89,6 +89,16 @@ __device__ __forceinline__ void wgmma_m64n256k16_f32_bf16_bf16(WGMMA_PARAMETERS)
 __device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(WGMMA_PARAMETERS) {
     WGMMA("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32", "1, 1");
 }
+// The same with A in registers, as mma.cuh has it for each of a warp's 16 rows.
+__device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(float (&d)[WGMMA_ACCUMULATORS], const unsigned (&a)[4],
+                                                              unsigned long long b, bool accumulate) {
+    asm volatile(
+        "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %133, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_OF_D
+        "}, {%128, %129, %130, %131}, %132, accumulate, 1, 1;\n}"
+        : D64(0), D64(64)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
 __device__ __forceinline__ void wgmma_m64n256k32_f32_e4m3_e4m3(WGMMA_PARAMETERS) {
     WGMMA("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "1, 1");
 }

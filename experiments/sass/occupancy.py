@@ -39,6 +39,15 @@ ARCHITECTURES = MappingProxyType(
 )
 
 
+def asked_bytes(sm: Multiprocessor, in_cubin: int, dynamic_bytes: int) -> int:
+    """Shared memory that a block asks for: what the cubin says, without what the system reserves, and the launch's.
+
+    From sm_90 on the cubin's figure has what is reserved in it, where the kernel uses shared memory at all.
+    """
+    reserved = sm.reserved_bytes if sm.capability >= (9, 0) and in_cubin else 0
+    return in_cubin - reserved + dynamic_bytes
+
+
 @dataclass(frozen=True)
 class Occupancy:
     """`share` is of the warps that a multiprocessor can hold; `limited_by` names what runs out first, with commas."""

@@ -13,6 +13,7 @@ from gemm_ref.ptx.count import Count
 from gemm_ref.ptx.counter import Counter
 from gemm_ref.ptx.detect import Detectors
 from gemm_ref.ptx.errors import (
+    AsyncFault,
     BarrierFault,
     EndlessLoop,
     KernelTrap,
@@ -23,12 +24,15 @@ from gemm_ref.ptx.errors import (
     Unsupported,
 )
 from gemm_ref.ptx.finding import Finding
-from gemm_ref.ptx.observe import Access, Observer, Synchronisation, watched
+from gemm_ref.ptx.observe import Access, BulkAccess, Observer, Synchronisation, watched
 from gemm_ref.ptx.program import Kernel, entries, load, run
+from gemm_ref.ptx.tensor_map import TensorMap
 
 __all__ = [
     "Access",
+    "AsyncFault",
     "BarrierFault",
+    "BulkAccess",
     "Count",
     "Counter",
     "Detectors",
@@ -41,6 +45,7 @@ __all__ = [
     "ParseError",
     "PtxError",
     "Synchronisation",
+    "TensorMap",
     "UndefinedRegister",
     "Unsupported",
     "entries",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemm_ref.ptx import cluster
 from gemm_ref.ptx.decode import Decoder
 from gemm_ref.ptx.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
@@ -14,6 +15,7 @@ from gemm_ref.ptx.parser import Address, Instruction
 from gemm_ref.ptx.types import Value
 
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
+SPACES["shared::cluster"] = "shared::cluster"  # an address there says whose it is; a block's own are among them
 _BEFORE_WINDOW = 1 << 32
 
 
@@ -42,8 +44,11 @@ class Accessor:
         self.width = width  # bytes of one element of a vector access
         self.base = decoder.address(address)
 
-    def locate(self, machine, mask: np.ndarray | None, kind: str) -> list[Piece]:
-        """Check the access and tell observers of it; empty when no lane takes part."""
+    def locate(self, machine, mask: np.ndarray | None, kind: str | None) -> list[Piece]:
+        """Check the access and tell observers of it; empty when no lane takes part.
+
+        kind: what `Access` calls it, or None where observers were told of these bytes by another access.
+        """
         footprint = machine.footprint(self.base(machine))
         offset, space = self.offset, self.space
         active = machine.access_mask(mask)
@@ -55,7 +60,11 @@ class Accessor:
                 footprint = footprint.among(active)
         if space == "generic":
             space, offset = self._resolve_generic(footprint)
-        if machine.observers:
+        if space != self.space or space == "shared::cluster":
+            if space.startswith("shared") and footprint.high + offset >= cluster.REMOTE:
+                return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
+            space = "shared" if space == "shared::cluster" else space
+        if machine.observers and kind:
             addresses = every.addresses + offset
             machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
         if not ((footprint.low_bits | offset) & (self.size - 1)):
@@ -67,6 +76,17 @@ class Accessor:
                         start, index = 0, index + start
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
+
+    def _locate_in_cluster(self, machine, addresses: Value, active, kind: str) -> list[Piece]:
+        """The access where some lanes name the shared memory of another block of their cluster."""
+        lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
+        blocks, offsets = cluster.locate(machine, self.instruction, lanes, addresses, self.size, self.size)
+        places, owners = np.zeros((2, machine.lanes), np.int64)
+        places[lanes], owners[lanes] = offsets, blocks
+        if machine.observers:
+            machine.observe(Access(self.instruction, kind, "shared", self.size, places, active, machine, owners))
+        index = (places + owners * machine.shared.stride) >> (self.width.bit_length() - 1)
+        return [Piece(machine.shared, 0, index, active)]
 
     def access(self, machine, kind: str, lanes: np.ndarray | None) -> Access:
         """What `locate` has told of, for these lanes; not for generic addresses."""

@@ -39,7 +39,7 @@ def function_for(name: str) -> Function:
     """The arithmetic of an instruction such as `add.s32`. Raises Unsupported for one that is not here."""
     parts = name.split(".")
     builder = BUILDERS.get(parts[0])
-    if builder is None or parts[-1] not in DTYPES:
+    if builder is None or (parts[-1] not in DTYPES and parts[0] != "cvt"):  # cvt has formats of its own
         raise Unsupported(f"the reference GPU has no instruction {name}")
     return builder(parts)
 

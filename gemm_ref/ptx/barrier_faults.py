@@ -1,8 +1,8 @@
 """Barriers that not all threads of a block reach together.
 
 `__syncthreads()` and PTX's barriers without a count are for all threads of the block. Where some have left, or wait at
-another barrier of the same number, CUDA promises nothing; the reference GPU goes on as a GPU might, and reports it.
-(Where they never come at all, it stops with a BarrierFault.)
+another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises nothing; the
+reference GPU goes on as a GPU might, and reports it. (Where they never come at all, it stops with a BarrierFault.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BarrierFaults:
         self._left_at[slice(None) if lanes is None else lanes] = self._scene.number(instruction)
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        if event.barrier == ("warp",) or event.expected is not None:
+        if event.barrier[0] != "barrier" or event.expected is not None:
             return
         lanes = slice(None) if event.lanes is None else event.lanes
         if not event.opens:
@@ -49,8 +49,15 @@ class BarrierFaults:
                 self._report(event.machine, here, gone & (self._left_at == exit_), int(at), int(exit_), left=True)
             elsewhere = mates & lanes & (self._waits_at > at)  # each pair of barriers once
             for other in np.unique(self._waits_at[elsewhere]):
+                if not (self._is_one_place(int(at)) or self._is_one_place(int(other))):
+                    continue
                 there = elsewhere & (self._waits_at == other)
                 self._report(event.machine, here, there, int(at), int(other), left=False)
+
+    def _is_one_place(self, number: int) -> bool:
+        """Whether all threads must reach that very instruction, and not another barrier of its number."""
+        parts = self._scene.instructions[number].parts
+        return parts[0] == "bar" or "aligned" in parts
 
     def _report(self, machine, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
         scene, block = self._scene, machine.block_index

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemm_ref.ptx import mbarrier
+from gemm_ref.ptx.cluster import cluster_barrier
 from gemm_ref.ptx.decode import Control, Decoder
 from gemm_ref.ptx.errors import KernelTrap, ParseError, Unsupported
 from gemm_ref.ptx.parser import Instruction, Symbol
 from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.wgmma import wgmma
 
 
 def branch(decoder: Decoder, instruction: Instruction) -> Control:
@@ -17,6 +20,27 @@ def branch(decoder: Decoder, instruction: Instruction) -> Control:
         raise ParseError(f"{instruction.place}: there is no such label")
     target = decoder.entry.labels[target_name.name]
     return lambda machine, mask, place: machine.branch(mask, place + 1, target)
+
+
+def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
+    """`brx.idx`: each lane to the label that its index chooses from a table."""
+    index, table = instruction.operands[:2]
+    names = decoder.entry.tables.get(table.name, []) if isinstance(table, Symbol) else []
+    if not names or any(name not in decoder.entry.labels for name in names):
+        raise ParseError(f"{instruction.place}: there is no such table of labels")
+    targets = np.array([decoder.entry.labels[name] for name in names])
+    read = decoder.source(index, DTYPES["u32"])
+
+    def control(machine, mask: np.ndarray | None, place: int) -> int:
+        lanes, chosen = machine.lanes_of(mask), np.broadcast_to(read(machine), machine.lanes)
+        if (wrong := lanes & (chosen >= targets.size)).any():
+            lane = int(np.argmax(wrong))
+            raise ParseError(
+                f"{instruction.place}: {machine.describe_lane(lane)} chooses label {chosen[lane]} of {targets.size}"
+            )
+        return machine.branch_each(lanes, place + 1, targets[np.where(lanes, chosen, 0)])
+
+    return control
 
 
 def leave(decoder: Decoder, instruction: Instruction) -> Control:
@@ -45,11 +69,13 @@ def barrier(decoder: Decoder, instruction: Instruction) -> Control:
 
     def control(machine, mask, place: int) -> int:
         lanes, which = machine.access_mask(mask), number(machine)
-        which = np.unique(which if lanes is None or which.ndim == 0 else which[lanes])
-        if which.size > 1:
-            raise Unsupported(f"{instruction.place}: lanes name different barriers in one instruction")
-        expected = None if count is None else int(np.max(count(machine)))
-        return machine.arrive(mask, place + 1, ("barrier", int(which[0])), expected, waits)
+        if which.ndim and len(named := np.unique(which if lanes is None else which[lanes])) == 1:
+            which = named[0]
+        expected = None if count is None else count(machine)
+        if which.ndim == 0 and (expected is None or expected.ndim == 0):
+            expected = None if expected is None else int(expected)
+            return machine.arrive(mask, place + 1, ("barrier", int(which)), expected, waits)
+        return machine.arrive_at_several(mask, place + 1, which, expected, waits)
 
     return control
 
@@ -63,11 +89,17 @@ def warp_barrier(decoder: Decoder, instruction: Instruction) -> Control:
 def control_for(decoder: Decoder, instruction: Instruction) -> Control | None:
     """The control flow of an instruction, or None for one that simply goes on to the next."""
     first = instruction.parts[0]
+    if first == "mbarrier":
+        return mbarrier.wait(decoder, instruction) if instruction.parts[1] in mbarrier.WAITS else None
+    if first == "wgmma":
+        return wgmma(decoder, instruction)
     if first in ("bar", "barrier"):
+        if instruction.parts[1] == "cluster":
+            return cluster_barrier(decoder, instruction)
         build = warp_barrier if "warp" in instruction.parts else barrier
         return build(decoder, instruction)
-    build = {"bra": branch, "ret": leave, "exit": leave, "trap": trap}.get(first)
+    build = {"bra": branch, "brx": branch_by_table, "ret": leave, "exit": leave, "trap": trap}.get(first)
     return None if build is None else build(decoder, instruction)
 
 
-CONTROL = ("bra", "ret", "exit", "trap", "bar", "barrier")
+CONTROL = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "wgmma")

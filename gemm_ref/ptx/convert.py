@@ -8,13 +8,16 @@ import numpy as np
 
 from gemm_ref.ptx.arithmetic import BUILDERS, Function
 from gemm_ref.ptx.errors import Unsupported
+from gemm_ref.ptx.narrow import CONVERSIONS
 from gemm_ref.ptx.types import DTYPES, Value, is_float
 
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def _cvt(parts: list[str]) -> Function:
-    if len(parts) < 3 or parts[-2] not in DTYPES:
+    if exact := CONVERSIONS.get(".".join(parts)):
+        return exact
+    if len(parts) < 3 or parts[-2] not in DTYPES or parts[-1] not in DTYPES:
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     to, source = DTYPES[parts[-2]], DTYPES[parts[-1]]
     modifiers = set(parts[1:-2])

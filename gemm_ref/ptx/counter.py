@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gemm_ref.ptx.program import Kernel
 
 _NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
+_ROW = 16  # bytes of a row of an 8 x 8 matrix that LDSM reads, and that no other part of wmma does
 _MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
 
 
@@ -205,7 +206,8 @@ def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple
     requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
     if access.space != "shared":
         return requests, lanes, int(sectors(addresses, active).sum()), 0, 0, -1, 0
-    matrix = access.instruction.parts[0] == "ldmatrix"
+    opcode = access.instruction.parts[0]
+    matrix = opcode == "ldmatrix" or (opcode == "wmma" and access.size == _ROW)
     taken, ideal = wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
     worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
     return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst

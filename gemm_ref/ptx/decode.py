@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.errors import ParseError, UndefinedRegister, Unsupported
+from gemm_ref.ptx.memory import PARAMETER_SPACING
 from gemm_ref.ptx.parser import (
+    TENSOR_MAP,
     Address,
     Entry,
     Immediate,
@@ -68,7 +70,7 @@ class Decoder:
         """The declared type of a register, b-types as unsigned integers."""
         return DTYPES[self.entry.register_type(register.name)]
 
-    def _named(self, operand: Operand) -> Operand:
+    def named(self, operand: Operand) -> Operand:
         """Inline assembly declares registers without a percent sign: `p` is then a register, not a symbol."""
         if isinstance(operand, Symbol) and operand.name in self.entry.registers:
             return Register(operand.name)
@@ -76,7 +78,7 @@ class Decoder:
 
     def source(self, operand: Operand, dtype: np.dtype) -> Read:
         """A reader of an operand as `dtype`. Raises ParseError for an operand that cannot be read."""
-        operand = self._named(operand)
+        operand = self.named(operand)
         if isinstance(operand, Register):
             if operand.name in SPECIAL_REGISTERS:
                 return lambda machine: _recast(machine.special(operand.name), dtype)
@@ -101,6 +103,8 @@ class Decoder:
 
         def read(machine) -> Value:
             value = machine.registers[slot]
+            if value is None and slot in machine.wgmma.in_flight:
+                return _recast(machine.wgmma.read_early(slot, name), dtype_or_own)
             if value is None and slot in self.guarded:
                 return _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype_or_own) if declared != np.bool_ else np.bool_(False)
             if value is None:
@@ -116,13 +120,16 @@ class Decoder:
         if name in self.dynamic_shared:
             start = _constant(self.static_shared.size, dtype)
             return lambda machine: start
+        if name in (parameters := [name for name, _ in self.entry.parameters]):
+            place = _constant(parameters.index(name) * PARAMETER_SPACING, dtype)
+            return lambda machine: place
         if any(v.name == name and v.space in ("global", "const") for v in self.entry.variables):
             return lambda machine: _constant(machine.symbols[name], dtype)
         raise ParseError(f"{name} is not declared in {self.entry.name}")
 
     def destination(self, operand: Operand) -> Write:
         """A writer of a register: lanes outside the mask keep what they had."""
-        operand = self._named(operand)
+        operand = self.named(operand)
         if not isinstance(operand, Register):
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
         slot, width = self.slot(operand.name), self.dtype_of(operand).itemsize
@@ -132,6 +139,9 @@ class Decoder:
                 value = value.astype((SIGNED if is_signed(value.dtype) else UNSIGNED)[width])
             if mask is not None:
                 old = machine.registers[slot]
+                if old is None and slot in machine.wgmma.in_flight:
+                    machine.wgmma.write_early(slot, value, mask)
+                    return
                 if old is None:
                     old = value.dtype.type(0)
                 elif old.dtype != value.dtype:
@@ -146,7 +156,7 @@ class Decoder:
 
         So that the machine knows it again, and measures its footprint once (`Machine.footprint`).
         """
-        base = self._named(address.base)
+        base = self.named(address.base)
         if isinstance(base, Register) and base.name not in SPECIAL_REGISTERS:
             return self._register(base, None)
         return self.source(base, DTYPES["u64"])
@@ -157,6 +167,8 @@ class Decoder:
         if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
             raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not have")
         index = names.index(address.base.name)
+        if self.entry.parameters[index][1] == TENSOR_MAP:
+            raise Unsupported(f"{self.entry.name} reads the bytes of the tensor map {address.base.name}")
         if DTYPES[self.entry.parameters[index][1]].itemsize < dtype.itemsize:
             raise Unsupported(f"{self.entry.name} reads past parameter {address.base.name}")
         return lambda machine: _recast(machine.parameters[index], dtype)
@@ -184,8 +196,11 @@ def _lay_out(variables: list[Variable], space: str) -> tuple[Layout, set[str]]:
     return Layout(offsets, -(-size // align) * align), dynamic
 
 
+CLUSTER_AXES = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
 SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
 SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
+SPECIAL_REGISTERS |= {f"%{name}.{axis}" for name in CLUSTER_AXES for axis in "xyz"}
+SPECIAL_REGISTERS |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
 
 

@@ -5,8 +5,10 @@
         cuda_kernels.gemm(a, b, stage="s04_shared_tile")
     for finding in detectors.findings: print(finding)
 
-Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers are no part of the
-reference GPU yet; an order that flags in global memory make is not known, so such kernels would be reported as racing.
+Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before
+an arrival, and bulk copies that complete there, before what follows a wait. Not known: an order that flags in memory
+make, so such kernels would be reported as racing; whether generic writes are fenced from the asynchronous units that
+read them (fence.proxy.async); and orders between blocks in global memory.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.ptx.barrier_faults import BarrierFaults
-from gemm_ref.ptx.finding import Finding, Findings, Scene
+from gemm_ref.ptx.finding import EARLY, Finding, Findings, Scene, place, place_from
 from gemm_ref.ptx.global_faults import GlobalFaults
 from gemm_ref.ptx.memory import GlobalMemory
-from gemm_ref.ptx.observe import Access, Observer, Synchronisation
+from gemm_ref.ptx.observe import Access, BulkAccess, Observer, Synchronisation
 from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.shared_faults import SharedFaults
@@ -66,6 +68,32 @@ class Detectors(Observer):
 
     def on_landing(self, access: Access) -> None:
         self._shared.on_landing(access)
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        self._meet(access.machine)
+        if access.space == "shared":
+            self._shared.on_bulk(access)
+        else:
+            self._global.on_bulk(access, self._order)
+
+    def on_phase(self, barriers: list[tuple], machine) -> None:
+        self._meet(machine)
+        self._order.on_phase(barriers)
+
+    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine) -> None:
+        scene, lane, here = self._scene, int(np.argmax(lanes)), machine.instruction
+
+        def make() -> dict:
+            block, thread = scene.who(
+                machine.block_of_lane[lane] * machine.launch.threads + machine.thread_of_lane[lane]
+            )
+            text = (
+                f"{place(here)}: block {block} thread {thread} reads {name}, an accumulator of the wgmma at "
+                f"{place_from(issued, here)} that was not waited for: wait for its group (wgmma.wait_group) first"
+            )
+            return {"block": block, "thread": thread, "text": text}
+
+        self._findings.add(EARLY, here, issued, int(lanes.sum()), make)
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         self._meet(event.machine)

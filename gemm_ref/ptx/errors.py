@@ -33,3 +33,7 @@ class KernelTrap(PtxError):
 
 class UndefinedRegister(PtxError):
     """A register was read that no instruction had written."""
+
+
+class AsyncFault(PtxError):
+    """An asynchronous unit (mbarrier, bulk copy, wgmma, cluster) used against the rules of its instructions."""

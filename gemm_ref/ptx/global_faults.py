@@ -11,7 +11,7 @@ import numpy as np
 
 from gemm_ref.ptx.finding import MISSED, TWICE, UNWRITTEN, Findings, Scene, place
 from gemm_ref.ptx.memory import Tensor
-from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.observe import Access, BulkAccess
 from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.races import Races
@@ -27,7 +27,13 @@ class GlobalFaults:
 
     def on_access(self, access: Access, order: Order) -> None:
         lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        addresses = np.broadcast_to(access.addresses, access.machine.lanes)[lanes]
+        self._look(access, lanes, np.broadcast_to(access.addresses, access.machine.lanes)[lanes], order)
+
+    def on_bulk(self, access: BulkAccess, order: Order) -> None:
+        """A bulk copy reads or writes a tensor."""
+        self._look(access, np.full(access.addresses.size, access.lane), access.addresses, order)
+
+    def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
         for number, tensor in enumerate(self._scene.memory.tensors):
             inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
             if inside.any():
@@ -75,7 +81,7 @@ class _TensorFaults(Races):
         self._order: Order | None = None  # of the machine whose access is looked at
         self.stored: Instruction | None = None  # the first store to it
 
-    def on_access(self, access: Access, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:
+    def on_access(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:
         self._order = order
         touch = self.touch(access, lanes, bytes_, order.now)
         if access.kind == "load":
@@ -108,7 +114,7 @@ class _TensorFaults(Races):
         entries = np.flatnonzero(other)
         mine, theirs = touch.threads[entries], thread[entries]
         times = mark.time[touch.elements[entries]]
-        loose = self._order.concurrent(touch.lanes[entries], theirs % threads, times)
+        loose = self._order.concurrent(touch.lanes[entries], theirs, times)
         other[entries] = loose | (mine // threads != theirs // threads)
         return other
 

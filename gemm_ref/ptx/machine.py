@@ -11,15 +11,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gemm_ref.ptx import cluster
+from gemm_ref.ptx.bulk_copy import BulkCopies
 from gemm_ref.ptx.decode import Operation
 from gemm_ref.ptx.errors import BarrierFault, EndlessLoop, UndefinedRegister
+from gemm_ref.ptx.mbarrier import MBarriers
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer, Synchronisation
+from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.types import Value
+from gemm_ref.ptx.wgmma import Warpgroups
 from gemm_ref.stage import Launch
 
 _FOOTPRINTS_KEPT = 64
 MAX_INSTRUCTIONS = 5_000_000  # of one batch of blocks: a K of 10^5 in these kernels takes fewer, some minutes
+PATIENCE = 10_000  # turns of a loop that some lanes take before others, which could go on, have a turn
 
 
 class Machine:
@@ -30,7 +36,7 @@ class Machine:
         program: Sequence[Operation],
         slots: int,
         launch: Launch,
-        blocks: range,
+        blocks: Sequence[int],
         parameters: Sequence[np.generic],
         memory: GlobalMemory,
         symbols: dict[str, int],
@@ -47,13 +53,13 @@ class Machine:
         self.lanes = len(blocks) * launch.threads
         lane = np.arange(self.lanes)
         self.block_index = lane // launch.threads  # among the blocks of this machine
-        self.block_of_lane = self.block_index + blocks.start  # linear, in the whole grid
+        self.block_of_lane = np.asarray(blocks)[self.block_index]  # linear, in the whole grid
         self.thread_of_lane = lane % launch.threads  # linear, in its block
         self._per_owner = {
             "shared": [PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))],
             "local": [PerOwner("local memory", local_bytes, lane, self.lanes)],
         }
-        self._shared_bytes = shared_bytes
+        self.shared = self._per_owner["shared"][0]
         self._special: dict[str, Value] = {}
         self._footprints: dict[int, Footprint] = {}
         self._kept: list[np.ndarray] = []  # keeps the ids in _footprints from being used again
@@ -68,7 +74,14 @@ class Machine:
         self._waits: dict[tuple, np.ndarray] = {}  # barrier -> lanes that arrived and wait
         self._arrived: dict[tuple, np.ndarray] = {}  # barrier -> arrivals of each block
         self._stop = len(program)  # the place at which another group must be looked at
+        self._resting: np.ndarray | None = None  # lanes whose loop has had its turns: the others go first
+        self._turns = 0
         self._now = 0
+        self.mask: np.ndarray | None = None  # of the instruction being executed
+        self.mbarriers = MBarriers(self)
+        self.bulk = BulkCopies(self)
+        self.wgmma = Warpgroups(self)
+        self.cluster_barrier = cluster.ClusterBarrier(self)
         self.executed = 0  # instructions, each counted once for all the lanes that execute it together
 
     def run(self) -> None:
@@ -79,6 +92,7 @@ class Machine:
             if place >= self._stop:
                 place = self._regroup(place)
                 if place is None:
+                    self.bulk.finish()
                     return
             operation = program[place]
             self._now = place
@@ -104,6 +118,7 @@ class Machine:
                         continue
                     if count != (self.lanes if here is None else np.count_nonzero(here)):
                         mask = guard
+            self.mask = mask
             self.executed += 1
             if self.executed > MAX_INSTRUCTIONS:
                 raise EndlessLoop(
@@ -123,7 +138,7 @@ class Machine:
     def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
         """Send the lanes of the mask to `target` and the other active ones `onward`."""
         if mask is self.active:
-            return target
+            return target if mask is None or target > self._now else self._turn(target)
         here = self.access_mask(self.active)
         taken = self.access_mask(mask)
         if taken is None or (here is not None and np.array_equal(taken, here)):
@@ -136,6 +151,23 @@ class Machine:
         here = np.ones(self.lanes, bool) if here is None else here
         self._places[here] = onward
         self._places[taken] = target
+        return self._choose()
+
+    def branch_each(self, lanes: np.ndarray, onward: int, targets: np.ndarray) -> int:
+        """Send each of these lanes to its own target and the other active ones `onward`."""
+        here = self.lanes_of(self.active)
+        self._places[here] = onward
+        self._places[lanes] = targets[lanes]
+        return self._choose()
+
+    def _turn(self, target: int) -> int:
+        """All of a group go round a loop: after PATIENCE turns, which may be spent waiting, others have a turn."""
+        self._turns += 1
+        if self._turns < PATIENCE:
+            return target
+        here = self.access_mask(self.active)
+        self._places[here] = target
+        self._resting = here if self._resting is None else self._resting | here
         return self._choose()
 
     def leave(self, mask: np.ndarray | None, onward: int) -> int:
@@ -151,6 +183,9 @@ class Machine:
             self.alive = np.zeros(self.lanes, bool)
         else:
             self.alive = ~gone if self.alive is None else self.alive & ~gone
+        everyone = np.ones(self.lanes, bool)
+        self.bulk.leave(self.program[self._now].instruction, everyone if gone is None else gone)
+        self.cluster_barrier.look()
         for key in list(self._arrived):  # a barrier counts only the threads that are still there
             self._release_warps(key) if key[0] == "warp" else self._release(key)
         return self._choose()
@@ -162,6 +197,11 @@ class Machine:
         if self.alive is None:
             return mask
         return self.alive if mask is None else mask & self.alive
+
+    def lanes_of(self, mask: np.ndarray | None) -> np.ndarray:
+        """As `access_mask`, always as an array."""
+        lanes = self.access_mask(mask)
+        return np.ones(self.lanes, bool) if lanes is None else lanes
 
     def living(self) -> np.ndarray:
         """The lanes that have not left."""
@@ -178,13 +218,20 @@ class Machine:
     def _choose(self) -> int:
         """Make the group of lanes that is furthest behind the active one; returns its place."""
         alive = self.living()
-        ready = alive & ~self._waiting & (self._places < len(self.program))
-        if not ready.any():
-            if (alive & self._waiting).any():
+        while not (ready := alive & ~self._waiting & (self._places < len(self.program))).any():
+            if not (alive & self._waiting).any():
+                self._stop = len(self.program)
+                self.active = np.zeros(self.lanes, bool)
+                return len(self.program)
+            if not self.mbarriers.time_out():
                 self._report_stuck()
-            self._stop = len(self.program)
-            self.active = np.zeros(self.lanes, bool)
-            return len(self.program)
+        self._turns = 0
+        if self._resting is not None:
+            eager = ready & ~self._resting
+            if eager.any():
+                ready = eager
+            else:
+                self._resting = None
         places = self._places[ready]
         place = int(places.min())
         active = ready & (self._places == place)
@@ -210,6 +257,27 @@ class Machine:
         lanes = np.ones(self.lanes, bool) if lanes is None else lanes
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
+        self._join(lanes, key, expected, waits)
+        return self._choose()
+
+    def arrive_at_several(self, mask, onward: int, which: Value, expected: Value | None, waits: bool) -> int:
+        """As `arrive`, at barriers whose numbers, and whose threads, differ from lane to lane."""
+        lanes = self.lanes_of(mask)
+        for observer in self.observers:
+            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        kinds = np.stack(
+            [np.broadcast_to(which, self.lanes), np.broadcast_to(0 if expected is None else expected, self.lanes)]
+        )
+        for number, threads in np.unique(kinds[:, lanes], axis=1).T:
+            some = lanes & (kinds[0] == number) & (kinds[1] == threads)
+            key, threads = ("barrier", int(number)), None if expected is None else int(threads)
+            self._tell(key, some, threads)
+            self._join(some, key, threads, waits)
+        return self._choose()
+
+    def _join(self, lanes: np.ndarray, key: tuple, expected: int | None, waits: bool) -> None:
         blocks = int(self.block_index[-1]) + 1
         counts = np.bincount(self.block_index[lanes], minlength=blocks)
         state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
@@ -219,7 +287,6 @@ class Machine:
             self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
             self._waiting |= lanes
         self._release(key)
-        return self._choose()
 
     def _release(self, key: tuple) -> None:
         """Open a barrier for the blocks in which enough threads have arrived."""
@@ -239,6 +306,44 @@ class Machine:
             if key in self._waits:
                 self._waits[key] &= ~freed
             self._waiting &= ~freed
+
+    def park(self, key: tuple, lanes: np.ndarray, onward: int) -> int:
+        """The active lanes go on at `onward`, these ones when `wake` is called for them."""
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waiting |= lanes
+        return self._choose()
+
+    def assemble(self, key: tuple, mask: np.ndarray | None, place: int, group_of_lane: np.ndarray, size: int) -> int:
+        """Lanes come to an instruction that the `size` lanes of a group execute together; they wait for the others."""
+        lanes, here = self.lanes_of(mask), self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = place + 1
+        self._places[lanes] = place
+        before = self._waits.get(key, np.zeros(self.lanes, bool))
+        whole = np.bincount(group_of_lane[lanes | before], minlength=int(group_of_lane[-1]) + 1) == size
+        together = (lanes | before) & whole[group_of_lane]
+        self._waits[key] = (lanes | before) & ~together
+        self._waiting = self._waiting & ~together | self._waits[key]
+        return self._choose()
+
+    def waiting_at(self, key: tuple) -> np.ndarray | None:
+        """The lanes parked with this key; None for nobody."""
+        lanes = self._waits.get(key)
+        return None if lanes is None or not lanes.any() else lanes
+
+    def wake(self, key: tuple, lanes: np.ndarray) -> None:
+        """These lanes, parked with this key, may go on."""
+        self._waits[key] = self._waits[key] & ~lanes
+        self._waiting &= ~lanes
+        ahead = self._places[lanes]
+        ahead = ahead[ahead > self._now]
+        if ahead.size:
+            self._stop = min(self._stop, int(ahead.min()))
+
+    def parked_place(self, lanes: np.ndarray) -> np.ndarray:
+        """Where lanes that wait go on, as numbers of instructions."""
+        return self._places[lanes]
 
     def arrive_warp(self, mask, onward: int, member: Value) -> int:
         """Lanes wait for the lanes of their warp that `member` names."""
@@ -281,6 +386,21 @@ class Machine:
         return votes[warp]
 
     def _report_stuck(self) -> None:
+        waits = self.mbarriers.describe_waits()
+        if (parked := self.waiting_at(cluster.KEY)) is not None:
+            place = self.program[int(self._places[np.argmax(parked)]) - 1].instruction.place
+            lane = int(np.argmax(parked))
+            waits.append(f"{place}: {self.describe_lane(lane)} and {int(parked.sum()) - 1} more wait for their cluster")
+        for key, lanes in self._waits.items():
+            if key[0] == "warpgroup" and lanes.any():
+                lane = int(np.argmax(lanes))
+                place = self.program[int(self._places[lane])].instruction.place
+                waits.append(f"{place}: {self.describe_lane(lane)} waits for the other lanes of its warpgroup")
+        if waits:
+            others = int((self.living() & self._waiting).sum())
+            raise BarrierFault(
+                f"deadlock: no thread can go on, and {others} threads wait for ever:\n  " + "\n  ".join(waits)
+            )
         lane = int(np.argmax(self._waiting))
         place = int(self._places[lane]) - 1
         instruction = self.program[place].instruction
@@ -319,6 +439,11 @@ class Machine:
         """Source line and text of the instruction being executed."""
         return self.program[self._now].instruction.place
 
+    @property
+    def instruction(self) -> Instruction:
+        """The one being executed."""
+        return self.program[self._now].instruction
+
     def first_lane(self, mask: np.ndarray | None) -> int:
         lanes = self.access_mask(mask)
         return 0 if lanes is None else int(np.argmax(lanes))
@@ -336,6 +461,10 @@ class Machine:
 
     def _compute_special(self, name: str) -> Value:
         register, _, axis = name[1:].partition(".")
+        if register.startswith(("cluster", "ncluster", "is_explicit")):
+            values = np.asarray(cluster.special(self.launch, self.block_of_lane, register, axis))
+            values = values.astype(bool if register == "is_explicit_cluster" else np.uint32)
+            return values[()] if values.ndim == 0 else values[0] if (values == values[0]).all() else values
         if axis:
             extent = self.launch.block if register in ("tid", "ntid") else self.launch.grid
             if register in ("ntid", "nctaid"):
@@ -353,7 +482,7 @@ class Machine:
             "warpid": (self.thread_of_lane // 32).astype(np.uint32),
             "nwarpid": np.uint32(self.launch.num_warps),
             "dynamic_smem_size": np.uint32(self.launch.shared_bytes),
-            "total_smem_size": np.uint32(self._shared_bytes),
+            "total_smem_size": np.uint32(self.shared.size),
         }[register]
 
 

@@ -10,6 +10,7 @@ from gemm_ref.ptx.errors import Unsupported
 from gemm_ref.ptx.memory import Footprint
 from gemm_ref.ptx.parser import Instruction, Vector
 from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.warp import require_whole_warps
 
 
 def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
@@ -29,9 +30,8 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
     transposed = "trans" in instruction.parts
 
     def execute(machine, mask: np.ndarray | None) -> None:
+        require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
-        if machine.launch.threads % 32 or (active is not None and _parted(active)):
-            raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
         places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
         rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
@@ -66,11 +66,6 @@ def _matrix_index(machine, footprint: Footprint, j: int, half: int | None) -> np
         row, byte, width = 2 * (lane % 4) + half, 2 * (lane // 4), 2
     addresses = np.broadcast_to(footprint.addresses, machine.lanes)[first + 8 * j + row] + byte
     return machine.blocks("shared")[0].index(addresses, width)
-
-
-def _parted(active: np.ndarray) -> bool:
-    warps = active.reshape(-1, 32)
-    return bool((warps.any(1) & ~warps.all(1)).any())
 
 
 MATRIX = {"ldmatrix": matrix, "stmatrix": matrix}

@@ -17,6 +17,8 @@ from gemm_ref.ptx.types import UNSIGNED, Value
 
 SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
 LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
+PARAMETER_WINDOW = 1 << 62  # generic address of the first parameter
+PARAMETER_SPACING = 1 << 12  # bytes from a parameter to the next: what lies between is nobody's
 _TENSOR_SPACING = 1 << 40
 _LINE = 256  # what cudaMalloc aligns to
 _UNWRITTEN = 0xFF  # bytes that nothing wrote: NaN as floats, so that using one shows
@@ -85,9 +87,10 @@ class PerOwner(Block):
     """Shared memory of each thread block, or local memory of each thread: laid out owner after owner."""
 
     def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int) -> None:
-        stride = -(-size // 16) * 16
-        self._base = owner_of_lane.astype(np.int64) * stride  # of each lane's owner, in bytes
-        super().__init__(name, np.full(max(stride * owners, 16), _UNWRITTEN, np.uint8), size, first=0)
+        self.stride = -(-size // 16) * 16  # bytes from an owner's part to the next one's
+        self._base = owner_of_lane.astype(np.int64) * self.stride  # of each lane's owner
+        self.data = np.full(max(self.stride * owners, 16), _UNWRITTEN, np.uint8)
+        super().__init__(name, self.data, size, first=0)
 
     def index(self, addresses: Value, width: int) -> Value:
         return (addresses + self._base) >> (width.bit_length() - 1)

@@ -31,6 +31,23 @@ class Access:
     addresses: np.ndarray  # of every lane, or one number where all agree; virtual for global, from 0 for the others
     lanes: np.ndarray | None  # which lanes take part; None for all
     machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
+    owners: np.ndarray | None = None  # of shared memory: the machine's block that has it; None for each lane's own
+
+
+@dataclass(frozen=True)
+class BulkAccess:
+    """One side of a copy or a product that an asynchronous unit carries out: all of it, for one lane that asked."""
+
+    instruction: Instruction
+    kind: str  # load or store in global memory, async load or async store in shared
+    space: str  # global or shared
+    size: int  # bytes of each of the places
+    addresses: np.ndarray  # of the places; virtual for global, from 0 in the block for shared
+    lane: int  # of the machine: the lane that issued it, or the first of a warpgroup
+    block: int  # of the machine, whose shared memory is read or written
+    started: bool  # true where it is issued, and may happen from now on; false where it happens
+    machine: Machine
+    barrier: int | None = None  # the number of the mbarrier at which a copy completes its bytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Synchronisation:
     """Lanes that arrive at a barrier, or that a barrier lets go on."""
 
     instruction: Instruction | None  # at which they arrive; None where a barrier opens
-    barrier: tuple  # ("barrier", its number), or ("warp",)
+    barrier: tuple  # ("barrier", its number), ("warp",), or ("cluster" or "mbarrier", its number in the machine)
     expected: int | None  # threads it opens for; None for all of the block, and for a warp's
     member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
     opens: bool
@@ -60,6 +77,15 @@ class Observer:
 
     def on_landing(self, access: Access) -> None:
         """Copies of an earlier `async store` land, because these lanes have waited for them."""
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        """A bulk copy or a wgmma accesses memory."""
+
+    def on_phase(self, barriers: list[tuple], machine: Machine) -> None:
+        """The phases of these barriers of clusters or mbarriers have ended."""
+
+    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Machine) -> None:
+        """These lanes are about to read an accumulator of a wgmma, issued there, that they have not waited for."""
 
     def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
         """These lanes (None: all) have arrived at a barrier of their block."""

@@ -1,4 +1,4 @@
-"""Happens-before between the threads of a block: which accesses a barrier has put before which.
+"""Happens-before between the threads of a block, or of a cluster: which accesses a barrier has put before which.
 
 Lockstep is an accident of the reference GPU, so nothing but a barrier orders two threads: not the order in which
 instructions were executed here, and not that two lanes share a warp (since Volta they need `bar.warp.sync`; a shuffle
@@ -6,72 +6,134 @@ or an ldmatrix moves data, and orders no other access to memory: PTX ISA, 9.7.9 
 
 Time is a counter that steps on at each arrival. A thread's access at time t is ordered before what another thread does
 now if the other has since passed a barrier that the first had reached after t: for a barrier of the whole block a time
-for each block tells, for named barriers of some warps a time for each pair of warps (a vector clock), and for a warp's
-own barrier a time for each pair of its lanes.
+for each block tells, for named barriers, mbarriers and a cluster's a time for each pair of its warps (a vector clock),
+and for a warp's own barrier a time for each pair of its lanes.
+
+Whoever waits for a phase of an mbarrier knows what those that arrived in it did before, and that the bulk copies of
+their bytes have happened. A lane that arrives or waits speaks for its warp, and one that waits for a wgmma, for its
+warpgroup: this may pass over a race, and makes none up.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 
 from gemm_ref.ptx.observe import Synchronisation
 
 NEVER = -1
+_WARPS_OF_GROUP = 4
 
 
 class Order:
-    """What is ordered among the blocks of one machine. Times are int32, lanes those of the machine."""
+    """What is ordered among the blocks of one machine. Times are int32, lanes those of the machine.
+
+    A unit is a warp of a cluster, by number; without clusters, a warp of its block.
+    """
 
     def __init__(self, machine) -> None:
         self.now = 0
-        self._launch = machine.launch
+        launch = machine.launch
+        self._launch = launch
         self._block = machine.block_index
         self._lane = machine.thread_of_lane % 32
         self._warp = machine.thread_of_lane // 32  # in its block
-        self._warps = machine.launch.num_warps
+        self._warps = launch.num_warps
+        self._size = math.prod(launch.cluster)
+        self._units = self._size * self._warps
         self.blocks = int(self._block[-1]) + 1
+        self._block_of = np.full(math.prod(launch.grid), NEVER, np.int32)  # of the machine, by number in the grid
+        self._block_of[machine.block_of_lane] = self._block
         self._since = np.full(self.blocks, NEVER, np.int32)  # everything of the block up to then is ordered before now
         self.since = self._since[self._block]  # the same for each lane
-        self._seen: np.ndarray | None = None  # (block, warp, other warp): what a warp knows of another
+        self._seen: np.ndarray | None = None  # (cluster, unit, other unit): what a warp knows of another
         self._met: np.ndarray | None = None  # (lane, lane of its warp): what a lane knows of another
-        self._reached: dict[tuple, np.ndarray] = {}  # named barrier -> (block, warp): what those that arrived know
+        # What those that arrived know: of a named barrier (block, unit), of an mbarrier or a cluster's (unit,).
+        self._reached: dict[tuple, np.ndarray] = {}
+        self._ended: dict[tuple, np.ndarray] = {}  # the same of the last phase that has ended
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         """Take note of an arrival, or of an opening."""
         if event.barrier == ("warp",):
             if event.opens:
                 self._join_lanes(event)
+        elif event.barrier[0] in ("mbarrier", "cluster"):
+            if event.opens:
+                self._learn(event.lanes, lambda block: self._ended.get(event.barrier))
+            else:
+                row = self._row(event.barrier)
+                self._publish(event.lanes, lambda block: row)
         elif event.expected in (None, self._launch.threads):
             if event.opens:
                 self._join_blocks(event.lanes)
-        elif event.opens:
-            self._acquire(event)
         else:
-            self._publish(event)
+            rows = self._reached.setdefault(event.barrier, np.full((self.blocks, self._units), NEVER, np.int32))
+            if event.opens:
+                self._learn(event.lanes, lambda block: rows[block])
+                rows[sorted({block for block, _ in self._warps_of(event.lanes)})] = NEVER
+            else:
+                self._publish(event.lanes, lambda block: rows[block])
         self.now += 1
+
+    def on_phase(self, barriers: list[tuple]) -> None:
+        """Phases of mbarriers or clusters' barriers end: what is known there is known to whoever waits for them."""
+        for barrier in barriers:
+            self._ended[barrier] = self._row(barrier).copy()
+
+    def land(self, lane: int, number: int) -> None:
+        """A bulk copy that a lane has started completes its bytes at an mbarrier."""
+        self.now += 1
+        self._row(("mbarrier", number))[self._unit(int(self._block[lane]), int(self._warp[lane]))] = self.now
+        self.now += 1
+
+    def join_warpgroup(self, lane: int) -> None:
+        """The warps of a lane's warpgroup have waited for what that lane, its first, stands for."""
+        block, warp = int(self._block[lane]), int(self._warp[lane])
+        first = self._unit(block, warp)
+        self._clocks()[block // self._size, first : first + _WARPS_OF_GROUP, first] = self.now
+        self.now += 1
+
+    def _unit(self, block: int, warp: int) -> int:
+        return block % self._size * self._warps + warp
+
+    def _clocks(self) -> np.ndarray:
+        if self._seen is None:
+            self._seen = np.full((self.blocks // self._size, self._units, self._units), NEVER, np.int32)
+        return self._seen
+
+    def _row(self, barrier: tuple) -> np.ndarray:
+        """What those know that have arrived at an mbarrier, or a cluster's barrier, so far."""
+        return self._reached.setdefault(barrier, np.full(self._units, NEVER, np.int32))
 
     def _join_blocks(self, lanes: np.ndarray | None) -> None:
         """All threads of these lanes' blocks have met."""
         self._since[slice(None) if lanes is None else np.unique(self._block[lanes])] = self.now
         self.since = self._since[self._block]
 
-    def _publish(self, event: Synchronisation) -> None:
-        """Warps reach a named barrier: whoever it lets go will know what they know, and all they did until now."""
-        if self._seen is None:
-            self._seen = np.full((self.blocks, self._warps, self._warps), NEVER, np.int32)
-        reached = self._reached.setdefault(event.barrier, np.full((self.blocks, self._warps), NEVER, np.int32))
-        for block, warp in self._warps_of(event.lanes):
-            np.maximum(reached[block], self._seen[block, warp], out=reached[block])
-            reached[block, warp] = self.now
+    def _publish(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray]) -> None:
+        """Warps reach a barrier: whoever it lets go will know what they know, and all they did until now.
 
-    def _acquire(self, event: Synchronisation) -> None:
-        """A named barrier opens for these lanes' warps."""
-        reached = self._reached[event.barrier]
-        opened = set()
-        for block, warp in self._warps_of(event.lanes):
-            np.maximum(self._seen[block, warp], reached[block], out=self._seen[block, warp])
-            opened.add(block)
-        reached[sorted(opened)] = NEVER
+        row: the clock of the barrier where a block reaches it.
+        """
+        seen = self._clocks()
+        for block, warp in self._warps_of(lanes):
+            unit, known = self._unit(block, warp), row(block)
+            np.maximum(known, seen[block // self._size, unit], out=known)
+            if self._size > 1:  # for other blocks
+                own = slice(self._unit(block, 0), self._unit(block, 0) + self._warps)
+                np.maximum(known[own], self._since[block], out=known[own])
+            known[unit] = self.now
+
+    def _learn(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray | None]) -> None:
+        """A barrier opens for these lanes' warps: they know from now on what its clock says, if it has one."""
+        seen = self._clocks()
+        for block, warp in self._warps_of(lanes):
+            known = row(block)
+            if known is not None:
+                mine = seen[block // self._size, self._unit(block, warp)]
+                np.maximum(mine, known, out=mine)
 
     def _warps_of(self, lanes: np.ndarray | None) -> list[tuple[int, int]]:
         number = self._block * self._warps + self._warp
@@ -94,17 +156,24 @@ class Order:
         self._met[joined] = self.now
 
     def concurrent(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Whether what `threads` (of the lanes' blocks) did at `times` has no order with what the lanes do now."""
+        """Whether what `threads` (of the lanes' clusters) did at `times` has no order with what the lanes do now.
+
+        threads: numbers in the whole grid, negative for nobody, whose accesses are before everything.
+        """
         loose = times > self.since[lanes]
         if not loose.any() or (self._seen is None and self._met is None):
             return loose
         left = np.flatnonzero(loose)
-        lane, thread, time = lanes[left], threads[left], times[left]
-        warp = thread // 32
+        lane, time = lanes[left], times[left]
+        other, thread = np.divmod(threads[left], self._launch.threads)
+        block, warp = self._block_of[other], thread // 32
         ordered = np.zeros(left.size, bool)
         if self._seen is not None:
-            ordered |= time <= self._seen[self._block[lane], self._warp[lane], warp]
+            mine, theirs = self._block[lane], block % self._size * self._warps + warp
+            unit = mine % self._size * self._warps + self._warp[lane]
+            ordered |= time <= self._seen[mine // self._size, unit, theirs]
         if self._met is not None:
-            ordered |= (warp == self._warp[lane]) & (time <= self._met[lane, thread % 32])
+            same = (block == self._block[lane]) & (warp == self._warp[lane])
+            ordered |= same & (time <= self._met[lane, thread % 32])
         loose[left[ordered]] = False
         return loose

@@ -46,6 +46,14 @@ class Address:
 
 
 @dataclass(frozen=True)
+class TensorAddress:
+    """`[map, {x, y, ...}]`: the address of a tensor map, and coordinates in its tensor, the innermost first."""
+
+    map: Address
+    coordinates: tuple
+
+
+@dataclass(frozen=True)
 class Vector:
     """`{a, b, ...}`; None stands for the sink `_`."""
 
@@ -67,7 +75,7 @@ class Negated:
     register: Register
 
 
-Operand = Register | Immediate | Symbol | Address | Vector | Pair | Negated | None
+Operand = Register | Immediate | Symbol | Address | TensorAddress | Vector | Pair | Negated | None
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,15 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """`file:line: text`, the start of every error message."""
-        return f"{self.file}:{self.line}: {self.text}"
+        """`file:line: text`, the start of every error message; of a long list of registers the first and last."""
+        text = _LONG_VECTOR.sub(r"{\1, ..., \2}", self.text)
+        return f"{self.file}:{self.line}: {text}"
+
+    @property
+    def origin(self) -> str:
+        """`place`, and whose call brought in a line of a header."""
+        elsewhere = self.caller and not self.caller.startswith(self.file)
+        return f"{self.place} (called at {self.caller})" if elsewhere else self.place
 
 
 @dataclass(frozen=True)
@@ -111,11 +126,14 @@ class Entry:
     """A kernel as written: its parameters in order, registers, variables, instructions and labels."""
 
     name: str
-    parameters: list[tuple[str, str]] = field(default_factory=list)  # (name, type), the type without its dot
+    # (name, type), the type without its dot; TENSOR_MAP for a CUtensorMap
+    parameters: list[tuple[str, str]] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)  # name or `prefix<` -> type
     variables: list[Variable] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)  # `.branchtargets`, by the label before them
+    cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, where the kernel says
 
     def register_type(self, name: str) -> str:
         """The declared type of a register. Raises ParseError when it was not declared."""
@@ -125,6 +143,8 @@ class Entry:
             raise ParseError(f"register {name} of {self.name} is not declared")
         return declared
 
+
+TENSOR_MAP = "tensormap"  # the type of a parameter that is a CUtensorMap: 128 bytes, passed by value
 
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
@@ -136,6 +156,7 @@ _VARIABLE = re.compile(
 _PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 
@@ -148,7 +169,7 @@ def parse(text: str) -> dict[str, Entry]:
     for header in _ENTRY.finditer(text):
         outside.append(text[position : header.start()])
         position = _closing_brace(text, header.end())
-        entry = Entry(header[1], parameters=_parameters(header[2]))
+        entry = Entry(header[1], parameters=_parameters(header[2]), cluster=_cluster(header[3]))
         _parse_body(entry, text[header.end() : position], files, 1 + text.count("\n", 0, header.end()))
         entries[entry.name] = entry
     outside.append(text[position:])
@@ -179,12 +200,20 @@ def _parameters(text: str) -> list[tuple[str, str]]:
     for declaration in filter(None, (part.strip() for part in text.split(","))):
         words = [word for word in declaration.split() if not re.fullmatch(r"\d+", word)]
         kind = next(word[1:] for word in words if word[1:] in DTYPES)
-        if "[" in words[-1]:
+        name, _, size = words[-1].partition("[")
+        if size and (kind, size) != ("b8", "128]"):
             raise ParseError(
-                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU does not take"
+                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU takes for a CUtensorMap "
+                "of 128 bytes alone"
             )
-        parameters.append((words[-1], kind))
+        parameters.append((name, TENSOR_MAP if size else kind))
     return parameters
+
+
+def _cluster(directives: str) -> tuple[int, int, int] | None:
+    """The shape in `.reqnctapercluster x, y, z`, one of the directives between parameters and body."""
+    found = re.search(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
+    return tuple(int(size or 1) for size in found.groups()) if found else None
 
 
 def _module_variables(text: str) -> list[Variable]:
@@ -262,7 +291,9 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = kind
     elif text.startswith((".shared", ".local")):
         entry.variables.append(_variable(text))
-    elif text.startswith((".pragma", ".branchtargets")):
+    elif text.startswith(".branchtargets"):
+        entry.tables[next(reversed(entry.labels))] = [name.strip() for name in text.split(maxsplit=1)[1].split(",")]
+    elif text.startswith(".pragma"):
         return  # advice to ptxas
     elif text.startswith("."):
         raise ParseError(f"{file}:{line}: directive not understood: {text}")
@@ -315,7 +346,10 @@ def _operand(text: str) -> Operand:
     raise ParseError(f"operand not understood: {text}")
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> Address | TensorAddress:
+    if tiled := re.fullmatch(r"\[\s*([^,{}]+?)\s*,\s*\{([^{}]*)\}\s*\]", text):
+        coordinates = tuple(_operand(part.strip()) for part in tiled[2].split(","))
+        return TensorAddress(_address(f"[{tiled[1]}]"), coordinates)
     match = re.fullmatch(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\w+))?\s*\]", text)
     if match is None:
         raise ParseError(f"address not understood: {text}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,17 +13,24 @@ import torch
 from gemm_ref.ptx import bitwise, convert  # noqa: F401  they register their instructions
 from gemm_ref.ptx.arithmetic import comparison, function_for
 from gemm_ref.ptx.async_copy import async_copy
+from gemm_ref.ptx.bulk_copy import bulk_copy
+from gemm_ref.ptx.cluster import CLUSTER, block_order, check_shape
 from gemm_ref.ptx.control import control_for
 from gemm_ref.ptx.decode import Decoder, Execute, Operation, dtype_named
 from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.load_store import LOAD_STORE
 from gemm_ref.ptx.machine import Machine
 from gemm_ref.ptx.matrix import MATRIX
-from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from gemm_ref.ptx.mbarrier import MBARRIER
+from gemm_ref.ptx.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, GlobalMemory
 from gemm_ref.ptx.observe import Observer, watching
-from gemm_ref.ptx.parser import Entry, Instruction, Pair, Vector, parse
+from gemm_ref.ptx.parser import TENSOR_MAP, Entry, Instruction, Pair, Vector, parse
+from gemm_ref.ptx.tensor_core import TENSOR_CORE
+from gemm_ref.ptx.tensor_map import TensorMap
+from gemm_ref.ptx.tile import Tile
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
+from gemm_ref.ptx.wmma import WMMA
 from gemm_ref.stage import Launch
 
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
@@ -50,7 +58,7 @@ def load(text: str, entry: str | None = None) -> Kernel:
     Raises ParseError for text that is not PTX, and Unsupported for an instruction the reference GPU lacks, naming
     it and its source line.
     """
-    entries = parse(text)
+    entries = _parsed(text)
     if entry is None and len(entries) > 1:
         raise ParseError(f"the module holds several kernels, name one: {', '.join(entries)}")
     if entry is not None and entry not in entries:
@@ -64,20 +72,23 @@ def load(text: str, entry: str | None = None) -> Kernel:
 @functools.lru_cache(maxsize=256)
 def entries(text: str) -> tuple[str, ...]:
     """The names of the kernels in PTX text, in its order. Raises ParseError for text that is not PTX."""
-    return tuple(parse(text))
+    return tuple(_parsed(text))
+
+
+_parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loaded one by one
 
 
 def run(
     kernel: Kernel,
     launch: Launch,
-    args: Sequence[torch.Tensor | int | float],
+    args: Sequence[torch.Tensor | TensorMap | int | float],
     observers: Sequence[Observer] = (),
     names: Sequence[str] = (),
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
-    args: one for each parameter, contiguous CPU tensors for pointers. names: what messages call them. The observers
-    of a `watched` around the call see it too.
+    args: one for each parameter, contiguous CPU tensors for pointers and a TensorMap for a CUtensorMap. names: what
+    messages call them. The observers of a `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """
@@ -86,29 +97,39 @@ def run(
         raise ValueError(f"{kernel.name} takes {len(entry.parameters)} arguments and was given {len(args)}")
     memory = GlobalMemory()
     parameters = []
-    for index, ((_, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
+    for index, ((parameter, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
+        name = names[index] if index < len(names) else f"tensor argument {index}"
+        if isinstance(value, TensorMap) != (kind == TENSOR_MAP):
+            given = f"a {type(value).__name__}, and it takes {'a' if kind == TENSOR_MAP else 'no'} TensorMap"
+            raise ValueError(f"{kernel.name} was given for {parameter} (argument {index}) {given}")
+        if isinstance(value, TensorMap):
+            memory.add(name, value.memory())
+            parameters.append(Tile(value, memory.tensors[-1]))
+            continue
         if isinstance(value, torch.Tensor):
-            value = memory.add(names[index] if index < len(names) else f"tensor argument {index}", value)
+            value = memory.add(name, value)
         parameters.append(_parameter(value, kind))
     symbols = {
         variable.name: memory.add(variable.name, _initial(variable))
         for variable in entry.variables
         if variable.space in ("global", "const")
     }
+    launch = _with_cluster(kernel, launch)
     decoder = kernel.decoder
     observers = (*observers, *watching())
     for observer in observers:
         observer.on_launch(kernel, launch, memory)
-    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    batch = max(1, BATCH_LANES // launch.threads)
+    blocks = block_order(launch)
+    together = math.prod(launch.cluster)
+    batch = max(1, BATCH_LANES // (launch.threads * together)) * together
     executed = 0
     with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does
-        for first in range(0, blocks, batch):
+        for first in range(0, blocks.size, batch):
             machine = Machine(
                 kernel.operations,
                 len(decoder.slots),
                 launch,
-                range(first, min(first + batch, blocks)),
+                blocks[first : first + batch],
                 parameters,
                 memory,
                 symbols,
@@ -121,6 +142,16 @@ def run(
     for observer in observers:
         observer.on_end()
     return executed
+
+
+def _with_cluster(kernel: Kernel, launch: Launch) -> Launch:
+    """The launch with the cluster that the kernel itself says; raises ValueError for one that contradicts it."""
+    declared = kernel.entry.cluster
+    if declared is not None and launch.cluster not in (declared, (1, 1, 1)):
+        raise ValueError(f"{kernel.name} is compiled for clusters of {declared}, and launched with {launch.cluster}")
+    launch = replace(launch, cluster=declared or launch.cluster)
+    check_shape(launch)
+    return launch
 
 
 def _parameter(value: int | float, kind: str) -> np.generic:
@@ -150,6 +181,8 @@ def _decode(decoder: Decoder, instruction: Instruction) -> Operation:
 
 def _execution(decoder: Decoder, instruction: Instruction) -> Execute:
     first = instruction.parts[0]
+    if first == "cp" and instruction.parts[1:3] == ["async", "bulk"]:
+        return bulk_copy(decoder, instruction)
     if first == "cp" and instruction.parts[1] == "async":
         return async_copy(decoder, instruction)
     build = _BUILDERS.get(first)
@@ -236,7 +269,8 @@ def _convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cvta`: between an address in a state space and a generic one."""
     parts = instruction.parts
     space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
-    windows = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
+    windows = {"param": PARAMETER_WINDOW, "shared::cluster": SHARED_WINDOW}
+    windows |= {"global": 0, "const": 0, "shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
     if space not in windows or parts[-1] != "u64":
         raise Unsupported(f"the reference GPU has no {instruction.name}")
     window = np.uint64(windows[space])
@@ -257,12 +291,24 @@ def _policy(decoder: Decoder, instruction: Instruction) -> Execute:
     return lambda machine, mask: write(machine, np.uint64(0), mask)
 
 
+def _set_registers(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`setmaxnreg`: how many registers a warp's threads have, which nobody runs out of here; raises ParseError."""
+    count = instruction.operands[0].value
+    if instruction.name not in ("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"):
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    if count % 8 or not 24 <= count <= 256:
+        raise ParseError(f"{instruction.place}: setmaxnreg takes a multiple of 8 from 24 to 256")
+    return _nothing(decoder, instruction)
+
+
 _MOVES = {
     "setp": _set_predicate,
     "mov": _move,
     "cvta": _convert_address,
     "createpolicy": _policy,
+    "setmaxnreg": _set_registers,
     **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"), _nothing),
 }
 
-_BUILDERS = {**LOAD_STORE, **MATRIX, **WARP, **_MOVES}  # what is neither control flow, cp.async nor arithmetic
+# What is neither control flow, cp.async nor arithmetic.
+_BUILDERS = {**LOAD_STORE, **MATRIX, **TENSOR_CORE, **WMMA, **WARP, **MBARRIER, **CLUSTER, **_MOVES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.finding import RACE, Findings, Scene, place, place_from
-from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.observe import Access, BulkAccess
 from gemm_ref.ptx.shadow import Mark, Shadow, Touch
 
 ATOMIC = ("atom", "red")
@@ -29,7 +29,7 @@ class Races:
         """What the source calls an element."""
         raise NotImplementedError
 
-    def touch(self, access: Access, lanes: np.ndarray, bytes_: np.ndarray, now: int) -> Touch:
+    def touch(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, now: int) -> Touch:
         """An access of these lanes, element by element; bytes_ is where in the shadowed memory each one's starts."""
         self.shadow.fit(access, bytes_)
         elements, machine = self.shadow.elements(access, bytes_), access.machine
@@ -90,7 +90,7 @@ class Races:
                 if found["other_block"] != block:
                     other = f"block {found['other_block']} {other}"
                 line = place_from(there, here)
-            does = "reads" if touch.access.kind == "load" else "writes"
+            does = "reads" if touch.access.kind in ("load", "async load") else "writes"
             found["text"] = (
                 f"{place(here)}: block {block} thread {thread} {does} {self.name(element)}, "
                 f"{self.relation(kind, element, other, did, line)}"

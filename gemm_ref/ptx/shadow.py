@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.observe import Access, BulkAccess
 
 NOBODY = -1
 WORD = 4
@@ -20,7 +20,7 @@ WORD = 4
 class Touch:
     """An access, element by element: one entry for each lane and element that it touches, lane after lane."""
 
-    access: Access
+    access: Access | BulkAccess
     elements: np.ndarray  # in the shadow
     lanes: np.ndarray  # of the machine
     threads: np.ndarray  # linear, in the whole grid
@@ -62,17 +62,19 @@ class Shadow:
         self.width = WORD
         elements = -(-size // WORD)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
-        self.in_flight = np.zeros(elements, bool)  # a cp.async to there was started, and not waited for
+        self.in_flight = np.zeros(elements, bool)  # a copy to there was started, and not waited for
+        self.being_read = np.zeros(elements, np.int32)  # reads that were started, and not waited for
 
-    def fit(self, access: Access, addresses: np.ndarray) -> None:
+    def fit(self, access: Access | BulkAccess, addresses: np.ndarray) -> None:
         """Go over to bytes if the access needs it."""
         if self.width == WORD and (access.size < WORD or (addresses % WORD).any()):
             self.width = 1
             for mark in (self.writer, self.reader, self.other_reader):
                 mark.refine()
             self.in_flight = np.repeat(self.in_flight, WORD)
+            self.being_read = np.repeat(self.being_read, WORD)
 
-    def elements(self, access: Access, addresses: np.ndarray) -> np.ndarray:
+    def elements(self, access: Access | BulkAccess, addresses: np.ndarray) -> np.ndarray:
         """(lanes, elements a lane) for byte addresses in this memory, one a lane."""
         return addresses[:, None] // self.width + np.arange(access.size // self.width)
 

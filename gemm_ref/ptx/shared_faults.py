@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
-from gemm_ref.ptx.observe import Access
+from gemm_ref.ptx.observe import Access, BulkAccess
 from gemm_ref.ptx.order import Order
-from gemm_ref.ptx.races import WRITES, Races
+from gemm_ref.ptx.races import READS, WRITES, Races
 from gemm_ref.ptx.shadow import NOBODY, WORD, Mark, Shadow, Touch
 
 
 class SharedFaults(Races):
     """Watches the shared memory of the blocks of one machine.
 
-    A cp.async may write at any time from its start to its thread's wait: it is looked at as a write when it starts,
-    what it fills is nobody's to read or write until it lands, and for the others it was written when it landed.
+    A copy may write at any time from its start to the wait for it: it is looked at as a write when it starts, what it
+    fills is nobody's to read or write until it lands, and for the others it was written when it landed. A wgmma, or a
+    store by bulk copy, may read all that time: it is looked at as a read when it starts, what it reads is nobody's to
+    write until it was waited for, and for the others it was read then.
     """
 
     def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
@@ -29,6 +31,25 @@ class SharedFaults(Races):
         if touch is not None:
             self.load(touch) if access.kind == "load" else self.store(touch)
 
+    def on_bulk(self, access: BulkAccess) -> None:
+        """An asynchronous unit may access shared memory from now on, or has."""
+        lanes = np.full(access.addresses.size, access.lane)
+        touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
+        shadow, reads = self.shadow, access.kind == "async load"
+        if access.started:
+            self.load(touch) if reads else self.store(touch)
+            if reads:
+                np.add.at(shadow.being_read, touch.elements, 1)
+        elif reads:
+            np.subtract.at(shadow.being_read, touch.elements, 1)
+            shadow.read(touch, self.concurrent)
+            if access.instruction.parts[0] == "wgmma":
+                self._order.join_warpgroup(access.lane)
+        else:
+            shadow.in_flight[touch.elements] = False
+            shadow.writer.time[touch.elements] = touch.now
+            self._order.land(access.lane, access.barrier)
+
     def on_landing(self, access: Access) -> None:
         touch = self._located(access)
         self.shadow.in_flight[touch.elements] = False
@@ -40,7 +61,8 @@ class SharedFaults(Races):
         addresses = np.broadcast_to(access.addresses, machine.lanes)[lanes]
         if (addresses < 0).any() or (addresses + access.size > self._size).any() or (addresses % access.size).any():
             return None  # the machine is about to stop at it
-        return self.touch(access, lanes, addresses + machine.block_index[lanes] * self._pitch, self._order.now)
+        owners = machine.block_index if access.owners is None else access.owners
+        return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
 
     def load(self, touch: Touch) -> None:
         shadow, at = self.shadow, touch.elements
@@ -54,13 +76,14 @@ class SharedFaults(Races):
         shadow, at = self.shadow, touch.elements
         if shadow.in_flight[at].any():  # its own too, which is not concurrent
             self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
+        if (reading := shadow.being_read[at] > 0).any():
+            self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), did=READS)
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
 
     def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
         thread = mark.thread[touch.elements]
-        in_block = thread % self.scene.launch.threads
-        return self._order.concurrent(touch.lanes, in_block, mark.time[touch.elements]) & (thread != touch.threads)
+        return self._order.concurrent(touch.lanes, thread, mark.time[touch.elements]) & (thread != touch.threads)
 
     def name(self, element: int) -> str:
         return self.scene.shared_name(element * self.shadow.width % self._pitch)
@@ -68,9 +91,15 @@ class SharedFaults(Races):
     def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         if kind == UNWRITTEN:
             return "which no thread has written: shared memory holds anything when a block starts"
-        copy = f"into which {other} started a cp.async at {line}"
+        parts = self.scene.instructions[self.shadow.writer.instruction[element]].parts
+        copy, wait = f"into which {other} started a cp.async at {line}", "cp.async.wait_group"
+        if parts[:3] == ["cp", "async", "bulk"]:
+            copy, wait = f"into which {other} started a bulk copy at {line}", "mbarrier.try_wait"
         if kind == EARLY:
-            return f"{copy} that was not waited for: wait for it (cp.async.wait_group), and then at a barrier"
+            others = "" if wait.startswith("mbarrier") else ", and then at a barrier"
+            return f"{copy} that was not waited for: wait for it ({wait}){others}"
         if self.shadow.in_flight[element] and did == WRITES:
-            return f"{copy} that may still land: wait for it (cp.async.wait_group) first"
+            return f"{copy} that may still land: wait for it ({wait}) first"
+        if self.shadow.being_read[element] and did == READS:
+            return f"which {other} may still be reading by what it started at {line}: wait for that first"
         return super().relation(kind, element, other, did, line)

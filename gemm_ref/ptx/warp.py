@@ -105,4 +105,16 @@ def _require_members(machine, mask: np.ndarray | None, member: Value, instructio
         raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
 
 
+def require_whole_warps(machine, mask: np.ndarray | None, instruction: Instruction) -> None:
+    """An instruction of the warp needs all lanes of it. Raises Unsupported where some are elsewhere."""
+    active = machine.access_mask(mask)
+    if machine.launch.threads % 32 == 0:
+        if active is None:
+            return
+        warps = active.reshape(-1, 32)
+        if not (warps.any(1) & ~warps.all(1)).any():
+            return
+    raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
+
+
 WARP = {"shfl": shuffle, "vote": vote, "activemask": active_mask, "elect": elect}

@@ -4,25 +4,15 @@ import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
-
-from gemm_ref.call import Call
-from triton_kernels import launcher
-from triton_kernels.descriptors import Descriptor, describe
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 # Triton 3.9 calls them so.
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 SWIZZLE = 128  # bytes of a row in TMA's widest swizzle
+PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of a partition: one is written, one is stored
 WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
-
-
-def describe_operands(call: Call, a: torch.Tensor, b: torch.Tensor) -> tuple[Descriptor, Descriptor]:
-    """The descriptors of A and B, in slices of BLOCK_K with the 128-byte swizzle."""
-    config, depth = call.implementation.config, launcher.block_k(call)
-    b, block = (b, (depth, config.BLOCK_N)) if call.problem.b_layout == "kn" else (b.t(), (config.BLOCK_N, depth))
-    return describe(a, config.BLOCK_M, depth, swizzled(a.dtype)), describe(b, *block, swizzled(b.dtype))
 
 
 def swizzled(dtype: torch.dtype) -> gl.NVMMASharedLayout:
@@ -76,3 +66,16 @@ def columns(x, PARTS: gl.constexpr):
         left, right = x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
         parts = columns(left, PARTS // 2) + columns(right, PARTS // 2)
     return parts
+
+
+# x, the tile at (row, col) of C, as blocks of c_desc, by way of the PIECES of `pieces` from `first` on.
+@gluon.jit
+def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr):
+    COLUMNS: gl.constexpr = c_desc.block_shape[1]
+    parts = columns(x, x.shape[1] // COLUMNS)
+    for i in gl.static_range(x.shape[1] // COLUMNS):
+        piece = pieces.index(first + i % PIECES)
+        tma.store_wait(PIECES - 1)  # the piece before the last has been read
+        piece.store(parts[i].to(c_desc.dtype))
+        fence_async_shared()
+        tma_store(c_desc, [row, col + i * COLUMNS], piece)

@@ -1,5 +1,4 @@
-"""s15 WMMA: `mma_v2` on fragments that are read from shared memory, NUM_STAGES slices deep.
-"""
+"""s15 WMMA: `mma_v2` on fragments that are read from shared memory, NUM_STAGES slices deep."""
 
 import torch
 from triton.compiler import CompiledKernel
@@ -9,7 +8,8 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
-from triton_kernels.gluon.ampere import copies_chunks, copy_slice, copy_layout, fragments, slice_layout, sums_layout
+from triton_kernels.descriptors import block_k
+from triton_kernels.gluon.ampere import copies_chunks, copy_layout, copy_slice, fragments, slice_layout, sums_layout
 
 
 # The compiler is told when N, K or an address is a multiple of 16, and may then move 16 bytes at once. The annotations
@@ -71,4 +71,4 @@ def _gemm_kernel(
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, CHUNKS=copies_chunks(a, b))
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, BLOCK_K=block_k(call), CHUNKS=copies_chunks(a, b))

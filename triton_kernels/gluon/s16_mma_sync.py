@@ -1,5 +1,4 @@
-"""s16 mma.sync: a slice is multiplied in steps, whose fragments are read while those before are multiplied.
-"""
+"""s16 mma.sync: a slice is multiplied in steps, whose fragments are read while those before are multiplied."""
 
 import torch
 from triton.compiler import CompiledKernel
@@ -9,7 +8,8 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
-from triton_kernels.gluon.ampere import copies_chunks, copy_slice, copy_layout, fragments, slice_layout, sums_layout
+from triton_kernels.descriptors import block_k
+from triton_kernels.gluon.ampere import copies_chunks, copy_layout, copy_slice, fragments, slice_layout, sums_layout
 from triton_kernels.gluon.tiles import tile_place
 
 
@@ -81,4 +81,4 @@ def _gemm_kernel(
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, CHUNKS=copies_chunks(a, b))
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, BLOCK_K=block_k(call), CHUNKS=copies_chunks(a, b))

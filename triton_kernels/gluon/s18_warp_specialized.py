@@ -1,37 +1,20 @@
-"""s18 warp specialised: one partition loads and two multiply, tile after tile; TMA stores C meanwhile.
-"""
+"""s18 warp specialised: one partition loads and two multiply, tile after tile; TMA stores C meanwhile."""
 
 import torch
 from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from gemm_ref.call import Call
 from triton_kernels import launcher
-from triton_kernels.descriptors import describe
-from triton_kernels.gluon.hopper import (
-    SWIZZLE,
-    as_kn,
-    columns,
-    describe_operands,
-    load_slice,
-    scaled,
-    sums_layout,
-    swizzled,
-    tma_store,
-)
+from triton_kernels.descriptors import block_k, describe, describe_operands
+from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
 from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP, WGMMA_M = 4, 64  # warps that one wgmma takes, and rows of C that it gives
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232  # of the 504 that three warpgroups share
-PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of each consumer
+PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(40)  # and two times 232: of the 504 that three warpgroups share
+CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(232)
 
 
 @gluon.jit
@@ -59,7 +42,6 @@ def _consume(
     BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr, GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
 ):  # fmt: skip
     ROWS: gl.constexpr = c_desc.block_shape[0]
-    COLUMNS: gl.constexpr = c_desc.block_shape[1]
     layout: gl.constexpr = sums_layout(gl.num_warps(), BLOCK_N, a_smem.dtype)
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
@@ -82,13 +64,7 @@ def _consume(
 
         # Store, while the other consumer still multiplies and the producer runs ahead.
         row = tile_m * BLOCK_M + which * ROWS
-        pieces = columns(scaled(acc, scale_a, scale_b), BLOCK_N // COLUMNS)
-        for i in gl.static_range(BLOCK_N // COLUMNS):
-            piece = c_smem.index(which * PIECES + i % PIECES)
-            tma.store_wait(PIECES - 1)  # the piece before the last has been read
-            piece.store(pieces[i].to(c_desc.dtype))
-            fence_async_shared()
-            tma_store(c_desc, [row, tile_n * BLOCK_N + i * COLUMNS], piece)
+        store_tile(c_desc, row, tile_n * BLOCK_N, scaled(acc, scale_a, scale_b), c_smem, which * PIECES)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
@@ -98,7 +74,6 @@ def _gemm_kernel(
     M, N, K, scale_a, scale_b,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
     GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
-    PRODUCER_REGISTERS: gl.constexpr, CONSUMER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = 2
     a_smem = gl.allocate_shared_memory(a_desc.dtype, [NUM_STAGES] + a_desc.block_shape, a_desc.layout)
@@ -109,7 +84,6 @@ def _gemm_kernel(
     for i in gl.static_range(NUM_STAGES):
         mbarrier.init(full.index(i), count=1)
         mbarrier.init(empty.index(i), count=CONSUMERS)
-    shape = (M, N, K)
     gl.warp_specialize([
         (_consume, (gl.constexpr(0), c_desc, a_smem, b_smem, c_smem, full, empty, M, N, K, scale_a, scale_b,
                     BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, B_LAYOUT)),
@@ -122,7 +96,7 @@ def _gemm_kernel(
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    a, b = describe_operands(call, a, b)
+    a, b = describe_operands(call, a, b, swizzled)
     c = describe(c, WGMMA_M, SWIZZLE // c.itemsize, swizzled(c.dtype))
-    registers = {"PRODUCER_REGISTERS": PRODUCER_REGISTERS, "CONSUMER_REGISTERS": CONSUMER_REGISTERS}
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, num_warps=WARPGROUP, **registers)
+    more = {"num_stages": 1, "num_warps": WARPGROUP, "BLOCK_K": block_k(call)}
+    return launcher.launch(_gemm_kernel, call, a, b, c, **more)

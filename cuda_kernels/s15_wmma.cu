@@ -1,0 +1,158 @@
+// Idea:         tensor cores, through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
+// Changed:      from s12: the warp's tile is made of fragments that the whole warp holds together, so that it has no
+//               layout of threads; A lies as it is in memory; C goes through shared memory, and is rounded there.
+// Tile/threads: 128 x 128 of C a block, 64 x 64 a warp: 4 warps, two blocks an SM. BLOCK_K counts elements of 16 bits;
+//               of tf32 half as many take the same bytes.
+// Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 105 KiB for 3
+//               stages of 64. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096
+//               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
+//               hold sums.
+// Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
+//               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of fraction.
+#include "chunk.cuh"
+#include "element.cuh"
+#include "launch.cuh"
+#include "vector.cuh"
+#include "wmma.cuh"
+
+constexpr int TILE = 16;                     // rows and columns of a fragment of C
+constexpr int STEP = 32 / sizeof(Element);  // of k in one call: 32 bytes
+
+template <typename Use>
+using Fragment =
+    wmma::fragment<Use, TILE, TILE, STEP, typename FragmentElement<config::MATH>::type, wmma::row_major>;
+
+// A[M, K] @ B[K, N] = C[M, N]
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int NUM_STAGES, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32, BLOCKS_PER_SM)
+s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* __restrict__ C, int M, int N, int K) {
+    static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
+    static_assert(WARP_M % TILE == 0 && WARP_N % TILE == 0, "WARP_M, WARP_N: whole fragments");
+    static_assert(BLOCK_K % STEP == 0, "BLOCK_K: whole steps");
+    static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
+    constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
+    // A warp reads 16 bytes of each of 8 rows at a time: the pitches put them 4 banks apart, or 20, so that no two share
+    // a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
+    constexpr int A_PITCH = BLOCK_K + CHUNK, B_PITCH = BLOCK_N + 8;
+    extern __shared__ __align__(128) unsigned char smem[];
+    const auto a_smem = reinterpret_cast<Element (*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)
+    const auto b_smem =  // (stage, k, n)
+        reinterpret_cast<Element (*)[BLOCK_K][B_PITCH]>(smem + NUM_STAGES * sizeof(a_smem[0]));
+
+    // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it.
+    const int row = blockIdx.y * BLOCK_M;
+    const int col = blockIdx.x * BLOCK_N;
+    const int thread = threadIdx.x;
+    const int warp = thread / 32, lane = thread % 32;
+    const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
+
+    // What I copy of a slice: a chunk of every A_PASS-th row of A, and of every B_PASS-th row of B. A row past M is 0.
+    constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // in a row of a slice
+    constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
+    static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: as many chunks a thread");
+    static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: as many chunks a thread");
+    const int a_m = thread / A_CHUNKS, a_k = thread % A_CHUNKS * CHUNK;
+    const int b_k = thread / B_CHUNKS, b_n = thread % B_CHUNKS * CHUNK;
+    const Element* a_from = &A[(size_t)(row + a_m) * K + a_k];
+    const Element* b_from = &B[(size_t)b_k * N + col + b_n];
+    const auto copy_slice = [&](int stage, int k_start, auto copy) {
+#pragma unroll
+        for (int m = 0; m < BLOCK_M; m += A_PASS) {
+            copy(&a_smem[stage][a_m + m][a_k], a_from + (size_t)m * K, row + a_m + m < M ? K - k_start - a_k : 0);
+        }
+#pragma unroll
+        for (int k = 0; k < BLOCK_K; k += B_PASS) {
+            copy(&b_smem[stage][b_k + k][b_n], b_from + (size_t)k * N, k_start + b_k + k < K ? N - col - b_n : 0);
+        }
+        commit_copies();
+        a_from += BLOCK_K;
+        b_from += (size_t)BLOCK_K * N;
+    };
+
+    constexpr int TILES_M = WARP_M / TILE, TILES_N = WARP_N / TILE;
+    wmma::fragment<wmma::accumulator, TILE, TILE, STEP, float> acc[TILES_M][TILES_N];
+#pragma unroll
+    for (int m = 0; m < TILES_M; ++m) {
+#pragma unroll
+        for (int n = 0; n < TILES_N; ++n) wmma::fill_fragment(acc[m][n], 0.0f);
+    }
+    const auto multiply = [&](auto copy) {
+#pragma unroll
+        for (int stage = 0; stage < NUM_STAGES - 1; ++stage) copy_slice(stage, stage * BLOCK_K, copy);
+        int stage = 0, free_stage = NUM_STAGES - 1;
+        for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
+            wait_for_copies<NUM_STAGES - 2>();
+            __syncthreads();  // this slice has landed, and everyone has read the one before it
+            // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last
+            copy_slice(free_stage, k_start + (NUM_STAGES - 1) * BLOCK_K, copy);
+            free_stage = stage;
+
+            // Multiply the slice
+#pragma unroll
+            for (int k = 0; k < BLOCK_K; k += STEP) {
+                Fragment<wmma::matrix_a> a_frag[TILES_M];
+                Fragment<wmma::matrix_b> b_frag[TILES_N];
+#pragma unroll
+                for (int m = 0; m < TILES_M; ++m) {
+                    load_matrix_shared(a_frag[m], &a_smem[stage][warp_m + m * TILE][k], A_PITCH);
+                    round_elements(a_frag[m]);
+                }
+#pragma unroll
+                for (int n = 0; n < TILES_N; ++n) {
+                    load_matrix_shared(b_frag[n], &b_smem[stage][k][warp_n + n * TILE], B_PITCH);
+                    round_elements(b_frag[n]);
+                }
+#pragma unroll
+                for (int m = 0; m < TILES_M; ++m) {
+#pragma unroll
+                    for (int n = 0; n < TILES_N; ++n) wmma::mma_sync(acc[m][n], a_frag[m], b_frag[n], acc[m][n]);
+                }
+            }
+            stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
+        }
+        wait_for_copies<0>();
+        __syncthreads();  // nobody reads or writes a slice any more: what follows takes its place
+    };
+    if (has_chunk_rows(A, K) && has_chunk_rows(B, N)) multiply(CopyChunk{});
+    else multiply(CopyElements{});
+
+    // Store: a row of fragments at a time through shared memory, where a lane finds the neighbours of a chunk
+    constexpr int PITCH = WARP_N + 8, C_CHUNKS = WARP_N / CHUNK;
+    static_assert(THREADS / 32 * TILE * PITCH * sizeof(float) <= NUM_STAGES * (sizeof(a_smem[0]) + sizeof(b_smem[0])),
+                  "NUM_STAGES: C fits in their place");
+    const auto c_smem = reinterpret_cast<float (*)[PITCH]>(smem) + warp * TILE;  // (m, n) of this warp
+    const auto store_tile = [&](auto store) {
+#pragma unroll
+        for (int m = 0; m < TILES_M; ++m) {
+#pragma unroll
+            for (int n = 0; n < TILES_N; ++n) {
+                wmma::store_matrix_sync(&c_smem[0][n * TILE], acc[m][n], PITCH, wmma::mem_row_major);
+            }
+            __syncwarp();  // the 16 rows are written before any is read
+#pragma unroll
+            for (int i = lane; i < TILE * C_CHUNKS; i += 32) {
+                const int c_row = row + warp_m + m * TILE + i / C_CHUNKS;
+                const int c_col = col + warp_n + i % C_CHUNKS * CHUNK;
+                alignas(16) Element chunk[CHUNK];
+#pragma unroll
+                for (int j = 0; j < CHUNK; j += VECTOR) {
+                    const float4 sums = as_vector(c_smem[i / C_CHUNKS][i % C_CHUNKS * CHUNK + j]);
+                    store_pair(&chunk[j], sums.x, sums.y);
+                    store_pair(&chunk[j + 2], sums.z, sums.w);
+                }
+                store(&C[(size_t)c_row * N + c_col], chunk, c_row < M ? N - c_col : 0);
+            }
+            __syncwarp();  // they are read before the next are written
+        }
+    };
+    if (has_chunk_rows(C, N)) store_tile(StoreChunk{});
+    else store_tile(StoreElements{});
+}
+
+extern "C" cudaError_t launch(const Element* A, const Element* B, Element* C, int M, int N, int K,
+                              const LaunchShape& shape, cudaStream_t stream) {
+    using namespace config;
+    constexpr int SLICE_K = BLOCK_K * 2 / sizeof(Element);
+    const auto kernel = s15_wmma<BLOCK_M, BLOCK_N, SLICE_K, WARP_M, WARP_N, NUM_STAGES, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
+}

@@ -1,0 +1,57 @@
+"""What `experiments check` does: open the file, examine the kernel, and rank it where there is a GPU."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from experiments.check.cuda import CudaKernel, Options
+from experiments.check.examine import Examination
+from experiments.check.report import Report
+from experiments.check.subject import Subject
+from experiments.check.trial import CannotCheck
+from experiments.selection import Request, UsageError
+from gemm_ref.build import BuildError
+
+MOST_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
+
+
+def check(path: Path, options: Options, request: Request) -> Report:
+    """Raises UsageError where the file or the options cannot be understood, or the kernel not be carried out here."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    try:
+        subject = open_file(path, options)
+        for problem in request.problems:
+            if problem.flops > 2 * MOST_PRODUCTS:
+                raise UsageError(
+                    f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
+                    f"a smaller --size, of {MOST_PRODUCTS:.2g} at most"
+                )
+            if problem.flops == 0:
+                raise UsageError(f"there is nothing to compute at size {problem}")
+        start = time.perf_counter()
+        report = Examination(subject, request.problems).run()
+        report.seconds = time.perf_counter() - start
+    except CannotCheck as error:
+        raise UsageError(
+            f"{path.name} could not be checked, which says nothing about it: the reference GPU cannot run it ({error})"
+        ) from error
+    except BuildError as error:
+        raise UsageError(str(error)) from error
+    if request.device == "cuda":
+        from experiments.check import place
+
+        place.rank(subject, report, request.problems)
+    return report
+
+
+def open_file(path: Path, options: Options) -> Subject:
+    """The kernel in a .cu or a .py. Raises UsageError."""
+    if path.suffix == ".py":
+        from experiments.check.python_file import PythonFile
+
+        return PythonFile(path, options)
+    if path.suffix not in (".cu", ".cuh"):
+        raise UsageError(f"{path.name} is neither CUDA (.cu) nor Python (.py)")
+    return CudaKernel(path, options)

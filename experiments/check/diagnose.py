@@ -1,0 +1,201 @@
+"""Why a result is wrong: guesses, each of which is tried, and said only where it explains every element of C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+import gemm_ref
+from experiments.check.subject import Subject
+from experiments.check.trial import Trial, attempt
+from gemm_ref.ptx.finding import MISSED, UNWRITTEN
+
+ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
+_SLICES = (128, 64, 32, 16, 8, 4, 2)
+
+
+def explain(subject: Subject, trial: Trial) -> Iterator[str]:
+    """Sentences about a trial whose result is wrong, the most telling first; none where no guess holds.
+
+    trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
+    """
+    guesses = (_exchanged_grid,)
+    if not trial.fault:  # else C is what it was when the run stopped
+        guesses += (_untouched, _part_of_k, _other_product, _moved, _pattern)
+    for guess in guesses:
+        sentence = guess(subject, trial)
+        if sentence:
+            yield sentence
+            return
+
+
+def _exchanged_grid(subject: Subject, trial: Trial) -> str:
+    other = subject.swapped()
+    if other and trial.problem.m != trial.problem.n and attempt(other, trial.problem).right:
+        return (
+            "with x and y of the grid exchanged it is right: the kernel counts rows of C with the axis for which the "
+            f"grid was made for columns. Pass --grid '{','.join(other.shape.grid)}'"
+        )
+    return ""
+
+
+def _untouched(subject: Subject, trial: Trial) -> str:
+    missed = sum(finding.count for finding in trial.findings if finding.kind == MISSED)
+    return "no element of C is ever written" if missed == trial.c.numel() else ""
+
+
+def _part_of_k(subject: Subject, trial: Trial) -> str:
+    """Whether C is a product over fewer k: A[:, :k] @ B[:k, :]."""
+    a, b, depth = trial.a.double(), trial.b.double(), trial.problem.k
+    got = trial.c.double()
+    for step in _SLICES:
+        part = depth // step * step
+        if part < depth and torch.equal(got, a[:, :part] @ b[:part]):
+            return (
+                f"the last K % {step} products of each sum are left out (here {depth - part} of {depth}): K / {step} "
+                "rounds down. Walk cdiv(K, BLOCK_K) slices, and take zeros past the end"
+            )
+    for part in range(depth):
+        if torch.equal(got[0], a[0, :part] @ b[:part]) and torch.equal(got, a[:, :part] @ b[:part]):
+            return f"only the first {part} of {depth} products of each sum are added"
+    return ""
+
+
+def _other_product(subject: Subject, trial: Trial) -> str:
+    """Whether C is the product of other matrices, or lies in memory in another order."""
+    m, n, k = trial.problem.m, trial.problem.n, trial.problem.k
+    a, b, got = trial.a.double(), trial.b.double(), trial.c.double()
+    want = a @ b
+    strided: list[tuple[str, Callable[[], torch.Tensor]]] = [
+        ("C is stored transposed, as (N, M)", lambda: want.T.reshape(m, n)),
+        ("A is read as if it were stored transposed, as (K, M)", lambda: a.reshape(k, m).T @ b),
+        ("B is read as if it were stored transposed, as (N, K)", lambda: a @ b.reshape(n, k).T),
+        (
+            "A and B are read as if both were stored transposed, as (K, M) and (N, K)",
+            lambda: a.reshape(k, m).T @ b.reshape(n, k).T,
+        ),
+        ("the sum starts at no zero: it is off by a constant", lambda: want + (got - want).flatten()[0]),
+    ]
+    if m == n == k:
+        strided.append(("A and B are exchanged: C is B @ A", lambda: b @ a))
+    for name, size in (("M", m), ("N", n)):
+        if size != k and (m - 1) * size + k <= m * k:
+            strided.append(
+                (
+                    f"A is read with {name} elements from row to row: a row of A has K",
+                    lambda size=size: a.reshape(-1).as_strided((m, k), (size, 1)) @ b,
+                )
+            )
+    for name, size in (("M", m), ("K", k)):
+        if size != n and (k - 1) * size + n <= k * n:
+            strided.append(
+                (
+                    f"B is read with {name} elements from row to row: a row of B has N",
+                    lambda size=size: a @ b.reshape(-1).as_strided((k, n), (size, 1)),
+                )
+            )
+    for sentence, product in strided:
+        if torch.equal(got, product()):
+            return sentence
+    return ""
+
+
+def _moved(subject: Subject, trial: Trial) -> str:
+    """Whether all the right numbers are there in other places, or the right count of products of other elements."""
+    want, got = trial.a.double() @ trial.b.double(), trial.c.double()
+    rows, columns = subject.tile
+    if torch.equal(want.flatten().sort()[0], got.flatten().sort()[0]):
+        if rows == columns and not trial.problem.m % rows and not trial.problem.n % columns:
+            turned = want.reshape(trial.problem.m // rows, rows, trial.problem.n // columns, columns).permute(
+                0, 3, 2, 1
+            )
+            if torch.equal(turned.reshape(want.shape), got):
+                return (
+                    f"each tile of {rows} x {columns} of C is stored transposed: x and y change sides between the "
+                    "product and the store"
+                )
+        return (
+            "every number of the product is in C, but in another place: the store computes other indices than the sum"
+        )
+    if attempt(subject, trial.problem, "ones").right:
+        a_is_right, b_is_right = (attempt(subject, trial.problem, kind).right for kind in ("b_ones", "a_ones"))
+        whose = "A" if b_is_right and not a_is_right else "B" if a_is_right and not b_is_right else "A and of B"
+        return (
+            f"each sum has K products, but of other elements of {whose} than it should (with ones there it is right): "
+            "look at the indices of its loads, and of its stores to shared memory and reads from there"
+        )
+    return ""
+
+
+def _pattern(subject: Subject, trial: Trial) -> str:
+    """Where the wrong elements are, if that has a simple form."""
+    wrong = trial.c.double() != trial.a.double() @ trial.b.double()
+    m, n, (rows, columns) = trial.problem.m, trial.problem.n, subject.tile
+    if bool(wrong.all()):
+        return "every element of C is wrong"
+    for text, mask in _masks(m, n, rows, columns):
+        if torch.equal(wrong, mask):
+            return f"exactly {text} are wrong"
+    if bool((wrong.any(1) == wrong.all(1)).all()):
+        return f"whole rows of C are wrong: {_list(wrong.all(1))}"
+    if bool((wrong.any(0) == wrong.all(0)).all()):
+        return f"whole columns of C are wrong: {_list(wrong.all(0))}"
+    return ""
+
+
+def _masks(m: int, n: int, rows: int, columns: int) -> Iterator[tuple[str, torch.Tensor]]:
+    row, col = torch.arange(m)[:, None].expand(m, n), torch.arange(n)[None, :].expand(m, n)
+    below, right = row >= m // rows * rows, col >= n // columns * columns
+    yield f"the rows of the last, partial tiles (of {rows} rows)", below
+    yield f"the columns of the last, partial tiles (of {columns} columns)", right
+    yield f"the last, partial tiles (of {rows} x {columns})", below | right
+    for size in (2, 4, 8):
+        yield f"the last N % {size} columns", col >= n // size * size
+        yield f"the last M % {size} rows", row >= m // size * size
+
+
+def _list(lines: torch.Tensor) -> str:
+    found = lines.nonzero().flatten().tolist()
+    return ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+
+
+def adds_to_c(subject: Subject, trial: Trial) -> str:
+    """What to say of a kernel that reads C before anything was written there; empty if it does not."""
+    if not any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings):
+        return ""
+    cure = "Sum in a register, and store each element of C once"
+    if attempt(subject, trial.problem, zeroed=True).right:
+        return (
+            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and memory that was just "
+            f"allocated holds anything. {cure}"
+        )
+    return f"the kernel adds to what C holds beforehand, which may be anything. {cure}"
+
+
+def confused(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:
+    """What to say of a kernel that is right for a cube and not for three different whole sizes."""
+    m, n, k = base.m, base.n, base.k
+    pairs = {("M", "N"): (m, m, k), ("M", "K"): (m, n, m), ("N", "K"): (m, n, n)}
+    enough = [pair for pair, sizes in pairs.items() if right(gemm_ref.Problem(*sizes, math=subject.math))]
+    if enough:
+        first, second = enough[0]
+        return (
+            f"it is right where {first} = {second} and wrong where they differ: {first} stands somewhere for {second}, "
+            "as a row's length. A row of A has K elements, of B and of C N"
+        )
+    return (
+        "it is right for square matrices only: M, N and K stand somewhere for each other, as a row's length. A row of "
+        "A has K elements, of B and of C N"
+    )
+
+
+def row_lengths(subject: Subject) -> Iterator[str]:
+    """Lines of the source that step from row to row of a matrix by another size than its rows have."""
+    for line, matrix, name, size in subject.row_steps():
+        right = ROW_LENGTH[matrix]
+        if size != right:
+            yield (
+                f"line {line} goes from row to row of {matrix} by {name}: a row of {matrix} has {right} elements, "
+                f"not {size}"
+            )

@@ -1,0 +1,61 @@
+"""What nvcc makes of a user's file for the reference GPU, and what it says of it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cuda_kernels import source
+from experiments.selection import UsageError
+from gemm_ref.build import BuildError
+from gemm_ref.toolchain import architecture, run_nvcc
+
+WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
+UNUSED = "177"  # declared but never referenced
+UNDEFINED = "549"  # used before its value is set
+_ARCH = architecture(source.REFERENCE_CAPABILITY)
+
+
+def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str]:
+    """(PTX, warnings) of a text that includes the user's file at `path`.
+
+    Raises UsageError with nvcc's errors, and what to do about some.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file, target = Path(folder) / "checked.cu", Path(folder) / "out.ptx"
+        file.write_text(text, encoding="utf-8")
+        try:
+            said = run_nvcc([*source.FLAGS, *defines, "-ptx", f"-arch=compute_{_ARCH}", str(file), "-o", str(target)])
+        except BuildError as error:
+            raise UsageError(_explain(str(error), path)) from error
+        return target.read_text(encoding="utf-8"), said
+
+
+def assemble(text: str) -> bytes:
+    """The machine code that ptxas makes of PTX text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, target = Path(folder) / "checked.ptx", Path(folder) / "checked.cubin"
+        path.write_text(text, encoding="utf-8")
+        run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{_ARCH}", str(path), "-o", str(target)])
+        return target.read_bytes()
+
+
+def is_called(entry: str, name: str) -> bool:
+    """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
+    return entry == name or (
+        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry)
+    )
+
+
+def _explain(message: str, path: Path) -> str:
+    """nvcc's errors, and -D for a name that the file expects from elsewhere."""
+    undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))
+    hint = ""
+    if undefined:
+        hint = (
+            f"\nis it a constant that the file does not define? Pass {' '.join(f'-D {name}=32' for name in undefined)}"
+        )
+        hint += ", with the value that is meant"
+    return f"{path.name} does not compile: {message}{hint}"

@@ -1,0 +1,61 @@
+"""The kernel's place on the ladder: timed on this machine's GPU, in the same rounds as the rungs and cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+import gemm_ref
+from experiments import timing
+from experiments.check.report import Rank, Report
+from experiments.check.subject import Subject
+from experiments.contenders import Contender, contenders
+from experiments.progress import Bars
+from experiments.rows import Timed
+from experiments.verify import DeviceLost
+
+SIZE = gemm_ref.Problem(
+    4096, 4096, 4096
+)  # as the README's table; --size asks for others, of which the largest is taken
+NAME = "check"
+OWN = "checked"  # the variant that the user's kernel is, so that it may have the name of a rung
+
+
+def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem]) -> None:
+    """Fill the report's ranking, fastest first. Each contender is checked at this size before it is timed.
+
+    A kernel that is wrong at whole tiles is not timed; one that is wrong only at ragged sizes is, at a whole size.
+    """
+    if not report.verdicts[0].right:
+        report.unchecked.append("its place on the ladder: a wrong kernel's time says nothing")
+        return
+    problem = subject.admit(max(problems, key=lambda each: each.flops) if problems else SIZE)
+    own = Contender(
+        stage=subject.name,
+        variant=OWN,
+        backend="triton" if subject.dialect == "triton" else "cuda",
+        dialect=subject.dialect,
+        math=problem.math,
+        devices=("cpu", "cuda"),
+        load=lambda: subject.gpu_call(problem),
+    )
+    rivals = [each for each in contenders() if each.math == problem.math and not each.is_baseline and each.is_default]
+    rows: list[Timed] = []
+    setting = timing.Setting(NAME, "cuda")
+    console = Console(stderr=True)
+    with Bars(console) as bars, timing.Bench(setting, [own, *rivals], bars) as bench:
+        try:
+            rows += bench.time(problem)
+        except DeviceLost as error:
+            report.unchecked.append(f"its place on the ladder: {error}")
+            return
+    report.ranked_at = str(problem)
+    ranks = [_rank(row) for row in rows if row.stage != timing.CONTROL]
+    report.ranking = sorted(ranks, key=lambda each: each.median_us or float("inf"))
+
+
+def _rank(row: Timed) -> Rank:
+    own = row.variant == OWN
+    name = row.stage if own or not row.dialect else f"{row.stage} {row.dialect}"
+    return Rank(name, own, row.median_us, row.tflops, row.vs_cublas, row.detail)

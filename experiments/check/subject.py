@@ -1,0 +1,69 @@
+"""What is checked: one kernel, from a CUDA or a Python file, behind one face."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import gemm_ref
+from experiments.selection import UsageError
+
+
+class Subject(ABC):
+    """A kernel that computes C = A @ B, and what is known of it before it runs."""
+
+    dialect: str  # cuda, triton or gluon
+    path: Path
+    name: str
+    math: str = "fp32"
+    tile: tuple[int, int]  # rows and columns of C that a block owns, as far as they are known
+    square: bool = False  # it takes one size for all three
+    zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
+
+    def __new__(cls, *_: object) -> Subject:
+        made = super().__new__(cls)
+        made.notes, made.warnings, made.fixed = [], [], {}
+        return made
+
+    notes: list[str]  # what was decided for the user
+    warnings: list[tuple[str, int, str]]  # of the compiler: number, line, text
+    fixed: dict[str, int]  # sizes that the source fixes, by `m`, `n`, `k`
+
+    def admit(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
+        """The problem of these sizes that the kernel can be asked for."""
+        if self.square:
+            largest = max(problem.m, problem.n, problem.k)
+            problem = gemm_ref.Problem(largest, largest, largest)
+        return replace(problem, math=self.math, **self.fixed)
+
+    def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:
+        """Judge the kernel by this math mode. Raises UsageError where that is for elements of another type."""
+        wanted = gemm_ref.MATHS[math].dtype
+        if dtype not in (None, wanted):
+            raise UsageError(f"--math {math} is for matrices of {wanted}, and those of {self.name} are {dtype}")
+        self.math = math
+
+    @property
+    @abstractmethod
+    def how(self) -> str:
+        """The call and the launch, in a line."""
+
+    @abstractmethod
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        """C = A @ B into c on the reference GPU. Raises ptx.PtxError at a fault."""
+
+    @abstractmethod
+    def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:
+        """`fn(a, b, out)` for the tensors of a GPU."""
+
+    def swapped(self) -> Subject | None:
+        """The kernel with the grid's x and y exchanged, where the user decides on the grid."""
+        return None
+
+    def row_steps(self) -> list[tuple[int, str, str, str]]:
+        """(line, matrix, name, size) of each `matrix[row * name + ...]` in the source, name being M, N or K there."""
+        return []

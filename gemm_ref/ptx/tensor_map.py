@@ -1,0 +1,115 @@
+"""Tensor maps: what `cuTensorMapEncodeTiled` of the CUDA driver makes of a tensor, for copies of its tiles.
+
+    a = torch.zeros(256, 512, dtype=torch.bfloat16)
+    ptx.run(kernel, launch, [ptx.TensorMap(a, box=(64, 128), swizzle=128), ...])
+
+Sizes, strides and boxes are in the driver's order, the innermost dimension first: this box is 128 rows of 64 elements.
+The rules and their numbers are those of the CUDA driver API, 'Tensor Map Object Management'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+SWIZZLES = (0, 32, 64, 128)  # bytes of the span in which 16-byte pieces change places; 0 for none
+MAX_RANK = 5
+MAX_SIZE = 1 << 32  # elements along a dimension
+MAX_STRIDE = 1 << 40  # bytes, exclusive
+MAX_BOX = 256  # elements along a dimension
+ALIGNMENT = 16  # bytes, of the tensor and its strides
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """A tensor on the CPU as bulk copies see it; the value of a `const __grid_constant__ CUtensorMap` parameter.
+
+    tensor: its first element is the map's, its dtype the element type. box: elements of a tile along each dimension.
+    swizzle: one of SWIZZLES. sizes, strides: elements along each dimension, and bytes from one index to the next of
+    each but the innermost; left out, those of `tensor`. Elements outside of `sizes` are read as zeros, not written.
+    Raises ValueError for what the driver would refuse, naming the rule, and where the map would leave the tensor.
+    """
+
+    tensor: torch.Tensor
+    box: Sequence[int]
+    swizzle: int = 0
+    sizes: Sequence[int] | None = None
+    strides: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        tensor = self.tensor
+        if tensor.device.type != "cpu":
+            raise ValueError(f"a TensorMap is of a tensor on the CPU, and this one is on {tensor.device}")
+        sizes = tuple(self.sizes or reversed(tensor.shape))
+        if self.strides is None:
+            if len(sizes) != tensor.dim() or (tensor.dim() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1):
+                raise ValueError(
+                    f"the strides of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} are none of "
+                    f"a map of sizes {sizes}, whose innermost elements are neighbours: give strides in bytes"
+                )
+            strides = tuple(stride * tensor.element_size() for stride in reversed(tensor.stride()[:-1]))
+        else:
+            strides = tuple(self.strides)
+        for name, value in (("sizes", sizes), ("strides", strides), ("box", tuple(self.box))):
+            object.__setattr__(self, name, tuple(int(x) for x in value))
+        self._check()
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.tensor.element_size()
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of a tile: what its copy adds to an mbarrier's transaction count, even at the tensor's edges."""
+        total = self.element_size
+        for size in self.box:
+            total *= size
+        return total
+
+    @property
+    def span(self) -> int:
+        """Bytes of the tensor from its first element that the map can reach."""
+        steps = (self.element_size, *self.strides)
+        return sum((size - 1) * step for size, step in zip(self.sizes, steps, strict=True)) + self.element_size
+
+    def _check(self) -> None:
+        rank, item, inner = len(self.sizes), self.element_size, self.box[0] * self.element_size if self.box else 0
+        faults = [
+            (not 1 <= rank <= MAX_RANK, f"a tensor map has 1 to {MAX_RANK} dimensions, not {rank}"),
+            (len(self.strides) != rank - 1, f"{rank} dimensions have {rank - 1} strides (none for the innermost), not "
+             f"{len(self.strides)}"),
+            (len(self.box) != rank, f"a box of {len(self.box)} dimensions in a tensor of {rank}"),
+            (any(not 1 <= size <= MAX_SIZE for size in self.sizes), f"sizes are 1 to 2^32 elements, not {self.sizes}"),
+            (any(not 1 <= size <= MAX_BOX for size in self.box), f"a box has 1 to {MAX_BOX} elements along each "
+             f"dimension, not {self.box}: split the tile into several copies"),
+            (self.swizzle not in SWIZZLES, f"swizzle is one of {SWIZZLES} bytes, not {self.swizzle}"),
+            (any(stride % ALIGNMENT for stride in self.strides), f"strides are multiples of {ALIGNMENT} bytes, not "
+             f"{self.strides}: pad the rows"),
+            (any(not 0 <= stride < MAX_STRIDE for stride in self.strides), f"strides are less than 2^40 bytes, not "
+             f"{self.strides}"),
+            (self.tensor.data_ptr() % ALIGNMENT, f"the tensor starts at {self.tensor.data_ptr():#x}, which is not at a "
+             f"multiple of {ALIGNMENT} bytes: copy it, or start at another element"),
+            (inner % ALIGNMENT, f"the innermost dimension of a box is a multiple of {ALIGNMENT} bytes, not {inner} "
+             f"({self.box[0] if self.box else 0} elements of {item})"),
+            (self.swizzle and inner > self.swizzle, f"the innermost dimension of a box is at most the swizzle's "
+             f"{self.swizzle} bytes, not {inner}: split the tile into several copies"),
+        ]  # fmt: skip
+        for wrong, message in faults:
+            if wrong:
+                raise ValueError(f"{message} (cuTensorMapEncodeTiled)")
+        storage = self.tensor.untyped_storage()
+        held = storage.nbytes() - self.tensor.storage_offset() * item
+        if self.span > held:
+            raise ValueError(
+                f"sizes {self.sizes} with strides {self.strides} reach {self.span} bytes from the tensor's first "
+                f"element, and its memory has {held}"
+            )
+
+    def memory(self) -> torch.Tensor:
+        """The memory that the map reaches, as a contiguous tensor: the tensor itself where it is that already."""
+        if self.tensor.is_contiguous() and self.span <= self.tensor.numel() * self.element_size:
+            return self.tensor
+        return self.tensor.detach().as_strided((self.span // self.element_size,), (1,))

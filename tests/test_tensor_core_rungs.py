@@ -1,0 +1,89 @@
+"""s15 and s16 on the reference GPU, beyond what every rung is asked: alignment, the order of tiles, bank conflicts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cuda_kernels
+import gemm_ref
+from gemm_ref import STAGES, Problem, make_inputs, ptx
+
+RUNGS = ("s15_wmma", "s16_mma_sync")
+EACH = [(rung, variant, math) for rung in RUNGS for variant in STAGES[rung].variants for math in STAGES[rung].maths]
+FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for math in STAGES[rung].maths]
+
+
+def gemm_of(rung: str, variant: str, math: str):
+    return lambda a, b, out=None: cuda_kernels.gemm(a, b, stage=rung, variant=variant, math=math, out=out)
+
+
+@pytest.mark.parametrize("rung, variant, math", EACH)
+def test_every_size_bit_exact(rung, variant, math):
+    """Small integers: one row and column, a tile and one more, K of no chunk, of a part of one, past all stages."""
+    for sizes in ((1, 1, 1), (33, 17, 9), (127, 300, 31), (129, 257, 33), (200, 264, 136), (5, 3, 0)):
+        problem = Problem(*sizes, math)
+        a, b = make_inputs(problem, "integers", seed=sum(sizes))
+        gemm_ref.checked_run(gemm_of(rung, variant, math), a, b, math=math, exact=True)
+
+
+@pytest.mark.parametrize("rung, variant, math", EACH)
+def test_rounding_stays_within_the_bound_and_nothing_races(rung, variant, math):
+    a, b = make_inputs(Problem(389, 263, 131, math), seed=3)
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.checked_run(gemm_of(rung, variant, math), a, b, math=math)
+    assert not detectors.findings
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers, contiguous, one element past an aligned address."""
+    room = torch.empty(x.numel() + 1, dtype=x.dtype)
+    room[1:] = x.flatten()
+    return room[1:].view(x.shape)
+
+
+@pytest.mark.parametrize("which", ["a", "b", "out"])
+@pytest.mark.parametrize("rung, variant, math", FIRST)
+def test_rows_of_whole_chunks_at_an_address_that_is_none(rung, variant, math, which):
+    """The sizes allow for 16 bytes at a time, and the address of one matrix does not."""
+    a, b = make_inputs(Problem(48, 64, 40, math), "integers", seed=5)
+    out = torch.full((48, 64), float("nan"), dtype=a.dtype)
+    place = {"a": a, "b": b, "out": out}
+    place[which] = shifted(place[which])
+    assert place[which].data_ptr() % 16
+    gemm_of(rung, variant, math)(place["a"], place["b"], out=place["out"])
+    gemm_ref.check(place["out"], a, b, math=math, exact=True)
+
+
+@pytest.mark.parametrize("tiles", [(1, 3), (17, 2), (33, 1)])
+def test_the_order_of_tiles_covers_each_once(tiles):
+    """Groups of GROUP_M tiles along M, of which the last may be lower, or the only one."""
+    config = STAGES["s16_mma_sync"].variants["tile128"]
+    m, n = tiles[0] * config.BLOCK_M - 1, tiles[1] * config.BLOCK_N - 1
+    a, b = make_inputs(Problem(m, n, 8, "bf16"), "integers", seed=6)
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.checked_run(gemm_of("s16_mma_sync", "tile128", "bf16"), a, b, math="bf16", exact=True)
+    assert not detectors.findings  # nor is any element written twice
+
+
+@pytest.mark.parametrize("rung, variant, math", EACH)
+def test_fragments_are_read_without_bank_conflicts(rung, variant, math):
+    """s16's swizzles leave none in the copies of slices either; s15's padding does."""
+    a, b = make_inputs(Problem(256, 256, 64, math))
+    with ptx.watched(counter := ptx.Counter()):
+        gemm_of(rung, variant, math)(a, b)
+    names = ("ldmatrix", "ld.shared.b32", "wmma.load", *(("cp.async",) if rung == "s16_mma_sync" else ()))
+    found = [count for count in counter.counts() if count.space == "shared" and count.op.startswith(names)]
+    assert len(found) >= 2 and all(count.wavefronts == count.ideal for count in found)
+
+
+@pytest.mark.parametrize("math", ["bf16", "fp16", "tf32"])
+def test_tensor_cores_are_what_multiplies(math):
+    """Their products and no other arithmetic: 2 for each of the M x N x K of whole tiles and slices."""
+    a, b = make_inputs(Problem(128, 256, 64, math))
+    for rung, instruction in (("s15_wmma", "wmma.mma"), ("s16_mma_sync", "mma.sync")):
+        with ptx.watched(counter := ptx.Counter()):
+            gemm_of(rung, next(iter(STAGES[rung].variants)), math)(a, b)
+        flops = {count.op: count.flop for count in counter.counts() if count.kind == "flop"}
+        assert all(op.startswith(instruction) for op in flops)
+        assert sum(flops.values()) == 2 * 128 * 256 * 64
