@@ -28,7 +28,7 @@ def _gemm_kernel(
     row = tile_m * BLOCK_M  # the tile starts at C[row, col]
     col = tile_n * BLOCK_N
     dtype: gl.constexpr = a_ptr.dtype.element_ty
-    STEP: gl.constexpr = 16  # of k at a time, the least that Triton takes
+    STEP: gl.constexpr = 16  # of k at a time, the least that Triton 3.6 takes: of tf32 two instructions
     a_layout: gl.constexpr = copy_layout(BLOCK_K, dtype, gl.num_warps())
     b_layout: gl.constexpr = copy_layout(BLOCK_N, dtype, gl.num_warps())
     layout: gl.constexpr = sums_layout(BLOCK_M // WARP_M, BLOCK_N // WARP_N)
@@ -38,40 +38,43 @@ def _gemm_kernel(
     b_col = (col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, b_layout)))[None, :].to(gl.int64)  # (1, BLOCK_N)
     a_ptrs = a_ptr + a_row * K + a_k  # (BLOCK_M, BLOCK_K)
     b_ptrs = b_ptr + b_k.to(gl.int64) * N + b_col  # (BLOCK_K, BLOCK_N)
-    a_smem = gl.allocate_shared_memory(dtype, (NUM_STAGES, BLOCK_M, BLOCK_K), slice_layout(BLOCK_K, dtype, 0))
-    b_smem = gl.allocate_shared_memory(dtype, (NUM_STAGES, BLOCK_K, BLOCK_N), slice_layout(BLOCK_N, dtype, 1))
+    # Each buffer is its own, and which one is meant is known when it compiles: so the compiler sees them apart.
+    a_smem = ()
+    b_smem = ()
+    for _ in gl.static_range(NUM_STAGES):
+        a_smem += (gl.allocate_shared_memory(dtype, (BLOCK_M, BLOCK_K), slice_layout(BLOCK_K, dtype, 0)),)
+        b_smem += (gl.allocate_shared_memory(dtype, (BLOCK_K, BLOCK_N), slice_layout(BLOCK_N, dtype, 1)),)
 
     acc = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, layout)
-    # Start to copy the first slices.
+    # Start to copy the first slices, and read the first fragments.
     for first in gl.static_range(NUM_STAGES - 1):
-        copy_slice(a_smem.index(first), a_ptrs, (a_row < M) & (first * BLOCK_K + a_k < K), CHUNKS)
-        copy_slice(b_smem.index(first), b_ptrs, (b_col < N) & (first * BLOCK_K + b_k < K), CHUNKS)
+        copy_slice(a_smem[first], a_ptrs, (a_row < M) & (first * BLOCK_K + a_k < K), CHUNKS)
+        copy_slice(b_smem[first], b_ptrs, (b_col < N) & (first * BLOCK_K + b_k < K), CHUNKS)
         async_copy.commit_group()
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * N.to(gl.int64)
-    stage = 0
-    for k_start in range(0, K, BLOCK_K):
-        # Load: this slice has landed when only the NUM_STAGES - 2 after it are on their way.
-        async_copy.wait_group(NUM_STAGES - 2)
-        # Start to copy another into the place that everyone has read.
-        free = (stage + NUM_STAGES - 1) % NUM_STAGES
-        k_next = k_start + (NUM_STAGES - 1) * BLOCK_K
-        copy_slice(a_smem.index(free), a_ptrs, (a_row < M) & (k_next + a_k < K), CHUNKS)
-        copy_slice(b_smem.index(free), b_ptrs, (b_col < N) & (k_next + b_k < K), CHUNKS)
-        async_copy.commit_group()
-        a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K * N.to(gl.int64)
-        # Multiply.
-        a = a_smem.index(stage).slice(0, STEP, dim=1).load(fragments(0, layout, dtype))
-        b = b_smem.index(stage).slice(0, STEP, dim=0).load(fragments(1, layout, dtype))
-        for k in gl.static_range(STEP, BLOCK_K, STEP):
-            a_next = a_smem.index(stage).slice(k, STEP, dim=1).load(fragments(0, layout, dtype))
-            b_next = b_smem.index(stage).slice(k, STEP, dim=0).load(fragments(1, layout, dtype))
-            acc = mma_v2(a, b, acc, input_precision="tf32")
-            a = a_next
-            b = b_next
-        acc = mma_v2(a, b, acc, input_precision="tf32")
-        stage = (stage + 1) % NUM_STAGES
+    async_copy.wait_group(NUM_STAGES - 2)
+    b = b_smem[0].slice(0, STEP, dim=0).load(fragments(1, layout, dtype))
+    for k_start in range(0, K, NUM_STAGES * BLOCK_K):
+        for stage in gl.static_range(NUM_STAGES):
+            # Start to copy a slice into the buffer that everyone has read.
+            k_next = k_start + (stage + NUM_STAGES - 1) * BLOCK_K
+            copy_slice(a_smem[(stage - 1) % NUM_STAGES], a_ptrs, (a_row < M) & (k_next + a_k < K), CHUNKS)
+            copy_slice(b_smem[(stage - 1) % NUM_STAGES], b_ptrs, (b_col < N) & (k_next + b_k < K), CHUNKS)
+            async_copy.commit_group()
+            a_ptrs += BLOCK_K
+            b_ptrs += BLOCK_K * N.to(gl.int64)
+            for k in gl.static_range(0, BLOCK_K, STEP):
+                # Multiply, and read B's fragments of the step after: at the end of the next slice, which has landed
+                # when only the NUM_STAGES - 2 after it are on their way.
+                a = a_smem[stage].slice(k, STEP, dim=1).load(fragments(0, layout, dtype))
+                if k + STEP < BLOCK_K:
+                    b_next = b_smem[stage].slice(k + STEP, STEP, dim=0).load(fragments(1, layout, dtype))
+                else:
+                    async_copy.wait_group(NUM_STAGES - 2)
+                    b_next = b_smem[(stage + 1) % NUM_STAGES].slice(0, STEP, dim=0).load(fragments(1, layout, dtype))
+                acc = mma_v2(a, b, acc, input_precision="tf32")
+                b = b_next
 
     # Store.
     c_row = (row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout)))[:, None].to(gl.int64)  # (BLOCK_M, 1)
