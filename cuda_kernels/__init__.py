@@ -51,7 +51,7 @@ def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tu
         builds = [
             pool.submit(source.library, replace(item, b_layout=layout), capability)
             for item in implementations
-            for layout in item.stage.reads_b(item.math)
+            for layout in item.stage.reads_b(item.math, item.dialect)
         ]
     for build in builds:
         build.result()

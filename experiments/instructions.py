@@ -86,7 +86,7 @@ def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor
     if contender.backend == "cuda":
         from cuda_kernels.source import cubin
 
-        layout = rung.reads_b(contender.math)[0]
+        layout = rung.reads_b(contender.math, contender.dialect)[0]
         item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
         return cubin(item, sm.capability), _launch(contender, problem).shared_bytes
     from triton_kernels.launcher import compile_for_inspection

@@ -87,7 +87,7 @@ def run(
     direct = out is not None and out.is_contiguous() and not out.is_neg()
     c = out if direct else a.new_empty((problem.m, problem.n), dtype=MATHS[problem.math].out_dtype)
     if problem.m and problem.n:
-        b, layout = as_operand_b(b, stage.reads_b(problem.math))
+        b, layout = as_operand_b(b, stage.reads_b(problem.math, call.implementation.dialect))
         laid_out = replace(call.implementation, b_layout=layout)
         call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=layout))
         if stage.tma:

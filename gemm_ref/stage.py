@@ -106,6 +106,7 @@ class Stage:
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
     b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
+    turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B lies by rows
     boxes: Callable[[Config, str, str], Mapping[str, Box]] | None = None  # (config, math, B's layout) -> TMA's boxes
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
@@ -116,9 +117,9 @@ class Stage:
         """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
         return FINDINGS.get(self.id, {})
 
-    def reads_b(self, math: str) -> tuple[str, ...]:
-        """The layouts (`operands.B_LAYOUTS`) in which the kernels read B; from others it is copied to the first."""
-        return self.b_layouts.get(math, ("kn",))
+    def reads_b(self, math: str, dialect: str) -> tuple[str, ...]:
+        """The layouts (`operands.B_LAYOUTS`) in which a kernel reads B; from others it is copied to the first."""
+        return ("kn", "nk") if math == "tf32" and dialect in self.turned else self.b_layouts.get(math, ("kn",))
 
     def variants_in(self, dialect: str) -> tuple[str, ...]:
         """The names of the variants that are written in one dialect."""

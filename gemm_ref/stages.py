@@ -29,11 +29,16 @@ _NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pip
 # Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
 _WMMA = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
 _MMA = replace(_WMMA, BLOCK_N=256, BLOCK_K=32, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
-_MMA_TILES = MappingProxyType({"tile128x256": _MMA, "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2)})
+_MMA_TILES = MappingProxyType(
+    {
+        "tile128x256": _MMA,
+        "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2),
+        "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
+    }
+)
 
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
-
 
 _WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
@@ -160,7 +165,6 @@ _LADDER = (
         title="WMMA",
         idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
         variants=_only(_WMMA),
-        dialects=("cuda",),
         launch_shape=launches.padded_halves,
         maths=("bf16", "fp16", "tf32"),
     ),
@@ -169,7 +173,8 @@ _LADDER = (
         title="mma.sync",
         idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
         variants=_MMA_TILES,
-        dialects=("cuda",),
+        best=_each(triton="deep"),
+        only=_each(cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")),
         launch_shape=launches.swizzled_halves,
         maths=("bf16", "fp16", "tf32"),
         min_capability=(8, 0),
@@ -179,7 +184,6 @@ _LADDER = (
         title="wgmma and TMA",
         idea="Hopper's own: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma)",
         variants=_only(_WGMMA),
-        dialects=("cuda",),
         launch_shape=launches.wgmma_tiles,
         boxes=launches.wgmma_boxes,
         tma=("A", "B", "C"),
@@ -192,14 +196,19 @@ _LADDER = (
         title="Warp specialised",
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
         variants=MappingProxyType(
-            {"pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8), "alone": replace(_WGMMA, CLUSTER_M=1)}
+            {
+                "pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8),
+                "alone": replace(_WGMMA, CLUSTER_M=1),
+                "group8": replace(_WGMMA, CLUSTER_M=1, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
+            }
         ),
-        dialects=("cuda",),
+        only=_each(cuda=("pairs", "alone"), triton=("group8",), gluon=("group8",)),
         launch_shape=launches.persistent_clusters,
         boxes=launches.wgmma_boxes,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
-        b_layouts=MappingProxyType({**_WGMMA_B, "tf32": ("kn", "nk")}),
+        b_layouts=_WGMMA_B,
+        turned=("cuda",),
         only_capability=(9, 0),
     ),
 )

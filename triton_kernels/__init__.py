@@ -27,17 +27,21 @@ def gemm(
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
     out: torch.Tensor | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """C = A @ B by the rung `stage`, as Triton or Gluon compiles it.
 
-    a: (M, K), b: (K, N), out: (M, N) or None, of one dtype and on one device; returns `out` or a new (M, N). CUDA
+    a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). In fp8 C
+    is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. CUDA
     tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from the
     same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit
     (`gemm_ref.call`), ModuleNotFoundError where Triton is not installed.
     """
     if BACKENDS.get(dialect) not in (None, "triton"):
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {BACKENDS[dialect]}_kernels.gemm")
-    return run(a, b, out, _launch, stage=stage, dialect=dialect, variant=variant, math=math)
+    names = {"stage": stage, "dialect": dialect, "variant": variant, "math": math}
+    return run(a, b, out, _launch, **names, scale_a=scale_a, scale_b=scale_b)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:

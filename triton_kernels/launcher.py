@@ -17,9 +17,11 @@ from triton.runtime.autotuner import Autotuner
 import gemm_ref
 from gemm_ref import Implementation, Problem, get_stage
 from gemm_ref.call import Call
+from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from triton_kernels import kernel_module
+from triton_kernels.descriptors import Operand
 
 REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
@@ -27,24 +29,38 @@ _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratc
 
 
 def launch(
-    kernel: triton.JITFunction, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, num_stages: int
+    kernel: triton.JITFunction,
+    call: Call,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    *,
+    num_stages: int,
+    num_warps: int | None = None,
+    **more: int | str,
 ) -> CompiledKernel | None:
-    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps.
+    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
 
-    The constants are those of the config that the kernel has parameters for; what it leaves to the compiler it does
-    not name.
+    The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
+    the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for
+    them: tensors of one element, or None for 1.
 
-    a: (M, K), b: (K, N), c: (M, N), contiguous. Where they are decides who runs it: CUDA tensors their GPU, CPU
-    tensors the reference GPU (or Triton's interpreter, in a process that has it switched on), and `meta` tensors
-    nobody: they are compiled for only. Returns the compiled kernel; the interpreter has none.
+    a: (M, K), b: (K, N), c: (M, N), as the rung reads them: pointers, or tensor descriptors of them. Where
+    they are decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's interpreter, in a
+    process that has it switched on), and `meta` tensors nobody: they are compiled for only. Returns the compiled
+    kernel; the interpreter has none.
     """
     problem, implementation = call.problem, call.implementation
     shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
-    constants = {name: value for name, value in implementation.config.constants().items() if name in kernel.arg_names}
+    if num_warps is not None:
+        shape = replace(shape, block=(32 * num_warps, 1, 1))
+    constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **more}
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
-    args = (a, b, c, problem.m, problem.n, problem.k)
+    scales = call.scales if "scale_a" in kernel.arg_names else ()
+    args = (a, b, c, problem.m, problem.n, problem.k, *scales)
     return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
 
 
@@ -83,29 +99,43 @@ def compile_for_inspection(
     *,
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
+    b_layout: str | None = None,
     capability: tuple[int, int] = REFERENCE_CAPABILITY,
 ) -> CompiledKernel:
-    """What Triton makes of a rung for operands of these sizes, placed as torch places them, without a GPU.
+    """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
 
+    b_layout: how B lies, one of those that the rung reads in this math mode; the first of them if not given.
     capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm`
     are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
-    Raises ValueError for an unknown stage, variant, dialect or math mode.
+    Raises ValueError for an unknown stage, variant, dialect, math mode or layout.
     """
     rung = get_stage(stage)
     if dialect not in rung.dialects or dialect == "cuda":
         raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
     if math is not None and math not in rung.maths:
         raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")
-    implementation = Implementation(rung, rung.find_variant(variant, dialect), dialect, math or rung.maths[0])
-    dtype = MATHS[implementation.math].dtype
-    a, b, c = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
+    problem = Problem(m, n, k, math or rung.maths[0])
+    problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math, dialect)[0])
+    if problem.b_layout not in rung.reads_b(problem.math, dialect):
+        known = ", ".join(rung.reads_b(problem.math, dialect))
+        raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: as {known}")
+    variant = rung.find_variant(variant, dialect)
+    implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
+    a, b, c = _meta_operands(problem, rung.tma)
     before = _capability.set(capability)
     try:
-        return kernel_module(implementation).launch(
-            Call(implementation, Problem(m, n, k, implementation.math)), a, b, c
-        )
+        return kernel_module(implementation).launch(Call(implementation, problem), a, b, c)
     finally:
         _capability.reset(before)
+
+
+def _meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung whose TMA unit moves those of `tma`."""
+    math, rows = MATHS[problem.math], problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1]
+    a, b = (torch.empty(shape, dtype=math.dtype, device="meta") for shape in (problem.a_shape, rows))
+    c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
+    a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
+    return a, b if problem.b_layout == "kn" else b.t(), c
 
 
 @contextlib.contextmanager
@@ -152,8 +182,13 @@ def _run_on_reference_gpu(
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
-    args, names = _with_tensor_maps(compiled, args, names)
+    args, names = _with_tensor_maps(compiled, _without_nones(args), names)
     gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
+
+
+def _without_nones(args: tuple) -> tuple:
+    """What a kernel has parameters for: None is a constant of it. No argument that has a name comes after one."""
+    return tuple(value for value in args if value is not None)
 
 
 _SWIZZLES = (0, 32, 64, 128)  # bytes, by the number in a kernel's metadata

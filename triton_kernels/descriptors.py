@@ -1,0 +1,56 @@
+"""Tensor descriptors: what the TMA unit is told about a matrix, as Triton and Gluon take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from triton.experimental.gluon.nvidia import hopper
+from triton.tools import tensor_descriptor
+
+from gemm_ref.call import Call
+from gemm_ref.operands import TMA_BYTES
+from gemm_ref.problem import MATHS
+from gemm_ref.stage import cdiv
+
+Descriptor = tensor_descriptor.TensorDescriptor | hopper.TensorDescriptor
+Operand = torch.Tensor | Descriptor
+
+
+def block_k(call: Call) -> int:
+    """BLOCK_K in elements, for the rungs whose slices are as many bytes in every math mode.
+
+    Their configs have it in bytes, as BLOCK_K_BYTES, or in elements of 16 bits, as BLOCK_K.
+    """
+    config = call.implementation.config
+    return (config.BLOCK_K_BYTES or 2 * config.BLOCK_K) // MATHS[call.problem.math].dtype.itemsize
+
+
+def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = None) -> Descriptor:
+    """The descriptor of x (M, N), whose rows are as `operands.with_tma_rows` has them, in blocks of rows x columns.
+
+    layout: how a block lies in shared memory, which Gluon says here and Triton decides by itself.
+    """
+    strides = [_row_elements(x), 1]
+    if layout is None:
+        return tensor_descriptor.TensorDescriptor(x, list(x.shape), strides, [rows, columns])
+    return hopper.TensorDescriptor(x, list(x.shape), strides, [rows, columns], layout)
+
+
+def describe_operands(
+    call: Call, a: torch.Tensor, b: torch.Tensor, layout: Callable[[torch.dtype], object] = lambda dtype: None
+) -> tuple[Descriptor, Descriptor]:
+    """The descriptors of A and B, in slices of BLOCK_K; of B (K, N) as it lies, or of its transpose.
+
+    layout: how a block of a type lies in shared memory, as for `describe`.
+    """
+    config, depth = call.implementation.config, block_k(call)
+    b, block = (b, (depth, config.BLOCK_N)) if call.problem.b_layout == "kn" else (b.t(), (config.BLOCK_N, depth))
+    return describe(a, config.BLOCK_M, depth, layout(a.dtype)), describe(b, *block, layout(b.dtype))
+
+
+def _row_elements(x: torch.Tensor) -> int:
+    """Elements from a row of x to the next; torch says what it likes where there is one row."""
+    rows, columns = x.shape
+    multiple = TMA_BYTES // x.itemsize
+    return x.stride(0) if rows > 1 else cdiv(columns, multiple) * multiple

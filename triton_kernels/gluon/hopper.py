@@ -1,0 +1,81 @@
+"""What Hopper's rungs share: slices of A and B in shared memory as TMA writes them and wgmma reads them, and C."""
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+# Triton 3.9 calls them so.
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
+SWIZZLE = 128  # bytes of a row in TMA's widest swizzle
+PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of a partition: one is written, one is stored
+WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
+
+
+def swizzled(dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """How elements of this type lie in shared memory: 16-byte chunk i of row r at i ^ r % 8."""
+    return gl.NVMMASharedLayout(SWIZZLE, 8 * dtype.itemsize, 2)
+
+
+# Which elements of 64 rows a warpgroup's lanes hold of the sums.
+@triton.constexpr_function
+def sums_layout(warps, columns, dtype):
+    return gl.NVMMADistributedLayout([3, 0], [warps, 1], [16, columns, WGMMA_K_BYTES * 8 // dtype.primitive_bitwidth])
+
+
+# Have slice k .. k + BLOCK_K of A's rows from `row` on, and of B's columns from `col` on, copied where `wanted`.
+@gluon.jit
+def load_slice(a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr):
+    mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
+    tma_load(a_desc, [row, k], full, a_smem, pred=wanted)
+    if B_LAYOUT == "kn":
+        tma_load(b_desc, [k, col], full, b_smem, pred=wanted)
+    else:
+        tma_load(b_desc, [col, k], full, b_smem, pred=wanted)
+
+
+# A slice of B as (BLOCK_K, BLOCK_N), however it lies.
+@gluon.jit
+def as_kn(b_smem, B_LAYOUT: gl.constexpr):
+    if B_LAYOUT == "kn":
+        b = b_smem
+    else:
+        b = b_smem.permute((1, 0))
+    return b
+
+
+# The sums multiplied by the scales of A and B where there are any.
+@gluon.jit
+def scaled(acc, scale_a, scale_b):
+    if scale_a is not None:
+        acc *= gl.load(scale_a)
+    if scale_b is not None:
+        acc *= gl.load(scale_b)
+    return acc
+
+
+# x (rows, n) in so many parts of neighbouring columns, each of which is in its thread's registers already.
+@gluon.jit
+def columns(x, PARTS: gl.constexpr):
+    if PARTS == 1:
+        parts = (x,)
+    else:
+        left, right = x.reshape(x.shape[0], 2, x.shape[1] // 2).permute(0, 2, 1).split()
+        parts = columns(left, PARTS // 2) + columns(right, PARTS // 2)
+    return parts
+
+
+# x, the tile at (row, col) of C, as blocks of c_desc, by way of the PIECES of `pieces` from `first` on.
+@gluon.jit
+def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr):
+    COLUMNS: gl.constexpr = c_desc.block_shape[1]
+    parts = columns(x, x.shape[1] // COLUMNS)
+    for i in gl.static_range(x.shape[1] // COLUMNS):
+        piece = pieces.index(first + i % PIECES)
+        tma.store_wait(PIECES - 1)  # the piece before the last has been read
+        piece.store(parts[i].to(c_desc.dtype))
+        fence_async_shared()
+        tma_store(c_desc, [row, col + i * COLUMNS], piece)

@@ -1,0 +1,56 @@
+"""s16 mma.sync: the slices are copied while others are multiplied, and tiles are taken in an order that suits L2.
+
+Idea: mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied.
+Changed from s15: `num_stages`, which has loads become `cp.async`, and the order of tiles.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, the warps. Left to the compiler: as in s15; for sm_90 wgmma,
+    which reads B as it lies in 16-bit types, but not in tf32: there every slice of B is transposed through registers.
+Cost: as in CUDA. Requires: any M, N, K; contiguous A, B, C.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.compiler import CompiledKernel
+
+from gemm_ref.call import Call
+from triton_kernels import launcher
+from triton_kernels.descriptors import block_k
+from triton_kernels.tiles import tile_place
+
+
+# The compiler is told when N, K or an address is a multiple of 16, and may then move 16 bytes at once. The
+# annotations keep a size of 1 a variable like any other.
+@triton.jit(do_not_specialize=["M"])
+def _gemm_kernel(
+    a_ptr, b_ptr, c_ptr,
+    M, N: tl.int32, K: tl.int32,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    # Who am I.
+    tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    tile_m, tile_n = tile_place(tile, tl.num_programs(1), tl.num_programs(0), GROUP_M)
+    row = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)  # (BLOCK_M, 1)
+    col = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)  # (1, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + row * K + k[None, :]  # (BLOCK_M, BLOCK_K)
+    b_ptrs = b_ptr + k[:, None].to(tl.int64) * N + col  # (BLOCK_K, BLOCK_N)
+
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for k_start in range(0, K, BLOCK_K):
+        # Load.
+        in_k = k_start + k < K
+        a = tl.load(a_ptrs, mask=(row < M) & in_k[None, :], other=0.0)  # (BLOCK_M, BLOCK_K)
+        b = tl.load(b_ptrs, mask=(col < N) & in_k[:, None], other=0.0)  # (BLOCK_K, BLOCK_N)
+        # Multiply.
+        acc = tl.dot(a, b, acc, input_precision="tf32")
+        a_ptrs += BLOCK_K
+        b_ptrs += BLOCK_K * N.to(tl.int64)
+
+    # Store.
+    tl.store(c_ptr + row * N + col, acc.to(c_ptr.dtype.element_ty), mask=(row < M) & (col < N))
+
+
+def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
+    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+    stages = call.implementation.config.NUM_STAGES
+    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=stages, BLOCK_K=block_k(call))

@@ -1,0 +1,48 @@
+"""What the rungs on tensor cores share: the order of the tiles of C, slices of B, and C on its way out."""
+
+import triton
+import triton.language as tl
+
+STORE_BYTES = 32 * 1024  # of C that TMA stores at once: what four stages leave of an SM's shared memory
+
+
+# Tile number `tile` of tiles_m x tiles_n, as (which down, which to the right): GROUP_M rows of tiles at a time, column
+# by column, so that the tiles that are computed at the same time are compact, and their slices stay in the L2 cache.
+@triton.jit
+def tile_place(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
+    group = tile // (GROUP_M * tiles_n)
+    in_group = tile % (GROUP_M * tiles_n)
+    rows = tl.minimum(GROUP_M, tiles_m - group * GROUP_M)
+    return group * GROUP_M + in_group % rows, in_group // rows
+
+
+# Slice k .. k + BLOCK_K, columns col .. col + BLOCK_N of B, as (BLOCK_K, BLOCK_N).
+@triton.jit
+def load_b(b_desc, k, col, B_LAYOUT: tl.constexpr):
+    if B_LAYOUT == "kn":
+        b = b_desc.load([k, col])
+    else:
+        b = b_desc.load([col, k]).T
+    return b
+
+
+# The sums as elements of C, multiplied by the scales of A and B where there are any.
+@triton.jit
+def scaled(acc, scale_a, scale_b):
+    if scale_a is not None:
+        acc *= tl.load(scale_a)
+    if scale_b is not None:
+        acc *= tl.load(scale_b)
+    return acc
+
+
+# The tile at (row, col) of C, as the blocks of c_desc: half of its columns at a time until they are as wide as those.
+@triton.jit
+def store_tile(c_desc, row, col, acc):
+    COLUMNS: tl.constexpr = acc.shape[1]
+    if COLUMNS == c_desc.block_shape[1]:
+        c_desc.store([row, col], acc.to(c_desc.dtype))
+    else:
+        left, right = acc.reshape(acc.shape[0], 2, COLUMNS // 2).permute(0, 2, 1).split()
+        store_tile(c_desc, row, col, left)
+        store_tile(c_desc, row, col + COLUMNS // 2, right)
