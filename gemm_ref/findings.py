@@ -163,6 +163,72 @@ _FINDINGS: dict[str, dict[str, str]] = {
     "s13_split_k": {
         "gluon": ("has no kernel here: the split is no matter of layout, and s12's twin stands for the rest."),
     },
+    "s15_wmma": {
+        "cuda": (
+            "(nvcc) reads bf16 and tf32 fragments of its own <mma.h> through generic addresses (PTX: wmma.load "
+            "without a state space; SASS: LD and MOVM where LDSM would do), so the rung has its own "
+            "wmma.load.shared."
+        ),
+        "triton": (
+            "makes wgmma of `tl.dot` on sm_90 (TTGIR: one warp_group_dot; PTX: 8 wgmma, no mma.sync), so the warps' "
+            "fragments that the rung is about are not in it. Each slice goes through registers into shared memory "
+            "and is waited for; in tf32 B is transposed on that way, element by element (PTX: 72 st.shared for 32)."
+        ),
+        "gluon": (
+            "has no WMMA: its twin names the same products as mma.sync (PTX: 128, with 32 ldmatrix, no wgmma), so it"
+            " is s16 without the fragments a step ahead."
+        ),
+    },
+    "s16_mma_sync": {
+        "cuda": (
+            "(ptxas) keeps 128 sums and two sets of fragments in 255 registers without a spill: 64 HMMA, 16 LDSM and"
+            " 64 other instructions a trip of 32 k (SASS). Products in a snake, each beside one with which it shares"
+            " a fragment, are 5% faster at 8192, where power decides."
+        ),
+        "triton": (
+            "makes wgmma of `tl.dot` here too (PTX: 4 wgmma, no mma.sync), so with slices twice as deep (`deep`) "
+            "this is a Hopper kernel fed by cp.async (TTGIR: 6 async_copy), far above the CUDA rung. In tf32 it "
+            "transposes each slice of B through registers (PTX: 108 cp.async of 4 bytes, 32 st.shared), at a fifth "
+            "of the speed."
+        ),
+        "gluon": (
+            "obeys (PTX: 256 mma.sync, 68 ldmatrix, no wgmma); fragments of B are read a step ahead, one barrier a "
+            "slice."
+        ),
+    },
+    "s17_wgmma_tma": {
+        "cuda": (
+            "(ptxas) leaves the loop as written: 8 HGMMA in 162 instructions for two steps (SASS). Stored from "
+            "registers, two elements a lane, C cost a tenth of the speed at 4096; through shared memory and TMA it "
+            "does not show."
+        ),
+        "triton": (
+            "takes the whole rung from its tensor descriptors (PTX: 10 cp.async.bulk.tensor, 4 wgmma): TMA, "
+            "mbarriers, four stages, B by rows as wgmma's MN-major operand. `tl.assume(K > 0)` is needed: for a loop"
+            " that may be skipped ptxas waits after every wgmma (its remark C7515)."
+        ),
+        "gluon": (
+            "obeys (PTX: 4 wgmma, 12 cp.async.bulk.tensor), with 25 barriers of its own in the text where CUDA has "
+            "two: it puts one before every mbarrier operation."
+        ),
+    },
+    "s18_warp_specialized": {
+        "cuda": (
+            "(ptxas) puts MEMBAR.GPU before each mbarrier.arrive.release.cluster (SASS), which cost a quarter of the"
+            " speed; arrivals are relaxed now, as no thread's own data are handed over by them."
+        ),
+        "triton": (
+            "keeps its pipeline full from tile to tile when the two loops are one (`flatten`), without a warpgroup "
+            "that only loads. Its own specialisation (`warp_specialize`) compiled for descriptors made in the kernel"
+            " alone and waits for every wgmma: 0.92, 0.96 and 0.99 of cuBLAS in bf16 at 2048, 4096 and 8192, so it "
+            "is not here. It has no word for clusters."
+        ),
+        "gluon": (
+            "obeys: a partition that loads and two that multiply (PTX: 8 wgmma, setmaxnreg, 13 "
+            "cp.async.bulk.tensor). Triton 3.6 has no clusters there, so it is CUDA's `alone`; a left operand out of"
+            " registers was not written, so in tf32 B by rows is copied first."
+        ),
+    },
 }
 
 FINDINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(_FINDINGS)  # stage id -> dialect -> sentence
