@@ -1,10 +1,11 @@
 """s15 WMMA: `tl.dot` of narrow types, or of fp32 cut to tf32, is the tensor core's by itself.
 
-Idea: tensor cores: a warp multiplies fragments of 16 x 16 x 16 with one instruction.
-Changed from s12: the types, `input_precision`, and one slice at a time.
+Idea: tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call.
+Changed from s12: the types, `input_precision`, and one slice at a time: a single stage, as nothing else is the idea.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, the warps. Left to the compiler: which instruction. For sm_90 it takes wgmma from
     shared memory, s17's; for sm_80 mma.sync with ldmatrix, s16's.
-Cost: as in CUDA. Requires: any M, N, K; contiguous A, B, C.
+Cost: as in CUDA, but with one stage nothing is copied while something is multiplied.
+Requires: any M, N, K; contiguous A, B, C. tf32: every slice of B is transposed through registers (findings.py).
 """
 
 import torch

@@ -20,8 +20,8 @@ def copy_layout(columns, dtype, warps):
     return gl.BlockedLayout([1, chunk], [32 // lanes, lanes], [warps, 1], [1, 0])
 
 
-# A slice with so many columns: where 8 rows would have a chunk in the same banks, they have it elsewhere. ldmatrix reads a
-# chunk of each of 8 rows; of B in 32-bit types a lane reads its own element, a warp 8 columns of 4 rows.
+# A slice with so many columns: where 8 rows would have a chunk in the same banks, they have it elsewhere. ldmatrix
+# reads a chunk of each of 8 rows; of B in 32-bit types a lane reads its own element, a warp 8 columns of 4 rows.
 @triton.constexpr_function
 def slice_layout(columns, dtype, operand):
     chunk = CHUNK * 8 // dtype.primitive_bitwidth

@@ -1,4 +1,13 @@
-"""s15 WMMA: `mma_v2` on fragments that are read from shared memory, NUM_STAGES slices deep."""
+"""s15 WMMA: `mma_v2` on fragments that are read from shared memory, NUM_STAGES slices deep.
+
+Idea: tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call.
+Changed from s12: the types, and `mma_v2` in place of `gl.fma`. Gluon has no WMMA: this is mma.sync, whose fragments
+    have layouts with names.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, NUM_STAGES, fp32 sums. Left to the compiler: the instructions
+    that read fragments (ldmatrix), and when.
+Cost: as in CUDA; slices are swizzled, not padded, which is less shared memory.
+Requires: any M, N, K; contiguous A, B, C. Rows that are not whole chunks of 16 bytes go through registers.
+"""
 
 import torch
 from triton.compiler import CompiledKernel

@@ -1,4 +1,13 @@
-"""s18 warp specialised: one partition loads and two multiply, tile after tile; TMA stores C meanwhile."""
+"""s18 warp specialised: one partition loads and two multiply, tile after tile; TMA stores C meanwhile.
+
+Idea: one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile.
+Changed from s17: partitions with registers of their own, a second mbarrier a stage by which they free it, and programs
+    that go on to another tile while the last is stored.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 x 256 of C a consumer, registers, pieces of C.
+    Left to the compiler: barriers within a partition. Not here: clusters (Gluon's Hopper loads have no multicast in
+    Triton 3.6). The partition that loads is one warp; the other three of its warpgroup idle.
+Cost: as in CUDA without clusters. Requires: as s17.
+"""
 
 import torch
 from triton.compiler import CompiledKernel
@@ -19,8 +28,9 @@ CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(232)
 
 @gluon.jit
 def _produce(
-    a_desc, b_desc, a_smem, b_smem, full, empty, M, N, K, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
-    NUM_STAGES: gl.constexpr, GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
+    a_desc, b_desc, a_smem, b_smem, full, empty, M, N, K,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
@@ -38,8 +48,9 @@ def _produce(
 
 @gluon.jit
 def _consume(
-    which: gl.constexpr, c_desc, a_smem, b_smem, c_smem, full, empty, M, N, K, scale_a, scale_b, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr, GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
+    which: gl.constexpr, c_desc, a_smem, b_smem, c_smem, full, empty, M, N, K, scale_a, scale_b,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, B_LAYOUT: gl.constexpr,
 ):  # fmt: skip
     ROWS: gl.constexpr = c_desc.block_shape[0]
     layout: gl.constexpr = sums_layout(gl.num_warps(), BLOCK_N, a_smem.dtype)
