@@ -172,7 +172,8 @@ _FINDINGS: dict[str, dict[str, str]] = {
         "triton": (
             "makes wgmma of `tl.dot` on sm_90 (TTGIR: one warp_group_dot; PTX: 8 wgmma, no mma.sync), so the warps' "
             "fragments that the rung is about are not in it. Each slice goes through registers into shared memory "
-            "and is waited for; in tf32 B is transposed on that way, element by element (PTX: 72 st.shared for 32)."
+            "and is waited for (`pendings = 0`); in tf32 B is transposed on that way, element by element (PTX: 32 "
+            "st.shared.b32 a slice, where A takes 8 st.shared.v4)."
         ),
         "gluon": (
             "has no WMMA: its twin names the same products as mma.sync (PTX: 128, with 32 ldmatrix, no wgmma), so it"
@@ -188,12 +189,14 @@ _FINDINGS: dict[str, dict[str, str]] = {
         "triton": (
             "makes wgmma of `tl.dot` here too (PTX: 4 wgmma, no mma.sync), so with slices twice as deep (`deep`) "
             "this is a Hopper kernel fed by cp.async (TTGIR: 6 async_copy), far above the CUDA rung. In tf32 it "
-            "transposes each slice of B through registers (PTX: 108 cp.async of 4 bytes, 32 st.shared), at a fifth "
-            "of the speed."
+            "transposes each slice of B while it is copied, by the element (TTGIR: nvmma_shared, `transposed = true`; "
+            "PTX: 32 cp.async of 4 bytes a slice and thread, where A takes 4 of 16), at a fifth of the speed."
         ),
         "gluon": (
-            "obeys (PTX: 256 mma.sync, 68 ldmatrix, no wgmma); fragments of B are read a step ahead, one barrier a "
-            "slice."
+            "obeys (PTX: 256 mma.sync, 68 ldmatrix, no wgmma); fragments of B are read a step ahead, and buffers that "
+            "are separate allocations leave one barrier a slice. With indexed buffers, and fragments read after their "
+            "slice's barrier, ptxas had 11 of 16 LDSM before the first HMMA (SASS), and the 128 x 256 tile reached "
+            "0.43 of cuBLAS at 4096 in bf16."
         ),
     },
     "s17_wgmma_tma": {
@@ -221,7 +224,7 @@ _FINDINGS: dict[str, dict[str, str]] = {
             "keeps its pipeline full from tile to tile when the two loops are one (`flatten`), without a warpgroup "
             "that only loads. Its own specialisation (`warp_specialize`) compiled for descriptors made in the kernel"
             " alone and waits for every wgmma: 0.92, 0.96 and 0.99 of cuBLAS in bf16 at 2048, 4096 and 8192, so it "
-            "is not here. It has no word for clusters."
+            "is not here. Clusters (`num_ctas`) were not tried."
         ),
         "gluon": (
             "obeys: a partition that loads and two that multiply (PTX: 8 wgmma, setmaxnreg, 13 "
