@@ -91,6 +91,35 @@ def test_the_rules_for_cuda():
     ]
 
 
+TENSOR_CORES = """\
+    mbarrier_init(full[stage], COUNT);
+    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
+    mbarrier_wait(full[stage], parity);
+    wgmma_wait_group<0>();
+    fence_proxy_async();
+    if (threadIdx.x == 0) tma_store(C, piece, col, row);
+"""
+
+
+def test_the_rules_for_tensor_cores():
+    assert [(kind, line, after) for kind, line, _, after in _changes(cuda_mutants("kernel.cu", TENSOR_CORES))] == [
+        (BARRIER, 1, "mbarrier_init(full[stage], COUNT - 1)"),
+        (INDEX, 1, "stage + 1"),
+        (BARRIER, 2, ";"),
+        (WAIT, 2, "expect_tx(full[stage], sizeof(Slice) / 2"),
+        (INDEX, 2, "stage + 1"),
+        (WAIT, 3, ";"),
+        (INDEX, 3, "mbarrier_wait(full[stage], (parity) ^ 1);"),
+        (INDEX, 3, "stage + 1"),
+        (WAIT, 4, ";"),
+        (WAIT, 4, "wgmma_wait_group<0 + 1>();"),
+        (FENCE, 5, ";"),
+        (BOUND, 6, "true"),
+        (INDEX, 6, "tma_store(C, piece, col + 1"),
+        (INDEX, 6, "tma_store(C, piece, col, row + 1);"),
+    ]
+
+
 def test_the_rules_for_triton():
     assert _changes(triton_mutants("kernel.py", TRITON)) == [
         (INDEX, 3, "tl.arange(0, 8)", "(tl.arange(0, 8)) + 1"),
