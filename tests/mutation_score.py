@@ -45,6 +45,7 @@ _S17, _S18 = ("s17_wgmma_tma-cuda-bf16",), ("s18_warp_specialized-cuda-bf16", "s
 _OUTSIDE = "tiles past the edge lie outside of C: TMA reads zeros there, and writes nothing"
 _PAST_K = "TMA reads zeros past K, which add nothing"
 _COMPILER = "a line for the compiler alone: without it nvcc's PTX still reads the accumulators behind their wait"
+_WAITED = "in tf32 each step has been waited for already (STEPS_UNDER_WAY is 1)"
 _STEPS = "const int steps = (K + DEPTH - 1) / DEPTH;  =>  const int steps = ((K + DEPTH - 1) / DEPTH) + 1;"
 _LAST_WAIT = "if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  =>  if (true) tma_store_wait_read<0>();"
 _FENCED = "wgmma_fence_accumulators(acc);  =>  ;"
@@ -69,6 +70,8 @@ _HOPPER_EQUIVALENT = {
         _S18,
         "producer and consumers leave out the same stage from the second round on: a ring of three",
     ),
+    "wgmma_wait_group<0>();  =>  ;": (_S18[1:], _WAITED),
+    "wgmma_wait_group<0>();  =>  wgmma_wait_group<0 + 1>();": (_S18[1:], _WAITED),
     "int before = stage;  =>  int before = (stage) + 1;": (_S18, "overwritten in the first step before it is read"),
 }
 EQUIVALENT |= {(rung, change): why for change, (rungs, why) in _HOPPER_EQUIVALENT.items() for rung in rungs}
