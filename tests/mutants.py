@@ -3,9 +3,9 @@
 Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
 run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
 or the check rejects the result. One that survives is either listed in tests/mutation_score.py, with the reason why it
-cannot give a wrong result, or a hole in the tests.
+cannot give a wrong result or why the reference GPU cannot see that it does, or a hole in the tests.
 
-Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 15 minutes a core for all of them.
+Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -30,21 +31,30 @@ import gemm_ref
 import triton_kernels
 from cuda_kernels import source
 from experiments.contenders import gemm_of
-from gemm_ref import Implementation, Problem, ptx
+from gemm_ref import Implementation, Problem, launches, ptx
+from gemm_ref.build import BuildError
 from gemm_ref.toolchain import architecture, run_nvcc
 from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
 from tests.mutation_score import REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
+TENSOR_CORES = {  # the math modes in which a rung's mutants are tried: s18 reads B by rows otherwise in tf32
+    "s15_wmma": ("bf16",),
+    "s16_mma_sync": ("bf16",),
+    "s17_wgmma_tma": ("bf16",),
+    "s18_warp_specialized": ("bf16", "tf32"),
+}
+ALL = (*SIMT, *TENSOR_CORES)
 
 
-def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = SIMT) -> list[Trial]:
+def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = ALL) -> list[Trial]:
     """Every mutant of one variant of each rung; those of a header for each rung that includes it."""
     found = []
     for implementation in gemm_ref.implementations(tuple(dialects)):
         stage, dialect = implementation.stage, implementation.dialect
-        if stage.id in stages and implementation.variant == stage.find_variant("default", dialect):
+        default = implementation.variant == stage.find_variant("default", dialect)
+        if stage.id in stages and default and implementation.math in TENSOR_CORES.get(stage.id, ("fp32",)):
             found += [Trial(implementation, mutant) for path in _files(implementation) for mutant in _mutants(path)]
     return found
 
@@ -90,6 +100,9 @@ def _mutants(path: Path) -> list[Mutant]:
 def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
     """(problem, operand that starts beside a 16-byte vector or ""), the one that tells the most first."""
     config = implementation.config
+    if implementation.stage.id in TENSOR_CORES:
+        yield from _tensor_core_runs(implementation)
+        return
     slice_ = config.BLOCK_K or 16
     deep = 9 * slice_ if implementation.stage.id.startswith("s13") else 4 * slice_  # so that K is split there
     vectors = Problem(config.BLOCK_M + 16, config.BLOCK_N + 16, deep + 16)
@@ -98,6 +111,25 @@ def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
     yield Problem(3, 2, 1), ""
     for shifted in "abc":
         yield vectors, shifted
+
+
+def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
+    """The same, after the shortest: every stage is used twice, and two clusters' tiles lie one below the other.
+
+    Where TMA copies, an operand that starts elsewhere is copied first.
+    """
+    config, math = implementation.config, implementation.math
+    slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].dtype.itemsize
+    m, n, deep = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
+    chunks = Problem(m + 16, n + 16, deep + 16, math)
+    yield Problem(3, 2, 1, math), ""
+    yield (replace(chunks, n=n) if implementation.stage.tma else chunks), ""
+    yield Problem(m + 1, n + 3, deep + 1, math), ""
+    if config.GROUP_M and not config.CLUSTER_M:  # more tiles down than a group has
+        yield Problem((config.GROUP_M + 1) * m, n + 1, 1, math), ""
+    if not implementation.stage.tma:
+        for shifted in "abc":
+            yield chunks, shifted
 
 
 def try_out(trial: Trial) -> Outcome:
@@ -128,8 +160,8 @@ def _run(implementation: Implementation, problem: Problem, shifted: str) -> tupl
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
     try:
-        with ptx.watched(detectors):
-            gemm_ref.checked_run(fn, a, b, exact=True, config=implementation.config)
+        with ptx.watched(detectors), mock.patch.object(launches, "SMS", 2):  # so that a persistent block has many tiles
+            gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
         return type(error).__name__, str(error)
     except gemm_ref.WrongResult as error:
@@ -141,7 +173,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str) -> tupl
 
 
 def _beside(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers, starting 4 bytes past a vector."""
+    """The same numbers, starting one element past a vector."""
     return torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].view(x.shape)
 
 
@@ -206,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     chosen = parser.parse_args(arguments)
     dialects = (chosen.dialect,) if chosen.dialect else gemm_ref.DIALECTS
-    stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else SIMT
+    stages = (gemm_ref.get_stage(chosen.stage).id,) if chosen.stage else ALL
     plan, outcomes = _plan(dialects, stages), []
     with ProcessPoolExecutor(chosen.jobs) as pool:
         # by number, since what a trial holds does not travel between processes
@@ -224,7 +256,10 @@ def _plan(dialects: tuple[str, ...], stages: tuple[str, ...]) -> list[Trial]:
 
 
 def _try_number(dialects: tuple[str, ...], stages: tuple[str, ...], number: int) -> tuple[str, str, str]:
-    outcome = try_out(_plan(dialects, stages)[number])
+    try:
+        outcome = try_out(_plan(dialects, stages)[number])
+    except BuildError as error:
+        return SURVIVED, "", f"is no mutant, since it does not compile: {error}"
     return outcome.status, outcome.by, outcome.text
 
 

@@ -1,8 +1,9 @@
 """What a mutant is, and the rules that make them from the text of a kernel: one small mistake each.
 
-    barrier  a barrier removed
-    wait     a wait for asynchronous copies removed, or the end of their group
-    bound    a test or clamp against a matrix's edge made to let everything through
+    barrier  a barrier or an arrival at one removed, or one arrival fewer expected
+    wait     a wait for asynchronous work removed or for one group less, or the end of its group; fewer bytes expected
+    fence    an order of accesses removed: of the asynchronous units' and a thread's, of a new mbarrier's
+    bound    a test or clamp against an edge, or of which threads act, made to let everything through
     index    an index of a tile, of a slice or of an element in it, one too large
 
 CUDA's rules read the source as text, Triton's and Gluon's as a syntax tree; those two leave barriers to the compiler,
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-BARRIER, WAIT, BOUND, INDEX = KINDS = ("barrier", "wait", "bound", "index")
+BARRIER, WAIT, FENCE, BOUND, INDEX = KINDS = ("barrier", "wait", "fence", "bound", "index")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,12 @@ def _code(line: str) -> str:
 _SIZES = "M|N|K|k_end|elements"
 _INDICES = "row|col|k_a|k_b|i|m|n|k|thread|warp|lane|thread_m|thread_n|lane_m|lane_n|warp_m|warp_n|c_row|c_col"
 _INDICES += "|k_next|k_begin|k_end|slices|slices_each|stage|free_stage|buffer"
-_ARRAYS = "A|B|C|partials|a_smem|b_smem"
+_INDICES += r"|a_m|a_k|b_n|a_chunk|b_chunk|a_row|b_row|b_col|a_first\[step\]|b_first\[read\]|a_from|b_from|chunk|read"
+_INDICES += (
+    "|tiles_m|tiles_n|rank(?= = cluster)|warpgroup|steps|round|before|parity|box|column|left|right|group|in_group"
+)
+_POINTERS = "to|from|panel|upper|lower|my_left"
+_ARRAYS = "A|B|C|partials|a_smem|b_smem|c_smem|full|empty|slices|pieces"
 _CALLS = r"load_slice|store_slice|copy_slice|read_fragments(?=\([^,]*(,))"
 
 _REPLACED = (  # (kind, pattern, what its match becomes)
@@ -80,6 +86,41 @@ _REPLACED = (  # (kind, pattern, what its match becomes)
     (BOUND, r"\bstage \+ 1 < NUM_STAGES\b", "true"),
     (INDEX, r"\bblockIdx\.[xyz]", r"(\g<0> + 1)"),
 )
+_TENSOR_CORES = (  # the same for chunks of 16 bytes, mbarriers, TMA and wgmma
+    (BARRIER, r"__syncwarp\(\);|\bcluster_sync_relaxed\(\);", ";"),
+    (BARRIER, r"\b(?:bar_sync|mbarrier_arrive(?:_cluster|_expect_tx)?|free_slice)\([^;{]*\);", ";"),
+    (BARRIER, r"(mbarrier_init\(\w+\[\w+\], [^()]+)\)", r"\1 - 1)"),
+    (BARRIER, r"\b1 \+ warpgroup\b", "1"),
+    (WAIT, r"\bmbarrier_wait(?:_cluster)?\([^;{]*\);", ";"),
+    (WAIT, r"\b(?:wgmma_wait_group|tma_store_wait_read)<[^>]*>\(\);", ";"),
+    (WAIT, r"\b(wgmma_wait_group|tma_store_wait_read)<([^>]*)>\(\);", r"\1<\2 + 1>();"),
+    (WAIT, r"\b(?:wgmma_commit_group|tma_store_commit)\(\);", ";"),
+    (WAIT, r"(expect_tx\(\w+\[\w+\], sizeof\(Slice\))", r"\1 / 2"),
+    (FENCE, r"\b(?:fence_proxy_async|fence_mbarrier_init|wgmma_fence)\(\);|\bwgmma_fence_accumulators\(\w+\);", ";"),
+    (BOUND, r"\b(?:N - col - b_\w+|K - k_start - a_\w+)(?: \* CHUNK)?", "CHUNK"),
+    (BOUND, r"\bhas_chunk_rows\([ABC], [NK]\)", "true"),
+    (BOUND, r"reinterpret_cast<size_t>\(matrix\) % 16 == 0|\bcolumns % \(16 / sizeof\(T\)\) == 0", "true"),
+    (BOUND, r"min\((NUM_STAGES|GROUP_M), [^()]*\)", r"\1"),
+    (BOUND, r"\bstep - 1 \+ NUM_STAGES < steps\b|\bstep > 0\b|\baccumulate \|\| i > 0", "true"),
+    (BOUND, r"\bwarp < SIGNALLERS\b|\blane < CLUSTER_M\b|\bthreadIdx\.x(?: % WARPGROUP)? == 0\b", "true"),
+    (BOUND, r"\bthreadIdx\.x == CONSUMERS \* WARPGROUP\b", "true"),
+    (INDEX, r"(mbarrier_wait(?:_cluster)?\(\w+\[\w+\], )([^;]*)\);", r"\1(\2) ^ 1);"),
+    (INDEX, r"\+\+stage == NUM_STAGES", r"\g<0> + 1"),
+    (INDEX, r"\bparity \^= 1", "parity ^= 0"),
+    (INDEX, r"\b(?:a_from|b_from) \+= [^;]*", r"\g<0> + 1"),
+    (INDEX, r"\bstage \* ([AB]_(?:BYTES|SLICE))", r"(stage + 1) * \1"),
+    (INDEX, r"\bin_group [%/] rows", r"\g<0> + 1"),
+    (INDEX, r"\bwarpgroup \* (PIECES|WGMMA_M)", r"(warpgroup + 1) * \1"),
+    (INDEX, r"\breturn ([^;{}]*\b(?:row|threadIdx)\b[^;{}]*)", r"return (\1) + 1"),
+    (INDEX, r"\bstep \* DEPTH", "(step + 1) * DEPTH"),
+    (INDEX, r"(load_operand<[^>]*>\([^,]*, \w+, )(row|col)", r"\1\2 + 1"),
+    (INDEX, r"(tma_store\(C, [^,;]*, [^,;]*)", r"\1 + 1"),
+    (INDEX, r"(tma_store\(C, [^;]*)\);", r"\1 + 1);"),
+    (INDEX, r"\b(upper|lower|left|right) \+ i \*", r"\1 + (i + 1) *"),
+    (INDEX, r"(multiply_slice\(acc, slices\[stage\], warpgroup)", r"\1 + 1"),
+    (INDEX, r"(mbarrier_arrive_cluster\(\w+\[\w+\], )lane", r"\g<1>0"),
+    (INDEX, r"\(1 << SHARERS\) - 1", "1"),
+)
 
 
 def cuda_mutants(file: str, source: str) -> list[Mutant]:
@@ -92,14 +133,14 @@ def cuda_mutants(file: str, source: str) -> list[Mutant]:
 
 
 def _cuda_changes(code: str) -> Iterator[tuple[str, int, int, str]]:
-    for kind, pattern, put in _REPLACED:
+    for kind, pattern, put in _REPLACED + _TENSOR_CORES:
         for match in re.finditer(pattern, code):
             yield kind, match.start(), match.end(), match.expand(put)
     for match in re.finditer(rf" (<|>=) (?:{_SIZES})\b(?! -)", code):
         if not _in_loop_head(code, match.start()):
             start = _back_to(code, match.start())
             yield BOUND, start, match.end(), "true" if match[1] == "<" else "false"
-    for match in re.finditer(rf"\b(?:{_INDICES}) = ", code):
+    for match in re.finditer(rf"\b(?:{_INDICES}) = |[*] (?:const )?(?:{_POINTERS}) = ", code):
         if not _in_loop_head(code, match.start()):
             stop = _on_to(code, match.end(), ",;")
             yield INDEX, match.end(), stop, f"({code[match.end() : stop]}) + 1"
@@ -113,7 +154,7 @@ def _cuda_changes(code: str) -> Iterator[tuple[str, int, int, str]]:
         stop = match.end() - 1 if match[1] is None else match.start(1)  # the first argument may name registers
         while code[stop] != ")":
             start, stop = stop + 1, _on_to(code, stop + 1, ",)")
-            if not re.fullmatch(r"\s*(load|copy)_\w+", code[start:stop]):  # the function that does it
+            if not re.fullmatch(r"\s*(load|copy)(_\w+)?", code[start:stop]):  # the function that does it
                 yield INDEX, start, stop, f"{code[start:stop]} + 1"
 
 

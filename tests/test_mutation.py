@@ -8,15 +8,15 @@ import pytest
 
 from cuda_kernels import source
 from tests.mutants import compiled_trials, trials, try_out
-from tests.mutation_rules import BARRIER, BOUND, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
-from tests.mutation_score import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
+from tests.mutation_rules import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation_score import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, UNSEEN, Outcome, Trial, key, score, stale
 
 
 def _sample() -> list[Trial]:
     """One mutant of each CUDA rung, of one kind after the other: the middle one of that kind."""
     chosen: dict[str, list[Trial]] = {}
     for trial in trials(("cuda",)):
-        if trial.mutant.file.endswith(".cu") and key(trial) not in EQUIVALENT:
+        if trial.mutant.file.endswith(".cu") and key(trial) not in EQUIVALENT | UNSEEN:
             chosen.setdefault(trial.implementation.stage.id, []).append(trial)
     sample = []
     for number, mine in enumerate(chosen.values()):
@@ -91,6 +91,35 @@ def test_the_rules_for_cuda():
     ]
 
 
+TENSOR_CORES = """\
+    mbarrier_init(full[stage], COUNT);
+    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
+    mbarrier_wait(full[stage], parity);
+    wgmma_wait_group<0>();
+    fence_proxy_async();
+    if (threadIdx.x == 0) tma_store(C, piece, col, row);
+"""
+
+
+def test_the_rules_for_tensor_cores():
+    assert [(kind, line, after) for kind, line, _, after in _changes(cuda_mutants("kernel.cu", TENSOR_CORES))] == [
+        (BARRIER, 1, "mbarrier_init(full[stage], COUNT - 1)"),
+        (INDEX, 1, "stage + 1"),
+        (BARRIER, 2, ";"),
+        (WAIT, 2, "expect_tx(full[stage], sizeof(Slice) / 2"),
+        (INDEX, 2, "stage + 1"),
+        (WAIT, 3, ";"),
+        (INDEX, 3, "mbarrier_wait(full[stage], (parity) ^ 1);"),
+        (INDEX, 3, "stage + 1"),
+        (WAIT, 4, ";"),
+        (WAIT, 4, "wgmma_wait_group<0 + 1>();"),
+        (FENCE, 5, ";"),
+        (BOUND, 6, "true"),
+        (INDEX, 6, "tma_store(C, piece, col + 1"),
+        (INDEX, 6, "tma_store(C, piece, col, row + 1);"),
+    ]
+
+
 def test_the_rules_for_triton():
     assert _changes(triton_mutants("kernel.py", TRITON)) == [
         (INDEX, 3, "tl.arange(0, 8)", "(tl.arange(0, 8)) + 1"),
@@ -105,12 +134,23 @@ def test_the_rules_for_ptx():
     assert [m.kind for m in ptx_mutants("kernel.ptx", text)] == [BARRIER, WAIT, BARRIER]
 
 
+CALLS = {  # and not where they are defined
+    BARRIER: r"(?:__sync(?:threads|warp)|cluster_sync_relaxed|\bbar_sync|\bmbarrier_arrive\w*|free_slice)\([^;{]*\);",
+    WAIT: r"(?:(?:wait_for|commit)_copies|mbarrier_wait\w*|wgmma_(?:wait|commit)_group|tma_store_(?:wait_read|commit))"
+    r"(?:<[^>]*>)?\([^;{]*\);",
+    FENCE: r"(?:fence_proxy_async|fence_mbarrier_init|wgmma_fence\w*)\([^;{]*\);",
+}
+
+
 def test_each_barrier_and_wait_of_the_cuda_rungs_is_removed_once():
     for implementation in {trial.implementation: None for trial in trials(("cuda",))}:
-        text = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
-        mine = [t.mutant for t in trials(("cuda",), (implementation.stage.id,)) if t.mutant.file.endswith(".cu")]
-        for kind, calls in ((BARRIER, r"__syncthreads\(\);"), (WAIT, r"(?:wait_for|commit)_copies\b[^;]*;")):
-            assert sum(m.kind == kind for m in mine) == len(re.findall(calls, text))
+        mine = [t.mutant for t in trials(("cuda",), (implementation.stage.id,)) if t.implementation == implementation]
+        for path in {mutant.file for mutant in mine}:
+            folder = source.FOLDER if path.endswith(".cu") else source.INCLUDE
+            text = re.sub(r"//.*", lambda m: " " * len(m[0]), (folder / path).read_text(encoding="utf-8"))
+            for kind, calls in CALLS.items():
+                removed = [m.start for m in mine if (m.file, m.kind, m.put) == (path, kind, ";")]
+                assert removed == [match.start() for match in re.finditer(calls, text)], path
 
 
 def test_each_test_of_an_edge_is_removed_once():
@@ -129,7 +169,8 @@ def test_each_test_of_an_edge_is_removed_once():
 
 def test_equivalents_are_mutants_that_exist():
     """What was edited away must leave the table; whether one still survives is for the script to say."""
-    assert set(EQUIVALENT) <= {key(trial) for trial in trials()}
+    assert EQUIVALENT.keys() | UNSEEN.keys() <= {key(trial) for trial in trials()}
+    assert not EQUIVALENT.keys() & UNSEEN.keys()
 
 
 def test_the_score_counts_and_lists_survivors():
