@@ -10,7 +10,12 @@ import gemm_ref
 from gemm_ref import STAGES, Problem, make_inputs, ptx
 
 RUNGS = ("s15_wmma", "s16_mma_sync")
-EACH = [(rung, variant, math) for rung in RUNGS for variant in STAGES[rung].variants for math in STAGES[rung].maths]
+EACH = [
+    (rung, variant, math)
+    for rung in RUNGS
+    for variant in STAGES[rung].variants_in("cuda")
+    for math in STAGES[rung].maths
+]
 FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for math in STAGES[rung].maths]
 
 

@@ -6,9 +6,20 @@ import numpy as np
 
 from gemm_ref.ptx.finding import RACE, Findings, Scene, place, place_from
 from gemm_ref.ptx.observe import Access, BulkAccess
+from gemm_ref.ptx.parser import Immediate, Vector
 from gemm_ref.ptx.shadow import Mark, Shadow, Touch
 
 ATOMIC = ("atom", "red")
+
+
+def _writes_constants(access: Access | BulkAccess) -> bool:
+    """Whether every lane writes the same numbers, so that it does not matter which of them wins."""
+    if not isinstance(access, Access) or access.instruction.parts[0] != "st":
+        return False
+    value = access.instruction.operands[1]
+    return all(isinstance(item, Immediate) for item in (value.items if isinstance(value, Vector) else (value,)))
+
+
 WRITES, READS, AT_ONCE = "writes", "reads", "writes in the same instruction"  # what the other thread does
 
 
@@ -53,7 +64,7 @@ class Races:
         for mark in (shadow.reader, shadow.other_reader):
             self.report(RACE, touch, mark, self.concurrent(touch, mark), did=READS)
         shadow.writer.set(touch)
-        if not atomic:  # of several lanes of this instruction, one has won
+        if not atomic and not _writes_constants(touch.access):  # of several lanes of this instruction, one has won
             lost = shadow.writer.thread[at] != touch.threads
             self.report(self.written_twice, touch, shadow.writer, lost, did=AT_ONCE)
 
