@@ -3,7 +3,7 @@
 Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
 run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
 or the check rejects the result. One that survives is either listed in tests/mutation_score.py, with the reason why it
-cannot give a wrong result or why the reference GPU cannot see that it does, or a hole in the tests.
+cannot give a wrong result, or a hole in the tests.
 
 Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for all of them.
 """

@@ -1,8 +1,4 @@
-"""What became of the mutants: the score, and the survivors, each with the reason.
-
-EQUIVALENT has those that cannot give a wrong result. UNSEEN has those that can on hardware, and that neither the
-reference GPU nor its detectors see: what is not known there of Hopper's asynchronous units.
-"""
+"""What became of the mutants: the score, and the survivors, each with the reason why it cannot give a wrong result."""
 
 from __future__ import annotations
 
@@ -46,6 +42,7 @@ _OUTSIDE = "tiles past the edge lie outside of C: TMA reads zeros there, and wri
 _PAST_K = "TMA reads zeros past K, which add nothing"
 _COMPILER = "a line for the compiler alone: without it nvcc's PTX still reads the accumulators behind their wait"
 _WAITED = "in tf32 each step has been waited for already (STEPS_UNDER_WAY is 1)"
+_BLOCK = "it releases to the cluster, which is this block alone, and in a block __syncthreads() has that order already"
 _STEPS = "const int steps = (K + DEPTH - 1) / DEPTH;  =>  const int steps = ((K + DEPTH - 1) / DEPTH) + 1;"
 _LAST_WAIT = "if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  =>  if (true) tma_store_wait_read<0>();"
 _FENCED = "wgmma_fence_accumulators(acc);  =>  ;"
@@ -72,30 +69,10 @@ _HOPPER_EQUIVALENT = {
     ),
     "wgmma_wait_group<0>();  =>  ;": (_S18[1:], _WAITED),
     "wgmma_wait_group<0>();  =>  wgmma_wait_group<0 + 1>();": (_S18[1:], _WAITED),
+    "fence_mbarrier_init();  =>  ;": (_S17, _BLOCK),
     "int before = stage;  =>  int before = (stage) + 1;": (_S18, "overwritten in the first step before it is read"),
 }
 EQUIVALENT |= {(rung, change): why for change, (rungs, why) in _HOPPER_EQUIVALENT.items() for rung in rungs}
-
-_INIT = "who initialises an mbarrier is before who uses it in lockstep, and the detectors look at data alone"
-_LEFT = "copies that nobody waits for may land in shared memory after the block has ended, where the next one's data is"
-_FENCE = "the reference GPU knows one order of memory: it shows initialised mbarriers to everyone at once"
-_TURN = "in lockstep the four warps that meet at a shared named barrier are always those of one warpgroup"
-_MEET = "if (CLUSTER_M > 1) cluster_sync_relaxed();  =>  if (CLUSTER_M > 1) ;"
-_STORED = "store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1"
-_HOPPER_UNSEEN = {
-    "fence_mbarrier_init();  =>  ;": (_S17 + _S18, _FENCE),
-    "__syncthreads();  =>  ;": (_S17, _INIT),
-    _MEET: (_S18, "two places: in lockstep no block is late to initialise its mbarriers, nor ends while they are used"),
-    f"{_STORED} + warpgroup);  =>  {_STORED});": (_S17 + _S18, _TURN),
-    "if (threadIdx.x == 0) {  =>  if (true) {": (
-        _S18,
-        "all threads initialise the same mbarriers, which PTX leaves undefined; here the last one counts",
-    ),
-    "for (int step = 0; step < min(NUM_STAGES, steps); ++step) load_slice(step);  =>  "
-    "for (int step = 0; step < NUM_STAGES; ++step) load_slice(step);": (_S17, _LEFT),
-    "if (threadIdx.x == 0 && step - 1 + NUM_STAGES < steps) {  =>  if (threadIdx.x == 0 && true) {": (_S17, _LEFT),
-}
-UNSEEN = {(rung, change): why for change, (rungs, why) in _HOPPER_UNSEEN.items() for rung in rungs}
 
 
 @dataclass(frozen=True)
@@ -122,37 +99,34 @@ class Outcome:
 def score(outcomes: Sequence[Outcome]) -> str:
     """A table of what became of the mutants of each kind, what told, and a list of the survivors."""
     changed = [outcome for outcome in outcomes if outcome.status != UNCHANGED]
-    lines = [f"{'kind':8} {'mutants':>8} {'reported':>8} {'equivalent':>10} {'missed':>6} {'unseen':>6}"]
+    lines = [f"{'kind':8} {'mutants':>8} {'reported':>8} {'equivalent':>10} {'missed':>6}"]
     missed = unexplained(outcomes)
-    unseen = [o for o in outcomes if o.status == SURVIVED and key(o.trial) in UNSEEN]
     for kind in (*KINDS, "all"):
         mine = [outcome for outcome in changed if kind in (outcome.trial.mutant.kind, "all")]
         told = sum(outcome.status == REPORTED for outcome in mine)
         open_ = sum(outcome in missed for outcome in mine)
-        hidden = sum(outcome in unseen for outcome in mine)
-        same = len(mine) - told - open_ - hidden
-        lines.append(f"{kind:8} {len(mine):8} {told:8} {same:10} {open_:6} {hidden:6}")
+        same = len(mine) - told - open_
+        lines.append(f"{kind:8} {len(mine):8} {told:8} {same:10} {open_:6}")
     lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from)")
     lines.append(
         "told by: " + ", ".join(f"{by} {n}" for by, n in Counter(o.by for o in outcomes if o.by).most_common())
     )
     told = sum(outcome.status == REPORTED for outcome in changed)
-    worth = told + len(missed) + len(unseen)
+    worth = told + len(missed)
     lines.append(f"score: {100 * told / max(1, worth):.1f}% of the mutants that can give a wrong result")
     lines += [f"MISSED {outcome.trial}" for outcome in missed]
-    lines += [f"UNSEEN {outcome.trial}: {UNSEEN[key(outcome.trial)]}" for outcome in unseen]
     lines += [f"NOT EQUIVALENT after all: {file}: {change}" for file, change in stale(outcomes)]
     return "\n".join(lines)
 
 
 def unexplained(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The survivors that neither EQUIVALENT nor UNSEEN names."""
-    return [o for o in outcomes if o.status == SURVIVED and key(o.trial) not in EQUIVALENT | UNSEEN]
+    """The survivors that EQUIVALENT does not name."""
+    return [o for o in outcomes if o.status == SURVIVED and key(o.trial) not in EQUIVALENT]
 
 
 def stale(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """What EQUIVALENT or UNSEEN names, but something told of."""
-    return [key(o.trial) for o in outcomes if o.status == REPORTED and key(o.trial) in EQUIVALENT | UNSEEN]
+    """What EQUIVALENT names, but something told of."""
+    return [key(o.trial) for o in outcomes if o.status == REPORTED and key(o.trial) in EQUIVALENT]
 
 
 def key(trial: Trial) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from test_ptx_bulk_copy import HEAD, LOAD, STORE, WAIT
 from test_ptx_hopper import clustered, minimal, specialized
 
 from gemm_ref import ptx
-from gemm_ref.ptx.finding import EARLY, MISSED, RACE, UNWRITTEN
+from gemm_ref.ptx.finding import EARLY, ENDED, MISSED, RACE, UNWRITTEN
 
 
 def findings(run, *args, **options) -> list[ptx.Finding]:
@@ -138,3 +138,82 @@ def test_blocks_of_a_cluster_meet_at_its_barrier():
 
     assert found("barrier.cluster.wait;", "") == []
     assert found("", "barrier.cluster.wait;") == [RACE]
+
+
+# --- mbarriers as such, and how long shared memory lives -----------------------------------------------------
+
+
+def test_an_mbarrier_is_used_behind_a_barrier_after_its_init():
+    body = "@%p1 mbarrier.init.shared::cta.b64 [%r1+8], 64;\n{}\nmbarrier.arrive.shared::cta.b64 _, [%r1+8];"
+    assert of(body.format("bar.sync 0;")) == []
+    assert of(body.format("")) == [(RACE, 4)]
+
+
+def test_each_thread_of_a_warp_is_told_of_an_init():
+    body = "@%p1 mbarrier.init.shared::cta.b64 [%r1+8], 32;\n{}\nmbarrier.arrive.shared::cta.b64 _, [%r1+8];"
+    assert of(body.format("bar.warp.sync -1;"), threads=32) == []
+    assert of(body.format(""), threads=32) == [(RACE, 4)]
+
+
+@pytest.mark.parametrize("again", ["mbarrier.init.shared::cta.b64 [%r1+8], 1;", "@%p1 mbarrier.init.b64 [%r1], 1;"])
+def test_a_live_mbarrier_is_not_initialised_again(again):
+    """By all threads at once, or over the one of HEAD."""
+    with pytest.raises(ptx.PtxError, match=r"initialises the mbarrier at byte \d+ .*: let one thread do it, once"):
+        of(again)
+    invalidated = "@%p1 mbarrier.inval.shared::cta.b64 [%r1]; @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;"
+    assert of(invalidated) == []
+
+
+def test_a_copy_that_nobody_waits_for_may_land_when_its_block_has_ended():
+    assert of(TILE + WAIT) == []
+    assert of(TILE) == [(ENDED, 3)]
+
+
+CLUSTER = """.reg .b64 %rd<9>; .reg .b32 %r<19>; .reg .pred %p<9>; .shared .align 8 .b64 bar[1]; mov.u32 %r0, %tid.x;
+mov.u32 %r1, bar; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r1], 2;
+FENCE
+MEET
+mov.u32 %r2, %cluster_ctarank; xor.b32 %r3, %r2, 1; mapa.shared::cluster.u32 %r4, %r1, %r3;
+@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r4];
+END
+"""
+FENCE, WAITS = "fence.mbarrier_init.release.cluster;", "barrier.cluster.wait.acquire;"
+RELAXED, RELEASED = (f"barrier.cluster.arrive.{order}; {WAITS}" for order in ("relaxed", "release"))
+
+
+@pytest.mark.parametrize("fence, meet, end, expected", [
+    (FENCE, RELAXED, RELAXED, []),
+    ("", RELEASED, RELAXED, []),  # which is a fence too
+    ("", RELAXED, RELAXED, [(RACE, 6)]),
+    (FENCE, "bar.sync 0;", RELAXED, [(RACE, 6)]),  # for each block alone
+    (FENCE, RELAXED, "", [(ENDED, 6)]),
+    (FENCE, RELAXED, "bar.sync 0;", [(ENDED, 6)]),
+    (FENCE, RELAXED, "@%p1 bra LATE; exit; LATE: mov.u32 %r5, 0;", [(ENDED, 6)]),
+    (FENCE, RELAXED, f"@%p1 bra LATE; exit; LATE: {RELAXED}", []),
+])  # fmt: skip
+def test_an_mbarrier_of_another_block_is_there_and_known(fence, meet, end, expected):
+    body = CLUSTER.replace("FENCE", fence).replace("MEET", meet).replace("END", end)
+    run_kernel(body, [], (2, 1, 1), observers=[detectors := ptx.Detectors()], cluster=(2, 1, 1))
+    assert [(finding.kind, finding.line) for finding in detectors.findings] == expected
+
+
+def test_what_one_warp_learns_of_another_block_a_barrier_passes_on():
+    """Warp 1 of block 0 reads what block 1 wrote and told warp 0 of by an mbarrier."""
+    body = """.reg .b32 %r<19>; .reg .pred %p<9>; .shared .align 8 .b64 bar[1]; .shared .align 8 .b8 tile[64];
+mov.u32 %r0, %tid.x; mov.u32 %r1, bar; mov.u32 %r2, tile; setp.eq.u32 %p1, %r0, 0; mov.u32 %r9, %cluster_ctarank;
+@%p1 mbarrier.init.shared::cta.b64 [%r1], 1; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive; barrier.cluster.wait; setp.eq.u32 %p2, %r9, 0; @%p2 bra FIRST;
+mapa.shared::cluster.u32 %r4, %r1, 0; mapa.shared::cluster.u32 %r5, %r2, 0;
+@%p1 st.shared::cluster.u32 [%r5], 7; @%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4]; bra DONE;
+FIRST: setp.lt.u32 %p3, %r0, 32; @!%p3 bra MEET;
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r1], 0; @!%p4 bra WAIT;
+MEET: BARRIER
+setp.eq.u32 %p5, %r0, 32; @%p5 ld.shared.u32 %r7, [%r2];
+DONE: barrier.cluster.arrive; barrier.cluster.wait;
+"""
+    for barrier, expected in (("bar.sync 0;", []), ("bar.warp.sync -1;", [RACE])):
+        detectors = ptx.Detectors()
+        run_kernel(
+            body.replace("BARRIER", barrier), [], (2, 1, 1), (64, 1, 1), observers=[detectors], cluster=(2, 1, 1)
+        )
+        assert [finding.kind for finding in detectors.findings] == expected

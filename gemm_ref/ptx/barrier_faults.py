@@ -3,14 +3,18 @@
 `__syncthreads()` and PTX's barriers without a count are for all threads of the block. Where some have left, or wait at
 another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises nothing; the
 reference GPU goes on as a GPU might, and reports it. (Where they never come at all, it stops with a BarrierFault.)
+
+A barrier with a count lets go whoever came first. Warps that come to it without knowing that its last phase has ended
+may be taken for members of that one, so groups that do not wait for each other need a number each.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.finding import SKIPPED, Findings, Scene, place, place_from
+from gemm_ref.ptx.finding import MIXED, SKIPPED, Findings, Scene, place, place_from
 from gemm_ref.ptx.observe import Synchronisation
+from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.parser import Instruction
 
 _NOWHERE = -1
@@ -19,8 +23,10 @@ _NOWHERE = -1
 class BarrierFaults:
     """Watches the barriers of one machine."""
 
-    def __init__(self, machine, scene: Scene, findings: Findings) -> None:
-        self._scene, self._findings = scene, findings
+    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+        self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
+        # By block and number of a barrier with a count: whom its last phase let go, and when.
+        self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
         self._left_at = np.full(machine.lanes, _NOWHERE, np.int32)  # the number of the instruction at which a lane left
         self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)
 
@@ -28,7 +34,10 @@ class BarrierFaults:
         self._left_at[slice(None) if lanes is None else lanes] = self._scene.number(instruction)
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        if event.barrier[0] != "barrier" or event.expected is not None:
+        if event.barrier[0] != "barrier":
+            return
+        if event.expected is not None:
+            self._look_at_groups(event)
             return
         lanes = slice(None) if event.lanes is None else event.lanes
         if not event.opens:
@@ -37,6 +46,46 @@ class BarrierFaults:
             self._look(event, event.lanes)
         if event.opens:
             self._waits_at[lanes] = _NOWHERE
+
+    def _look_at_groups(self, event: Synchronisation) -> None:
+        """Warps come to a barrier with a count, or go on: do those that come know that its last phase has ended?"""
+        machine, number = self._machine, event.barrier[1]
+        lanes = np.arange(machine.lanes) if event.lanes is None else np.flatnonzero(event.lanes)
+        for block in np.unique(machine.block_index[lanes]).tolist():
+            mine = lanes[machine.block_index[lanes] == block]
+            if event.opens:
+                self._passed[block, number] = mine, self._order.now
+                continue
+            _, first = np.unique(machine.thread_of_lane[mine] // 32, return_index=True)
+            if mine.size > event.expected:
+                self._report_group(event, mine[event.expected], mine[0])
+                continue
+            passed, time = self._passed.get((block, number), (mine[:0], 0))
+            for lane in mine[first].tolist() if passed.size else ():
+                if not self._knows(lane, passed, time):
+                    self._report_group(event, lane, passed[0])
+
+    def _knows(self, lane: int, passed: np.ndarray, time: int) -> bool:
+        """Whether a lane's warp knows that these lanes were let go then, of its block."""
+        warp = self._machine.thread_of_lane // 32
+        if warp[lane] in warp[passed]:
+            return True
+        threads = self._scene.threads(self._machine, passed)
+        return not self._order.concurrent(np.full(passed.size, lane), threads, np.full(passed.size, time)).all()
+
+    def _report_group(self, event: Synchronisation, lane: int, before: int) -> None:
+        scene = self._scene
+
+        def make() -> dict:
+            (block, thread), (_, other) = map(scene.who, scene.threads(self._machine, np.array([lane, before])))
+            text = (
+                f"{place(event.instruction)}: block {block} thread {thread} comes to barrier {event.barrier[1]} of "
+                f"{event.expected} threads, and does not know that the phase of thread {other} and its mates has "
+                "ended: it may be counted as one of them. Give each group a barrier number of its own"
+            )
+            return {"block": block, "thread": thread, "other_block": block, "other_thread": other, "text": text}
+
+        self._findings.add(MIXED, event.instruction, None, 1, make)
 
     def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
         """A barrier opens for these lanes: are they all of their blocks, and all at the same one?"""

@@ -22,7 +22,7 @@ import numpy as np
 from gemm_ref.ptx import cluster
 from gemm_ref.ptx.decode import Write
 from gemm_ref.ptx.errors import AsyncFault
-from gemm_ref.ptx.observe import Synchronisation
+from gemm_ref.ptx.observe import BarrierUse, Synchronisation
 from gemm_ref.ptx.parser import Instruction
 
 KEY = ("mbarrier",)
@@ -30,7 +30,7 @@ LAST_CHANCES = 64
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of bytes either way
 _BIAS = 1 << 20  # of the bytes still to come, which may be negative
 _VALID, _VALID_MASK = np.uint64(1 << 62), np.uint64(3 << 62)
-INVALID = np.uint64(0xFFFFFFFFFFFFFFFF)
+_INVALID = np.uint64(0xFFFFFFFFFFFFFFFF)
 _SHOWN = 8  # waits that a report of a deadlock names
 
 
@@ -59,6 +59,7 @@ class MBarriers:
     def __init__(self, machine) -> None:
         self._machine = machine
         self._memory = machine.shared.view(8)
+        self._live = np.zeros(self._memory.size, bool)  # initialised, and not invalidated since
         self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier that a parked lane waits for
         self._parities = np.zeros(machine.lanes, np.int64)  # of the phase that it waits for
         self._answers: dict[int, Write] = {}  # place at which a parked lane goes on -> its predicate
@@ -90,10 +91,38 @@ class MBarriers:
         lane = int(np.argmax(machine.block_index == block))
         return f"byte {byte} of shared memory of {machine.describe_lane(lane).split(' thread')[0]}"
 
-    def put(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
+    def _put(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
         self._memory[numbers] = words.pack() if isinstance(words, Words) else words
 
     # --- what changes them -----------------------------------------------------------------------------------
+
+    def initialise(
+        self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, counts: np.ndarray
+    ) -> None:  # fmt: skip
+        """New barriers for these counts of arrivals, one entry a lane. Raises AsyncFault for one that is there already.
+
+        PTX leaves that undefined, and for two threads at once it would be so too.
+        """
+        if ((counts < 1) | (counts > MAX_COUNT)).any():
+            raise AsyncFault(f"{instruction.origin}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
+        _, first = np.unique(numbers, return_index=True)
+        again = self._live[numbers]
+        again[np.setdiff1d(np.arange(numbers.size), first)] = True
+        if again.any():
+            at = int(np.argmax(again))
+            raise AsyncFault(
+                f"{instruction.origin}: {self._machine.describe_lane(int(lanes[at]))} initialises the mbarrier at "
+                f"{self.describe(int(numbers[at]))}, which has been initialised already: let one thread do it, once"
+            )
+        self._tell_use(instruction, lanes, numbers, initialises=True)
+        self._live[numbers] = True
+        zero = np.zeros(numbers.size, np.int64)
+        self._put(numbers, Words(counts, counts, zero, zero))
+
+    def invalidate(self, instruction: Instruction, numbers: np.ndarray) -> None:
+        self.words(instruction, numbers)
+        self._live[numbers] = False
+        self._put(numbers, _INVALID)
 
     def arrive(self, instruction: Instruction, numbers: np.ndarray, counts: np.ndarray, drop: bool) -> None:
         """Arrivals at barriers, one entry a lane; phases that now lack nothing end."""
@@ -110,7 +139,7 @@ class MBarriers:
         words.pending -= totals
         if drop:
             words.expected -= totals
-        self.put(barriers, words)
+        self._put(barriers, words)
         self._advance(barriers)
 
     def expect(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
@@ -119,7 +148,7 @@ class MBarriers:
         words = self.words(instruction, barriers)
         words.bytes += np.bincount(where, bytes_).astype(np.int64)
         self._check(instruction, barriers, words)
-        self.put(barriers, words)
+        self._put(barriers, words)
         self._chances = 0
 
     def complete(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
@@ -128,7 +157,7 @@ class MBarriers:
         words = self.words(instruction, barriers)
         words.bytes -= np.bincount(where, bytes_).astype(np.int64)
         self._check(instruction, barriers, words)
-        self.put(barriers, words)
+        self._put(barriers, words)
         self._end(barriers)
 
     def _check(self, instruction: Instruction, barriers: np.ndarray, words: Words) -> None:
@@ -155,7 +184,7 @@ class MBarriers:
             return
         barriers = barriers[done]
         words = Words(*(field[done] for field in (words.expected, words.expected, words.bytes, words.parity ^ 1)))
-        self.put(barriers, words)
+        self._put(barriers, words)
         for observer in self._machine.observers:
             observer.on_phase([(*KEY, number) for number in barriers.tolist()], self._machine)
         waiting = self._waiting_for(barriers)
@@ -243,6 +272,14 @@ class MBarriers:
         if len(found) > _SHOWN:
             found[_SHOWN:] = [f"and {len(found) - _SHOWN} waits more"]
         return found
+
+    def tell_use(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray) -> None:
+        """Observers hear that lanes use barriers, one entry a lane."""
+        self._tell_use(instruction, lanes, numbers, initialises=False)
+
+    def _tell_use(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, initialises: bool) -> None:
+        for observer in self._machine.observers:
+            observer.on_mbarrier(BarrierUse(instruction, lanes, numbers, initialises, self._machine))
 
     def tell_arrival(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray) -> None:
         self._tell(instruction, lanes, numbers, opens=False)

@@ -76,6 +76,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
             entries, blocks = _receivers(machine, instruction, lanes, block_mask(machine))
             barriers = barriers[entries] % per_block + blocks * per_block
             lanes, where, offsets = lanes[entries], where[entries], offsets[entries]
+        machine.mbarriers.tell_use(instruction, lanes, barriers)
         machine.bulk.load(Copies(instruction, tile, lanes, where, blocks, offsets, barriers=barriers))
 
     return execute

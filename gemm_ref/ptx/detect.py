@@ -20,8 +20,10 @@ import numpy as np
 from gemm_ref.ptx.barrier_faults import BarrierFaults
 from gemm_ref.ptx.finding import EARLY, Finding, Findings, Scene, place, place_from
 from gemm_ref.ptx.global_faults import GlobalFaults
+from gemm_ref.ptx.lifetime_faults import LifetimeFaults
+from gemm_ref.ptx.mbarrier_faults import MBarrierFaults
 from gemm_ref.ptx.memory import GlobalMemory
-from gemm_ref.ptx.observe import Access, BulkAccess, Observer, Synchronisation
+from gemm_ref.ptx.observe import Access, BarrierUse, BulkAccess, Observer, Synchronisation
 from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.shared_faults import SharedFaults
@@ -56,17 +58,24 @@ class Detectors(Observer):
         if machine is not self._machine:
             self._machine = machine
             self._order = Order(machine)
-            self._shared = SharedFaults(machine, self._scene, self._order, self._findings)
-            self._barriers = BarrierFaults(machine, self._scene, self._findings)
+            watched = machine, self._scene, self._order, self._findings
+            self._shared, self._barriers = SharedFaults(*watched), BarrierFaults(*watched)
+            self._mbarriers, self._lifetimes = MBarrierFaults(*watched), LifetimeFaults(*watched)
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine) -> None:
-        if instruction.name.startswith("fence.proxy.async") and not instruction.name.endswith("global"):
-            self._meet(machine)
-            self._order.fence(machine.access_mask(mask))
+        if instruction.parts[0] not in ("fence", "membar"):
+            return
+        self._meet(machine)
+        lanes = machine.access_mask(mask)
+        if "proxy" not in instruction.parts:
+            self._order.release(instruction, lanes)
+        elif instruction.parts[:3] == ["fence", "proxy", "async"] and instruction.parts[-1] != "global":
+            self._order.fence(lanes)
 
     def on_access(self, access: Access) -> None:
         self._meet(access.machine)
         if access.space == "shared":
+            self._lifetimes.on_access(access)
             self._shared.on_access(access)
         elif access.space == "global":
             self._global.on_access(access, self._order)
@@ -77,6 +86,7 @@ class Detectors(Observer):
     def on_bulk(self, access: BulkAccess) -> None:
         self._meet(access.machine)
         if access.space == "shared":
+            self._lifetimes.on_bulk(access)
             self._shared.on_bulk(access)
         else:
             self._global.on_bulk(access, self._order)
@@ -105,8 +115,14 @@ class Detectors(Observer):
         self._barriers.on_synchronisation(event)
         self._order.on_synchronisation(event)
 
+    def on_mbarrier(self, use: BarrierUse) -> None:
+        self._meet(use.machine)
+        self._mbarriers.on_mbarrier(use)
+        self._lifetimes.on_mbarrier(use)
+
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine) -> None:
         self._meet(machine)
+        self._lifetimes.on_leave(instruction, lanes)
         self._barriers.on_leave(instruction, lanes)
 
     def on_end(self) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.parser import Instruction
@@ -15,9 +17,11 @@ RACE = "race"  # two threads, one of them writes, and no barrier between
 EARLY = "async copy read before its wait"
 UNWRITTEN = "memory read before it was written"
 SKIPPED = "barrier that threads skip"
+MIXED = "barrier that two groups share"
+ENDED = "shared memory of a block that may have ended"
 TWICE = "written by two threads"
 MISSED = "never written"
-KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, TWICE, MISSED)
+KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, MIXED, ENDED, TWICE, MISSED)
 
 Make = Callable[[], dict]  # the fields of a finding that its two instructions do not give
 
@@ -89,6 +93,15 @@ class Scene:
         """Block and thread of a number in the whole grid."""
         block, thread = divmod(int(thread), self.launch.threads)
         return coordinates(block, self.launch.grid), coordinates(thread, self.launch.block)
+
+    def threads(self, machine, lanes: np.ndarray) -> np.ndarray:
+        """The numbers in the whole grid of a machine's lanes."""
+        return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
+
+    def name_other(self, thread: int, block: tuple[int, int, int]) -> str:
+        """A number in the whole grid as `thread (1, 0, 0)`, with its block where that is not this one."""
+        its_block, name = self.who(thread)
+        return f"thread {name}" if its_block == block else f"block {its_block} thread {name}"
 
     def shared_name(self, byte: int) -> str:
         """`byte 132 of a_smem`."""

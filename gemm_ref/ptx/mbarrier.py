@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.barrier_words import INVALID, MAX_COUNT, Words
+from gemm_ref.ptx.barrier_words import MAX_COUNT, Words
 from gemm_ref.ptx.decode import Control, Decoder, Execute
 from gemm_ref.ptx.errors import AsyncFault, ParseError, Unsupported
 from gemm_ref.ptx.parser import Address, Instruction
@@ -60,14 +60,11 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
         if number is not None:
             count = np.broadcast_to(number(machine), machine.lanes)[lanes].astype(np.int64)
         if operation == "init":
-            if ((count < 1) | (count > MAX_COUNT)).any():
-                raise AsyncFault(f"{instruction.origin}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
-            zero = np.zeros(lanes.size, np.int64)
-            barriers.put(numbers, Words(count, count, zero, zero))
-            barriers.tell_arrival(instruction, lanes, numbers)
-        elif operation == "inval":
-            barriers.words(instruction, numbers)
-            barriers.put(numbers, INVALID)
+            barriers.initialise(instruction, lanes, numbers, count)
+            return
+        barriers.tell_use(instruction, lanes, numbers)
+        if operation == "inval":
+            barriers.invalidate(instruction, numbers)
         elif operation == "expect_tx":
             barriers.expect(instruction, numbers, count)
         elif operation == "complete_tx":
@@ -101,6 +98,7 @@ def wait(decoder: Decoder, instruction: Instruction) -> Control:
         if not lanes.size:
             return place + 1
         numbers = machine.mbarriers.numbers(instruction, lanes, where(machine))
+        machine.mbarriers.tell_use(instruction, lanes, numbers)
         phase = np.broadcast_to(parity(machine), machine.lanes)[lanes]
         parities = phase.astype(np.int64) & 1 if form else Words.unpack(phase).parity
         return machine.mbarriers.wait(instruction, lanes, numbers, parities, write, mask, place + 1)

@@ -63,6 +63,17 @@ class Synchronisation:
     machine: Machine
 
 
+@dataclass(frozen=True)
+class BarrierUse:
+    """Lanes that initialise mbarriers, or use them: arrive, expect bytes, wait, or have a copy complete there."""
+
+    instruction: Instruction
+    lanes: np.ndarray  # numbers of lanes of the machine
+    numbers: np.ndarray  # of the mbarriers, one for each of them
+    initialises: bool
+    machine: Machine
+
+
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
@@ -92,6 +103,9 @@ class Observer:
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         """Lanes arrive at a barrier of their block or warp, or go on because it opened."""
+
+    def on_mbarrier(self, use: BarrierUse) -> None:
+        """Lanes are about to initialise mbarriers, or to use them."""
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
         """These lanes (None: all) are done."""

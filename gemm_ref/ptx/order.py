@@ -22,9 +22,11 @@ from collections.abc import Callable
 import numpy as np
 
 from gemm_ref.ptx.observe import Synchronisation
+from gemm_ref.ptx.parser import Instruction
 
 NEVER = -1
 _WARPS_OF_GROUP = 4
+_WIDER = {"cluster", "gpu", "sys", "gl"}  # than a block, as scopes of fences and arrivals are called
 
 
 class Order:
@@ -51,12 +53,15 @@ class Order:
         self._seen: np.ndarray | None = None  # (cluster, unit, other unit): what a warp knows of another
         self._met: np.ndarray | None = None  # (lane, lane of its warp): what a lane knows of another
         self.fenced = np.full(machine.lanes, NEVER, np.int32)  # when each lane last executed a fence.proxy.async
+        self.released = np.full(self.blocks, NEVER, np.int32)  # when each block last released to others of its cluster
         # What those that arrived know: of a named barrier (block, unit), of an mbarrier or a cluster's (unit,).
         self._reached: dict[tuple, np.ndarray] = {}
         self._ended: dict[tuple, np.ndarray] = {}  # the same of the last phase that has ended
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         """Take note of an arrival, or of an opening."""
+        if not event.opens and event.barrier[0] in ("mbarrier", "cluster"):
+            self.release(event.instruction, event.lanes)
         if event.barrier == ("warp",):
             if event.opens:
                 self._join_lanes(event)
@@ -66,10 +71,10 @@ class Order:
             else:
                 row = self._row(event.barrier)
                 self._publish(event.lanes, lambda block: row)
-        elif event.expected in (None, self._launch.threads):
+        elif event.expected is None or (event.opens and self._are_whole_blocks(event.lanes)):
             if event.opens:
                 self._join_blocks(event.lanes)
-        else:
+        else:  # some may have arrived without waiting
             rows = self._reached.setdefault(event.barrier, np.full((self.blocks, self._units), NEVER, np.int32))
             if event.opens:
                 self._learn(event.lanes, lambda block: rows[block])
@@ -83,6 +88,17 @@ class Order:
         self.now += 1
         self.fenced[slice(None) if lanes is None else lanes] = self.now
         self.now += 1
+
+    def release(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
+        """If this releases at the scope of a cluster or more, other blocks can see what these lanes' blocks did before.
+
+        That whole blocks do is passing over a fault, where other threads of the block have not yet met this one.
+        """
+        parts = instruction.parts
+        wide = parts[:2] == ["barrier", "cluster"] or _WIDER & set(parts)
+        if wide and "relaxed" not in parts and "acquire" not in parts:
+            self.now += 1
+            self.released[np.unique(self._block if lanes is None else self._block[lanes])] = self.now
 
     def unfenced(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Whether no fence of the thread that did something, or of the warp that asks, has followed it.
@@ -126,10 +142,18 @@ class Order:
         """What those know that have arrived at an mbarrier, or a cluster's barrier, so far."""
         return self._reached.setdefault(barrier, np.full(self._units, NEVER, np.int32))
 
+    def _are_whole_blocks(self, lanes: np.ndarray | None) -> bool:
+        return lanes is None or bool(lanes[np.isin(self._block, self._block[lanes])].all())
+
     def _join_blocks(self, lanes: np.ndarray | None) -> None:
         """All threads of these lanes' blocks have met."""
-        self._since[slice(None) if lanes is None else np.unique(self._block[lanes])] = self.now
+        blocks = np.arange(self.blocks) if lanes is None else np.unique(self._block[lanes])
+        self._since[blocks] = self.now
         self.since = self._since[self._block]
+        if self._size > 1 and self._seen is not None:  # and know the same of other blocks
+            for block in blocks.tolist():
+                own = self._seen[block // self._size, self._unit(block, 0) : self._unit(block, 0) + self._warps]
+                own[:] = own.max(0)
 
     def _publish(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray]) -> None:
         """Warps reach a barrier: whoever it lets go will know what they know, and all they did until now.
@@ -180,6 +204,9 @@ class Order:
         threads: numbers in the whole grid, negative for nobody, whose accesses are before everything.
         """
         loose = times > self.since[lanes]
+        if self._size > 1:  # barriers of a block alone are for its own threads
+            elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
+            loose |= elsewhere & (threads >= 0)
         if not loose.any() or (self._seen is None and self._met is None):
             return loose
         left = np.flatnonzero(loose)

@@ -44,7 +44,7 @@ class Races:
         """An access of these lanes, element by element; bytes_ is where in the shadowed memory each one's starts."""
         self.shadow.fit(access, bytes_)
         elements, machine = self.shadow.elements(access, bytes_), access.machine
-        threads = machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
+        threads = self.scene.threads(machine, lanes)
         lanes, threads = (np.repeat(x, elements.shape[1]) for x in (lanes, threads))
         return Touch(access, elements.ravel(), lanes, threads, self.scene.number(access.instruction), now)
 
@@ -97,9 +97,7 @@ class Races:
             other = line = ""
             if mark is not None:
                 found["other_block"], found["other_thread"] = scene.who(mark.thread[element])
-                other = f"thread {found['other_thread']}"
-                if found["other_block"] != block:
-                    other = f"block {found['other_block']} {other}"
+                other = scene.name_other(mark.thread[element], block)
                 line = place_from(there, here)
             does = "reads" if touch.access.kind in ("load", "async load") else "writes"
             found["text"] = (

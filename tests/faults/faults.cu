@@ -54,13 +54,22 @@ extern "C" __global__ void pipe(const float* in, float* out, int fault) {
         if (threadIdx.x < 32) {
             if (round > 0 && fault != 2) asm volatile("barrier.cta.sync 2, 64;" ::: "memory");
             pipe_smem[lane] = in[lane] + round;  // PW
-            if (fault != 1) asm volatile("barrier.cta.arrive 1, 64;" ::: "memory");
+            if (fault != 1) asm volatile("barrier.cta.arrive 1, 64;" ::: "memory");  // PA
         } else {
             if (fault != 1) asm volatile("barrier.cta.sync 1, 64;" ::: "memory");
             out[lane + 32 * round] = pipe_smem[31 - lane];  // PR
             if (round == 0 && fault != 2) asm volatile("barrier.cta.arrive 2, 64;" ::: "memory");
         }
     }
+}
+
+// Each warp meets its own lanes twice. 1: at a barrier whose number is the other's too.
+extern "C" __global__ void groups(const float* in, float* out, int fault) {
+    const int warp = threadIdx.x / 32, number = fault == 1 ? 1 : 1 + warp;
+    for (int round = 0; round < 2; ++round) {
+        asm volatile("barrier.cta.sync %0, 32;" ::"r"(number) : "memory");  // N
+    }
+    out[threadIdx.x] = in[threadIdx.x];
 }
 
 // 1: read before the wait, 2: others read after it with no barrier, 3: as 1 by the thread itself, 4: written over,
