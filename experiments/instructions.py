@@ -70,25 +70,28 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            cubin, dynamic_bytes = _compile(contender, problem, sm, Path(folder) / "kernel.cubin")
-            values = examine(cubin, sm, _launch(contender, problem).threads, dynamic_bytes)
+            cubin, threads, dynamic_bytes = _compile(contender, problem, sm, Path(folder) / "kernel.cubin")
+            values = examine(cubin, sm, threads, dynamic_bytes)
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
     config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
-    products = values["flop_per_trip"] / 2 * values["threads"]
+    launch = _launch(contender, problem)
+    loaders = launch.loaders if threads == launch.threads else 0  # a twin with other warps has none
+    products = values["flop_per_trip"] / 2 * (threads - loaders)
     values["k_per_trip"] = products / (config.BLOCK_M * config.BLOCK_N)
     return Compiled.about(NAME, contender, problem, arch=arch, **values)
 
 
-def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor, path: Path) -> tuple[Path, int]:
-    """The contender's cubin, written to `path` if it is not on disk yet, and the dynamic shared memory of a launch."""
+def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor, path: Path) -> tuple[Path, int, int]:
+    """The contender's cubin, written to `path` if it is not on disk yet; a block's threads and dynamic shared bytes."""
     rung = gemm_ref.get_stage(contender.stage)
     if contender.backend == "cuda":
         from cuda_kernels.source import cubin
 
         layout = rung.reads_b(contender.math, contender.dialect)[0]
         item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
-        return cubin(item, sm.capability), _launch(contender, problem).shared_bytes
+        launch = _launch(contender, problem)
+        return cubin(item, sm.capability), launch.threads, launch.shared_bytes
     from triton_kernels.launcher import compile_for_inspection
 
     compiled = compile_for_inspection(
@@ -100,7 +103,7 @@ def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor
         capability=sm.capability,
     )
     path.write_bytes(compiled.asm["cubin"])
-    return path, compiled.metadata.shared
+    return path, 32 * compiled.metadata.num_warps, compiled.metadata.shared
 
 
 def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:

@@ -68,6 +68,15 @@ def test_of_two_kernels_the_main_one_is_read():
     assert row.ldgsts_128 and row.ldgsts_32 and not row.ldg_32
 
 
+def test_threads_that_only_load_do_not_count():
+    """Each consumer of s18 multiplies 64 x 256 x 16 in an MMA; Gluon's loop is found behind a jump by a table."""
+    rows = [row for row in measured("s18", math="bf16") if row.variant in ("pairs", "group8")]
+    assert {row.dialect: row.threads for row in rows} == {"cuda": 384, "triton": 256, "gluon": 384}
+    for row in rows:
+        assert row.status == PASS, row.detail
+        assert row.k_per_trip == 16 * row.mma and row.k_per_trip % 64 == 0
+
+
 @pytest.mark.parametrize(
     "stage, dialect, counts",
     [

@@ -95,6 +95,14 @@ def test_a_branch_with_its_condition_among_the_operands_may_fall_through():
     assert trip_of(".L_x_1:", "FFMA a", "BRA.U UP0, `(.L_x_1)", "FFMA b", "EXIT") == ["FFMA", "BRA.U"]
 
 
+def test_a_jump_by_a_table_goes_to_each_of_its_labels():
+    lines = (
+        *(".L_x_1:", 'BRX R2 -0x40 (*"BRANCH_TARGETS .L_x_2,.L_x_3,.L_x_2"*)', ".L_x_2:", "FFMA a"),
+        *("@P0 BRA `(.L_x_1)", "EXIT", ".L_x_3:", "FFMA b", "FFMA c", "BRA `(.L_x_1)"),
+    )
+    assert trip_of(*lines) == ["BRX", "FFMA", "FFMA", "BRA"]
+
+
 def test_a_jump_that_the_text_does_not_name_is_an_error():
     with pytest.raises(ValueError, match="BRX R4 goes somewhere"):
         trip_of(".L_x_1:", "FFMA a", "BRX R4", "EXIT")

@@ -9,9 +9,10 @@ _KERNEL = re.compile(r"^\.text\.(\S+):")
 _LABEL = re.compile(r"^(\.L\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _TARGET = re.compile(r"`\((\.L\w+)\)")
+_TABLE = re.compile(r"BRANCH_TARGETS ([\w.,]+)")  # a comment on a jump by a table: where it may go
 
 _ENDS = ("EXIT", "RET", "KILL")  # leave the kernel, or go back to where a function was called
-_UNKNOWN = ("BRX", "BRXU", "JMP", "JMX", "JMXU", "BREAK")  # go to places that the text does not name
+_UNKNOWN = ("BRX", "BRXU", "JMP", "JMX", "JMXU", "BREAK")  # go to places that the text need not name
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class Instruction:
         """The label that it names, if it names one."""
         found = _TARGET.search(self.operands)
         return found and found[1]
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        """The labels that a jump by a table may go to; empty where the text does not name them."""
+        found = _TABLE.search(self.operands)
+        return tuple(found[1].split(",")) if found else ()
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,14 @@ def _next_indices(kernel: Kernel) -> list[tuple[int, ...]]:
     meeting: dict[str, int] = {}  # barrier register -> where the threads that BSYNC waits for go on together
     for index, instruction in enumerate(kernel.code):
         name, operands = instruction.name, instruction.operands
-        if name in _UNKNOWN:
+        if name in _UNKNOWN and not instruction.table:
             raise ValueError(f"{kernel.name}: {instruction.opcode} {operands} goes somewhere that cannot be followed")
         sometimes = (index + 1,) if instruction.guard else ()
         if name == "BSSY":
             meeting[operands.split(",")[0]] = kernel.labels[instruction.target]
-        if name == "BRA":
+        if name in _UNKNOWN:
+            found.append((*dict.fromkeys(kernel.labels[label] for label in instruction.table), *sometimes))
+        elif name == "BRA":
             # A condition is a guard, an operand (BRA.U UP0, `(.L_x_1)), or both; without one it is always taken.
             conditional = instruction.guard or not operands.startswith("`")
             found.append((kernel.labels[instruction.target], *((index + 1,) if conditional else ())))

@@ -61,7 +61,7 @@ def disassemble(cubin: Path) -> str:
 
     Raises BuildError for a file that is no cubin.
     """
-    return _say("nvdisasm", "-c", "-ndf", cubin)  # the data flow that -ndf leaves out is of GPUs before sm_70
+    return _say("nvdisasm", "-c", cubin)  # not -ndf, which would leave out where a jump by a table goes
 
 
 def _say(tool: str, *arguments: str | Path) -> str:
