@@ -9,11 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import gemm_ref
 from experiments import environment, frames, results, style
 
-_LABEL = {"textcoords": "offset points", "size": 7}
-_MATH_STYLES = {"fp32": "-", "tf32": "--", "fp16": "-.", "bf16": ":", "fp8": (0, (1, 3))}
+_LABEL = {"textcoords": "offset points", "size": 7.5, "va": "center"}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -33,16 +31,15 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     subtitle = f"||C - oracle|| / ||oracle|| (Frobenius) for C of {first.m:.0f} × {first.n:.0f}, normal inputs, over K"
     top = style.heading(figure, "How the error grows with K", subtitle)
     bottom = style.footer(figure, caption)
-    fp32 = frame[frame["math"] == "fp32"]
-    libraries = frame[(frame["dialect"] == "") | ((frame["dialect"] == "cuda") & (frame["math"] != "fp32"))]
-    panels = [(_modes, libraries)] + ([(_rungs, fp32)] if len(frames.rungs(fp32)) else [])
+    in_fp32 = frame["math"] == "fp32"
+    panels = [(panel, rows) for panel, rows in ((_fp32, frame[in_fp32]), (_modes, frame[~in_fp32])) if len(rows)]
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (panel, rows) in zip(axes, panels, strict=True):
         panel(ax, rows)
         ax.set_xscale("log", base=4)
         ax.set_yscale("log")
         ax.set_xlabel("K")
-        ax.set_xmargin(0.1)
+        ax.margins(x=0.14)
         ax.xaxis.set_major_locator(ticker.FixedLocator(sorted(set(frame["k"]))))
         ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
         ax.tick_params(axis="x", labelsize=7)
@@ -52,42 +49,64 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     return figure
 
 
-def _modes(ax: Axes, rows: pd.DataFrame) -> None:
-    ends = {}
-    for (name, math), own in rows.groupby(["stage", "math"], sort=False):
-        own = own.sort_values("k")
-        colour = style.BASELINE if (own["dialect"] == "").all() else style.COLOURS["cuda"]
-        ax.plot(own["k"], own["rel_error"], color=colour, ls=_MATH_STYLES[math], lw=1.3)
-        who = style.label_of(name) if colour == style.BASELINE else name[:3]
-        ends[f"{who} {math}"] = own.iloc[-1]
-    _label_ends(ax, ends)
-    ax.set_title("Libraries and CUDA's tensor-core rungs, in each math mode", size=9.5)
-
-
-def _rungs(ax: Axes, rows: pd.DataFrame) -> None:
+def _fp32(ax: Axes, rows: pd.DataFrame) -> None:
     rungs = frames.rungs(rows)
     for (_, dialect), own in rungs.groupby(["stage", "dialect"], sort=False):
-        ax.plot(own["k"], own["rel_error"], color=style.COLOURS[dialect], lw=1.1, alpha=0.75)
-    cuda = rungs[rungs["dialect"] == "cuda"].sort_values("k")
-    _label_ends(ax, {stage[:3]: own.iloc[-1] for stage, own in cuda.groupby("stage")})
-    cublas = rows[(rows["backend"] == "cublas") & (rows["math"] == "fp32")]
-    ax.plot(cublas["k"], cublas["rel_error"], color=style.BASELINE, lw=2.2, label="cuBLAS")
-    for dialect in gemm_ref.DIALECTS:
+        _line(ax, own, style.COLOURS[dialect], lw=1.1, alpha=0.75)
+    cuda = rungs[rungs["dialect"] == "cuda"]
+    ends = [(stage[:3], own.sort_values("k").iloc[-1], "black") for stage, own in cuda.groupby("stage")]
+    for name, own in rows[rows["dialect"] == ""].groupby("stage", sort=False):
+        cublas = name == "cublas"
+        who = style.label_of(name)
+        end = _line(ax, own, style.BASELINE, lw=2.2 if cublas else 1.1, label=who if cublas else None)
+        ends += [] if cublas else [(who, end, "black")]
+    _label_ends(ax, ends)
+    for dialect in dict.fromkeys(rungs["dialect"]):
         ax.plot([], [], color=style.COLOURS[dialect], label=style.LABELS[dialect])
-    ax.legend(frameon=False, loc="upper left", ncols=2)
-    ax.set_title("Rungs, fp32", size=9.5)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, loc="upper left", ncols=2)
+    ax.set_title("fp32", size=9.5)
 
 
-def _label_ends(ax: Axes, ends: dict[str, pd.Series]) -> None:
-    """Name each line at its right end; lines that end within 3% of each other share a label."""
-    groups: list[list[str]] = []
-    for name in sorted(ends, key=lambda name: ends[name].rel_error):
-        if groups and ends[name].rel_error < 1.03 * ends[groups[-1][0]].rel_error:
-            groups[-1].append(name)
+def _modes(ax: Axes, rows: pd.DataFrame) -> None:
+    """cuBLAS and the top rung in each mode; of the others, which the CSV has too, most lie on these lines."""
+    cuda = rows[rows["dialect"] == "cuda"]
+    top, ends = cuda["stage"].max(), []
+    for of, colour, name in (
+        (rows[rows["backend"] == "cublas"], style.BASELINE, style.label_of("cublas")),
+        (cuda[cuda["stage"] == top], style.COLOURS["cuda"], f"{str(top)[:3]}, {style.LABELS['cuda']}"),
+    ):
+        ends += [(math, _line(ax, own, colour, lw=1.8), colour) for math, own in of.groupby("math")]
+        if len(of):
+            ax.plot([], [], color=colour, label=name)
+    _label_ends(ax, ends)
+    ax.legend(frameon=False, loc="upper left")
+    ax.set_title("Tensor cores, by math mode", size=9.5)
+
+
+def _line(ax: Axes, own: pd.DataFrame, colour: str, **look) -> pd.Series:
+    """Draw one kernel's errors; return its last row."""
+    own = own.sort_values("k")
+    ax.plot(own["k"], own["rel_error"], color=colour, **look)
+    return own.iloc[-1]
+
+
+def _label_ends(ax: Axes, ends: list[tuple[str, pd.Series, str]]) -> None:
+    """Name each line, given as its name, last row and colour, behind its right end.
+
+    Lines that end within 3% of each other share a label, which is black where their colours differ.
+    """
+    groups: list[list[tuple[str, pd.Series, str]]] = []
+    for name, end, colour in sorted(ends, key=lambda line: (line[1].k, line[1].rel_error)):
+        last = groups[-1][0][1] if groups else None
+        if last is not None and end.k == last.k and end.rel_error < 1.03 * last.rel_error:
+            groups[-1].append((name, end, colour))
         else:
-            groups.append([name])
-    for names in groups:
-        end = ends[names[0]]
-        ordered = sorted(names)
-        text = ", ".join(ordered) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
-        ax.annotate(text, (end.k, end.rel_error), (0, 4), ha="right", va="bottom", **_LABEL)
+            groups.append([(name, end, colour)])
+    for group in groups:
+        names, colours, end = {line[0] for line in group}, {line[2] for line in group}, group[0][1]
+        rungs = sorted(name for name in names if name.startswith("s"))
+        ordered = [f"{rungs[0]} to {rungs[-1]}"] if len(rungs) > 2 else rungs
+        text = "\n".join(ordered + sorted(names - set(rungs)))
+        colour = colours.pop() if len(colours) == 1 else "black"
+        ax.annotate(text, (end.k, end.rel_error), (5, 0), color=colour, **_LABEL)
