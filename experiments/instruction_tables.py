@@ -36,15 +36,19 @@ _READINGS = MappingProxyType(
         "instructions-ffma2": _Reading("s09_conflict_free", "one_block", (MAIN_ARCHITECTURE, "sm_100a")),
     }
 )
-BLOCKS = ("instructions", *_READINGS)  # the blocks that `block` writes
+_TENSOR_CORES = "instructions-tensor-cores"
+_MMA_RUNGS, _MMA_MATH, _MMA_K = ("s15_wmma", "s16_mma_sync", "s17_wgmma_tma", "s18_warp_specialized"), "bf16", 64
+BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes
 
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
     frame = at_one_size(results.read(published, "instructions"))
+    if name == _TENSOR_CORES:
+        return _tensor_cores(frame[frame["arch"] == MAIN_ARCHITECTURE])
     if name != "instructions":
         return _in_full(_READINGS[name], frame)
-    shown = defaults(frame[frame["arch"] == MAIN_ARCHITECTURE])
+    shown = defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
     if shown.empty:
         return _NOT_MEASURED
     caption = environment.compilers_caption(results.runs_of(shown, published))
@@ -117,6 +121,27 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     where = "" if several else f" on {reading.archs[0]}"
     return (
         f"{_markdown(lines)}\n\n`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
+    )
+
+
+def _tensor_cores(frame: pd.DataFrame) -> str:
+    """A line for each rung on tensor cores and dialect: instructions of a thread for _MMA_K of k, by group."""
+    groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
+    lines = [["kernel", "registers", "threads", "all", *groups], ["---", *["---:"] * (len(groups) + 3)]]
+    frame = frame[frame["math"] == _MMA_MATH]
+    for stage in _MMA_RUNGS:
+        for dialect in gemm_ref.get_stage(stage).dialects:
+            variant = _default(stage, dialect)
+            own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
+            if own.empty:
+                return _NOT_MEASURED
+            row = next(own.itertuples())
+            counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
+            each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
+            lines.append([f"`{stage}` {style.LABELS[dialect]}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+    return (
+        f"{_markdown(lines)}\n\n{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that "
+        f"a thread executes for {_MMA_K} of k of its block's tile, by what they do."
     )
 
 

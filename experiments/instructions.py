@@ -20,6 +20,7 @@ Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,13 @@ from experiments.verify import describe
 NAME = "instructions"
 ROW = Compiled
 ALIGNED = (4096, 4096, 4096)
+
+
+class _Uncounted(ValueError):
+    """The kernel computes with instructions whose operations cannot be counted from the text."""
+
+
+_TCGEN05 = re.compile(r"UTC\w*MMA")  # tensor cores from compute capability 10.0 on: the shape is in a descriptor
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -72,6 +80,8 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
         with tempfile.TemporaryDirectory() as folder:
             cubin, threads, dynamic_bytes = _compile(contender, problem, sm, Path(folder) / "kernel.cubin")
             values = examine(cubin, sm, threads, dynamic_bytes)
+    except _Uncounted as reason:
+        return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
     config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
@@ -145,6 +155,11 @@ def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
     trips = [(kernel, main_trip(kernel)) for kernel in kernels]
     kernel, trip = max(trips, key=lambda each: sum(map(mix.flop_of, each[1])), default=(None, ()))
     if not trip:
+        apart = {
+            instruction.name for kernel in kernels for instruction in kernel.code if _TCGEN05.match(instruction.name)
+        }
+        if apart:
+            raise _Uncounted(f"{', '.join(sorted(apart))}: what tcgen05 multiplies is not in the instruction's name")
         names = ", ".join(kernel.name for kernel in kernels) or "none"
         raise ValueError(f"no loop with a multiply-add or an MMA in any kernel (found: {names})")
     return kernel, trip

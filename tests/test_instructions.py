@@ -68,6 +68,13 @@ def test_of_two_kernels_the_main_one_is_read():
     assert row.ldgsts_128 and row.ldgsts_32 and not row.ldg_32
 
 
+def test_where_operations_cannot_be_counted_it_is_said():
+    """Triton multiplies by tcgen05 where there is one."""
+    rows = {row.arch: row for row in measured("s15", preset="full", backends=("triton",), math="bf16")}
+    assert rows["sm_90a"].status == PASS and rows["sm_90a"].mma
+    assert rows["sm_100a"].status == SKIPPED and rows["sm_100a"].detail.startswith("UTCHMMA: what tcgen05 multiplies")
+
+
 def test_threads_that_only_load_do_not_count():
     """Each consumer of s18 multiplies 64 x 256 x 16 in an MMA; Gluon's loop is found behind a jump by a table."""
     rows = [row for row in measured("s18", math="bf16") if row.variant in ("pairs", "group8")]
