@@ -31,6 +31,7 @@ _COLOURS = MappingProxyType(
         "other": "#dde2e8",
     }
 )
+_NARROW = 5.5  # %: where a number does not fit into its bar
 _KIB = 1024
 
 
@@ -69,7 +70,10 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
             share = 100 * sum(getattr(row, kind) for kind in kinds) / row.instructions
             ax.barh(y, share, left=left, height=0.22, color=_COLOURS[group], lw=0)
             if group == "multiply-add":
-                ax.text(share - 0.7, y, f"{share:.1f}%", ha="right", va="center_baseline", size=7, color="white")
+                place = {"x": share - 0.7, "ha": "right", "color": "white"}
+                if share < _NARROW:
+                    place = {"x": share + 0.5, "ha": "left", "color": "black"}
+                ax.text(y=y, s=f"{share:.1f}%", va="center_baseline", size=7, **place)
             left += share
         ax.text(-1, y, style.LABELS[row.dialect], ha="right", va="center", size=7, color=style.COLOURS[row.dialect])
     ax.tick_params(axis="y", pad=36)

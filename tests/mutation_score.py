@@ -70,6 +70,11 @@ _HOPPER_EQUIVALENT = {
     "wgmma_wait_group<0>();  =>  ;": (_S18[1:], _WAITED),
     "wgmma_wait_group<0>();  =>  wgmma_wait_group<0 + 1>();": (_S18[1:], _WAITED),
     "fence_mbarrier_init();  =>  ;": (_S17, _BLOCK),
+    "const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;  =>  "
+    "const int warp = (threadIdx.x / 32 % 4) + 1, row = threadIdx.x % 32 / 4;": (
+        _S18[1:],
+        "warps of a pair exchange their columns of B where they read it, and likewise of C where they write it",
+    ),
     "int before = stage;  =>  int before = (stage) + 1;": (_S18, "overwritten in the first step before it is read"),
 }
 EQUIVALENT |= {(rung, change): why for change, (rungs, why) in _HOPPER_EQUIVALENT.items() for rung in rungs}
