@@ -11,8 +11,8 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.call import Call
 from gemm_ref.launches import SWIZZLE_ROW, is_turned
-from gemm_ref.operands import TMA_BYTES
-from gemm_ref.stage import Box, cdiv
+from gemm_ref.operands import row_elements
+from gemm_ref.stage import Box
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 # CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
@@ -29,11 +29,8 @@ class Boxed:
 
     @property
     def row_bytes(self) -> int:
-        """From a row to the next; torch says what it likes where there is one row."""
-        rows, columns = self.matrix.shape
-        if rows > 1:
-            return self.matrix.stride(0) * self.matrix.itemsize
-        return cdiv(columns * self.matrix.itemsize, TMA_BYTES) * TMA_BYTES
+        """From a row to the next."""
+        return row_elements(self.matrix) * self.matrix.itemsize
 
 
 def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:

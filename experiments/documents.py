@@ -14,7 +14,17 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, findings, frames, instruction_tables, memory_tables, results, style, tensor_tables
+from experiments import (
+    environment,
+    findings,
+    frames,
+    instruction_tables,
+    markdown,
+    memory_tables,
+    results,
+    style,
+    tensor_tables,
+)
 from experiments.ladder import DEEP
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
@@ -127,7 +137,7 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
         ]
         lines.append([variant, *cells])
     findings = [f"- {style.LABELS[dialect]} {finding}" for dialect, finding in stage.compiler.items()]
-    return "\n\n".join(filter(None, [_markdown(lines), "\n".join(findings)]))
+    return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
 
 
 def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
@@ -155,11 +165,7 @@ def _deep(at_size: pd.DataFrame) -> str:
         lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
     size = " x ".join(map(str, DEEP))
-    return f"{_markdown(lines)}\n\nThe six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs."
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{markdown.table(lines)}\n\nThe six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs."
 
 
 def _table(at_size: pd.DataFrame) -> str:
@@ -177,7 +183,7 @@ def _table(at_size: pd.DataFrame) -> str:
     if not reference.empty:
         speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
         lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
-    return _markdown(lines)
+    return markdown.table(lines)
 
 
 def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from experiments import timers
+from experiments.telemetry import open_gpu
 from gemm_ref.build import BuildError, version_of
 from gemm_ref.toolchain import find_toolkit
 
@@ -100,17 +101,14 @@ def gpu() -> dict:
         "driver": None,
     }
     try:
-        import pynvml
-
-        return known | _nvml(pynvml, str(properties.uuid))
+        return known | _nvml()
     except Exception as error:  # no management library, or a virtual GPU that hides it: its absence is recorded
         return known | {"nvml_error": str(error)}
 
 
-def _nvml(nvml, uuid: str) -> dict:
-    nvml.nvmlInit()
+def _nvml() -> dict:
+    nvml, gpu = open_gpu()
     try:
-        gpu = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
         driver = nvml.nvmlSystemGetDriverVersion()
         return {
             "driver": driver.decode() if isinstance(driver, bytes) else driver,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, results, style
+from experiments import environment, markdown, results, style
 from experiments.sass.mix import GROUPS
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -96,7 +96,7 @@ def _side_by_side(frame: pd.DataFrame) -> str:
             for text in columns.values()
         ]
         lines.append([f"`{stage}`", *cells])
-    return _markdown(lines)
+    return markdown.table(lines)
 
 
 def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
@@ -119,9 +119,8 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
             lines.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
     variant = f" {reading.variant}" if reading.variant else ""
     where = "" if several else f" on {reading.archs[0]}"
-    return (
-        f"{_markdown(lines)}\n\n`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
-    )
+    said = f"`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
+    return f"{markdown.table(lines)}\n\n{said}"
 
 
 def _tensor_cores(frame: pd.DataFrame) -> str:
@@ -139,10 +138,8 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
             counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
             each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
             lines.append([f"`{stage}` {style.LABELS[dialect]}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
-    return (
-        f"{_markdown(lines)}\n\n{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that "
-        f"a thread executes for {_MMA_K} of k of its block's tile, by what they do."
-    )
+    said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
+    return f"{markdown.table(lines)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
 
 
 def _per_100(row, count: float) -> float:
@@ -154,7 +151,3 @@ def _bytes_a_shared_read(row) -> str:
     if not reads:
         return "–"
     return f"{row.flop_per_trip / 2 / row.ffma_per_lds_byte / reads:.1f}"
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, results, style, traffic
+from experiments import environment, markdown, results, style, traffic
 from experiments.plot_hardware import TITLES, confirmed
 
 BLOCKS = ("requests", "hardware")
@@ -25,17 +25,17 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
     if frame.empty:
         return "not measured"
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
-    lines = ["| rung | FLOP a byte of shared memory | FLOP a byte asked of global memory |", "| --- | ---: | ---: |"]
+    lines = [["rung", "FLOP a byte of shared memory", "FLOP a byte asked of global memory"], ["---", "---:", "---:"]]
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
             " / ".join(_number(table.loc[key, f"{level}_intensity"]) if key in table.index else "–" for key in keys)
             for level in ("shared", "l2")
         ]
-        lines.append(f"| `{stage.id}` | {cells[0]} | {cells[1]} |")
+        lines.append([f"`{stage.id}`", *cells])
     m, n, k = table.iloc[0][["m", "n", "k"]]
     said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {_caption(frame, published)}."
-    return "\n".join([*lines, "", said])
+    return f"{markdown.table(lines)}\n\n{said}"
 
 
 def _hardware(frame: pd.DataFrame, published: Path) -> str:
@@ -47,15 +47,15 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
     off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
     exact = int((ratios.isna() | (ratios == 1)).all(axis=1).sum())
     said = f"{exact} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
-    head = ["kernel", *(f"{space} {TITLES[space, kind]}" for space, kind in ratios.columns)]
-    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * len(ratios.columns)}"]
+    lines = [["kernel", *(f"{space} {TITLES[space, kind]}" for space, kind in ratios.columns)]]
+    lines.append(["---", *["---:"] * len(ratios.columns)])
     for key, row in table.iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
         name = f"`{stage}`" + ("" if variant == "default" else f" {variant}") + f" {style.LABELS[dialect]}{second}"
-        lines.append(f"| {name} | {' | '.join(_counts(row[what]) for what in ratios.columns)} |")
+        lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
     runs = results.runs_of(frame[frame["view"] == "hardware"], published)
-    return "\n".join([said, "", *lines, "", f"{environment.caption(runs)}."])
+    return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."
 
 
 def _counts(cell: pd.Series) -> str:

@@ -51,7 +51,10 @@ class Conditions:
 
 
 def open_gpu() -> tuple[object, object]:
-    """The NVML module and its handle of torch's current GPU. Raises whatever NVML does where it is not to be had."""
+    """The NVML module and its handle of torch's current GPU, until `nvmlShutdown`.
+
+    Raises whatever NVML does where it is not to be had.
+    """
     import pynvml
 
     pynvml.nvmlInit()

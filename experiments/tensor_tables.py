@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import environment, frames, results, style
+from experiments import environment, frames, markdown, results, style
 from experiments.plot_tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
 from gemm_ref.baselines import BASELINES
 
@@ -61,7 +61,7 @@ def _overview(frame: pd.DataFrame, published: Path) -> str:
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, but in "
         f"fp8, which cuBLAS has for {LAYOUT_WORDS['nk']} alone."
     )
-    return f"{_markdown(lines)}\n\n{said} {environment.caption(results.runs_of(frame, published))}."
+    return f"{markdown.table(lines)}\n\n{said} {environment.caption(results.runs_of(frame, published))}."
 
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
@@ -85,7 +85,7 @@ def _table(frame: pd.DataFrame, math: str, published: Path) -> str:
         name = f"`{stage}` {style.LABELS[dialect]}" if dialect else BASELINES[stage].title
         lines.append([name, *cells])
     said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
-    return f"{_markdown(lines)}\n\n{said} {environment.caption(results.runs_of(frame, published))}."
+    return f"{markdown.table(lines)}\n\n{said} {environment.caption(results.runs_of(frame, published))}."
 
 
 def _cell(rows: pd.DataFrame) -> str:
@@ -94,7 +94,3 @@ def _cell(rows: pd.DataFrame) -> str:
     row = rows.iloc[0]
     share = "" if row.stage == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
     return f"{style.number(row.tflops)}{share}"
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -52,6 +52,13 @@ def has_tma_rows(x: torch.Tensor) -> bool:
     return x.shape[1] * x.itemsize % TMA_BYTES == 0 and x.data_ptr() % TMA_BYTES == 0
 
 
+def row_elements(x: torch.Tensor) -> int:
+    """Elements from a row of x, as `with_tma_rows` makes it, to the next; where there is one, torch says anything."""
+    rows, columns = x.shape
+    multiple = TMA_BYTES // x.itemsize
+    return x.stride(0) if rows > 1 else -(-columns // multiple) * multiple
+
+
 def padded(x: torch.Tensor) -> torch.Tensor:
     """A new tensor like x (rows, columns), not filled, whose rows are TMA_BYTES or a multiple of them apart."""
     rows, columns = x.shape

@@ -9,9 +9,8 @@ from triton.experimental.gluon.nvidia import hopper
 from triton.tools import tensor_descriptor
 
 from gemm_ref.call import Call
-from gemm_ref.operands import TMA_BYTES
+from gemm_ref.operands import row_elements
 from gemm_ref.problem import MATHS
-from gemm_ref.stage import cdiv
 
 Descriptor = tensor_descriptor.TensorDescriptor | hopper.TensorDescriptor
 Operand = torch.Tensor | Descriptor
@@ -31,7 +30,7 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 
     layout: how a block lies in shared memory, which Gluon says here and Triton decides by itself.
     """
-    strides = [_row_elements(x), 1]
+    strides = [row_elements(x), 1]
     if layout is None:
         return tensor_descriptor.TensorDescriptor(x, list(x.shape), strides, [rows, columns])
     return hopper.TensorDescriptor(x, list(x.shape), strides, [rows, columns], layout)
@@ -47,10 +46,3 @@ def describe_operands(
     config, depth = call.implementation.config, block_k(call)
     b, block = (b, (depth, config.BLOCK_N)) if call.problem.b_layout == "kn" else (b.t(), (config.BLOCK_N, depth))
     return describe(a, config.BLOCK_M, depth, layout(a.dtype)), describe(b, *block, layout(b.dtype))
-
-
-def _row_elements(x: torch.Tensor) -> int:
-    """Elements from a row of x to the next; torch says what it likes where there is one row."""
-    rows, columns = x.shape
-    multiple = TMA_BYTES // x.itemsize
-    return x.stride(0) if rows > 1 else cdiv(columns, multiple) * multiple
