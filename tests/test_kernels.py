@@ -18,7 +18,7 @@ from gemm_ref import STAGES, Problem, make_inputs
 # them, and many. `experiments run correctness --size` has any other. None is a multiple of 16, for which Triton would
 # compile another kernel: test_nothing_to_sum_gives_zeros and test_misaligned_operands run that one.
 FEW = {"edges": (1, 33, 129), "depths": (17, 33, 129)}
-FEWER = {"edges": (33, 129), "depths": (17, 129)}  # for the twins on tensor cores, where each takes half a second
+FEWER = {"edges": (33, 129), "depths": (17, 129)}  # for tensor cores, where each takes up to half a second
 RAGGED = [size for size in range(71) if size % 16]
 SMALLER_PRIMES = Problem(389, 263, 131)
 PRIMES = Problem(1021, 509, 131)  # no size is a multiple of anything: every edge tile is partial
@@ -32,7 +32,7 @@ def check(gemm, item, a, b, kind="normal"):
 
 def test_edges_bit_exact(implementation, gemm, device):
     """Small integers sum exactly in any order, so one wrong index shows as a wrong bit."""
-    few = FEWER if implementation.backend == "triton" and implementation.math != "fp32" else FEW
+    few = FEW if implementation.math == "fp32" else FEWER
     for sizes in covering() if device == "cuda" else covering(**few):
         problem = Problem(*sizes, implementation.math)
         check(gemm, implementation, *make_inputs(problem, "integers", seed=sum(sizes), device=device), "integers")
@@ -88,7 +88,7 @@ def test_offsets_past_32_bits(sizes, math):
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
-@settings(max_examples=5, derandomize=True, deadline=None)
+@settings(max_examples=4, derandomize=True, deadline=None)
 @given(m=st.integers(0, 70), n=st.sampled_from([0, *RAGGED]), k=st.sampled_from(RAGGED), seed=st.integers(0, 2**31))
 def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     """CUDA, Triton and Gluon against the oracle and each other, at sizes and inputs that Hypothesis picks."""
@@ -96,7 +96,8 @@ def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     a, b = make_inputs(Problem(m, n, k, math), "uniform", seed=seed)
     oracle = gemm_ref.Oracle(a, b)
     items = [item for item in gemm_ref.implementations() if item.stage is stage and item.math == math]
-    results = [gemm_of(item)(a, b) for item in items]
+    best = [item for item in items if item.variant == stage.find_variant("default", item.dialect)]
+    results = [gemm_of(item)(a, b) for item in best]
     for c in results:
         gemm_ref.check(c, a, b, math=math, oracle=oracle)
     mode = gemm_ref.MATHS[math]
