@@ -54,6 +54,11 @@ class Data:
         return frames.at(frames.timed(self._read("ladder")), SIZE)
 
     @cached_property
+    def _rows(self) -> dict[tuple[str, str], object]:
+        """The first row at SIZE of each rung's default variant, by its id and dialect."""
+        return {(row.stage, row.dialect): row for row in reversed([*frames.defaults(self._ladder).itertuples()])}
+
+    @cached_property
     def _squares(self) -> pd.DataFrame:
         return frames.defaults(frames.cubes(frames.timed(self._read("squares"))))
 
@@ -71,9 +76,7 @@ class Data:
 
     def row(self, stage: Stage, dialect: str):
         """A rung's default variant at SIZE."""
-        own = frames.defaults(self._ladder)
-        own = own[(own["stage"] == stage.id) & (own["dialect"] == dialect)]
-        return None if own.empty else next(own.itertuples())
+        return self._rows.get((stage.id, dialect))
 
     def versus(self, stage: Stage, dialect: str, other: str = "cuda") -> stats.Ratio | None:
         """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""

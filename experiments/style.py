@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -105,17 +107,32 @@ def footer(figure: Figure, caption: str) -> float:
     return (0.16 + 0.16 * len(lines)) * inch
 
 
+_svg_alone = contextvars.ContextVar("svg_alone", default=False)
+
+
+@contextlib.contextmanager
+def svg_alone() -> Iterator[None]:
+    """Inside, `save` leaves out the PNG, which takes as long as the rest of a plot."""
+    before = _svg_alone.set(True)
+    try:
+        yield
+    finally:
+        _svg_alone.reset(before)
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name`.png and `name`.svg, each whole or not at all; return their paths."""
+    """Write `name`.png, unless inside `svg_alone`, and `name`.svg, each whole or not at all; return their paths."""
     png, svg = io.BytesIO(), io.StringIO()
-    figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
+    paths = [folder / f"{name}.svg"] if _svg_alone.get() else [folder / f"{name}.png", folder / f"{name}.svg"]
+    if len(paths) > 1:
+        figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     folder.mkdir(parents=True, exist_ok=True)
-    beside = paths[0].with_name(f".{name}.png.part")
-    beside.write_bytes(png.getvalue())
-    os.replace(beside, paths[0])
-    write_whole(paths[1], svg.getvalue())
+    if len(paths) > 1:
+        beside = paths[0].with_name(f".{name}.png.part")
+        beside.write_bytes(png.getvalue())
+        os.replace(beside, paths[0])
+    write_whole(paths[-1], svg.getvalue())
     return paths
 
 

@@ -14,10 +14,12 @@ from experiments.contenders import gemm_of
 from experiments.correctness import covering
 from gemm_ref import STAGES, Problem, make_inputs
 
-# For the reference GPU, whose time is short: beside the tiles of 32, 64 and 128, nothing to sum, one past one slice and
-# past two of them, and many. `experiments run correctness --size` has any other.
-FEW = {"edges": (1, 33, 127, 129), "depths": (0, 17, 33, 129)}
-FEWER = {"edges": (33, 129), "depths": (17, 129)}  # for the twins on tensor cores, where each takes half a second
+# For the reference GPU, whose time is short: beside the tiles of 32, 64 and 128, one past one slice and past two of
+# them, and many. `experiments run correctness --size` has any other. None is a multiple of 16, for which Triton would
+# compile another kernel: test_nothing_to_sum_gives_zeros and test_misaligned_operands run that one.
+FEW = {"edges": (1, 33, 129), "depths": (17, 33, 129)}
+FEWER = {"edges": (33, 129), "depths": (17, 129)}  # for tensor cores, where each takes up to half a second
+RAGGED = [size for size in range(71) if size % 16]
 SMALLER_PRIMES = Problem(389, 263, 131)
 PRIMES = Problem(1021, 509, 131)  # no size is a multiple of anything: every edge tile is partial
 
@@ -30,7 +32,7 @@ def check(gemm, item, a, b, kind="normal"):
 
 def test_edges_bit_exact(implementation, gemm, device):
     """Small integers sum exactly in any order, so one wrong index shows as a wrong bit."""
-    few = FEWER if implementation.backend == "triton" and implementation.math != "fp32" else FEW
+    few = FEW if implementation.math == "fp32" else FEWER
     for sizes in covering() if device == "cuda" else covering(**few):
         problem = Problem(*sizes, implementation.math)
         check(gemm, implementation, *make_inputs(problem, "integers", seed=sum(sizes), device=device), "integers")
@@ -86,15 +88,17 @@ def test_offsets_past_32_bits(sizes, math):
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
-@settings(max_examples=5, derandomize=True, deadline=None)
-@given(m=st.integers(0, 70), n=st.integers(0, 70), k=st.integers(0, 70), seed=st.integers(0, 2**31))
+@settings(max_examples=4, derandomize=True, deadline=None)
+@given(m=st.integers(0, 70), n=st.sampled_from([0, *RAGGED]), k=st.sampled_from(RAGGED), seed=st.integers(0, 2**31))
 def test_dialects_agree_at_any_size(stage, m, n, k, seed):
     """CUDA, Triton and Gluon against the oracle and each other, at sizes and inputs that Hypothesis picks."""
-    math = stage.maths[seed % len(stage.maths)]
+    maths = [math for math in stage.maths if math != "fp16"]  # bf16 stands for both: they differ in their types alone
+    math = maths[seed % len(maths)]
     a, b = make_inputs(Problem(m, n, k, math), "uniform", seed=seed)
     oracle = gemm_ref.Oracle(a, b)
     items = [item for item in gemm_ref.implementations() if item.stage is stage and item.math == math]
-    results = [gemm_of(item)(a, b) for item in items]
+    best = [item for item in items if item.variant == stage.find_variant("default", item.dialect)]
+    results = [gemm_of(item)(a, b) for item in best]
     for c in results:
         gemm_ref.check(c, a, b, math=math, oracle=oracle)
     mode = gemm_ref.MATHS[math]
@@ -147,8 +151,9 @@ def test_returns_a_new_tensor_like_torch(implementation, gemm, device):
 def test_nothing_to_sum_gives_zeros(implementation, gemm, device):
     """BLAS: with K = 0 the product is zero, also where `out` held NaN."""
     mode = gemm_ref.MATHS[implementation.math]
-    a, b = (torch.empty(shape, device=device, dtype=mode.dtype) for shape in ((33, 0), (0, 65)))
-    out = torch.full((33, 65), float("nan"), device=device, dtype=mode.out_dtype)
+    columns = 65 if device == "cuda" else 80  # to Triton the 0 is a multiple of 16, so that it needs no kernel more
+    a, b = (torch.empty(shape, device=device, dtype=mode.dtype) for shape in ((33, 0), (0, columns)))
+    out = torch.full((33, columns), float("nan"), device=device, dtype=mode.out_dtype)
     assert torch.equal(gemm(a, b, out=out), torch.zeros_like(out))
 
 

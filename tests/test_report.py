@@ -195,6 +195,14 @@ def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
     assert texts["middle"] == texts["of both lines"] == texts["turned"] == "middle"
 
 
+def test_the_report_draws_no_png(tmp_path):
+    with style.themed(), style.svg_alone():
+        assert style.save(Figure(figsize=(1, 1)), tmp_path, "one") == [tmp_path / "one.svg"]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.svg"]
+    with style.themed():
+        assert style.save(Figure(figsize=(1, 1)), tmp_path, "two") == [tmp_path / "two.png", tmp_path / "two.svg"]
+
+
 def test_dark_twins_keep_texts_readable():
     for light in ("#ffffff", "#f5f7fa", "#b3d971", "#eef7dd", "#fee8c8"):
         dark = colours.dark_twin(light)

@@ -32,15 +32,23 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch):
         triton_kernels.kernel_module(rung)
 
 
-DEFAULTS = [rung for rung in RUNGS if rung.variant == rung.stage.find_variant("default", rung.dialect)]
+DEFAULTS = [
+    rung
+    for rung in RUNGS
+    if rung.variant == rung.stage.find_variant("default", rung.dialect) and rung.math == rung.stage.maths[0]
+]
 
 
 @pytest.mark.parametrize("rung", DEFAULTS, ids=str)
 def test_one_kernel_serves_all_sizes_that_16_does_not_divide(rung):
-    """Sizes of 1 are not special; which rungs look at divisibility by 16 is their own choice."""
+    """Sizes of 1 are not special; which rungs look at divisibility by 16 is their own choice.
+
+    Told by Triton's own key of a kernel, not by its text: that has the paths of sources in it, and the key has not, so
+    a cache that two checkouts have filled gives texts of both.
+    """
     launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
     kernels = {
-        launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, variant=rung.variant).asm["ptx"]
+        launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, variant=rung.variant).hash
         for sizes in ((4097, 4095, 4098), (1, 33, 257), (129, 1, 2), (31, 2, 1))
     }
     assert len(kernels) == 1

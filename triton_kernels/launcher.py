@@ -84,10 +84,23 @@ def start(
         with _driver_lock, torch.cuda.device_of(first):
             return kernel[shape.grid](*args, **options)
     with _without_gpu():
-        compiled = kernel.warmup(*args, grid=shape.grid, **options)
+        compiled = kernel.warmup(*_without_ones(kernel, args), grid=shape.grid, **options)
     if not first.is_meta:
         _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
+
+
+_NO_MULTIPLE = 3  # of 16, nor 1
+
+
+def _without_ones(kernel: triton.JITFunction, args: tuple) -> list:
+    """What to compile for: `args`, but for sizes of 1 whose parameters have a type as their annotation.
+
+    Such a parameter stays a variable for 1 too, and what it says is what any size says that 16 does not divide; yet
+    Triton's key of a kernel has the 1 apart, and so it would compile the same kernel again.
+    """
+    pairs = zip(kernel.params, args, strict=False)
+    return [_NO_MULTIPLE if parameter.annotation_type and type(x) is int and x == 1 else x for parameter, x in pairs]
 
 
 def compile_for_inspection(

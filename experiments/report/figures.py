@@ -52,8 +52,8 @@ class Figure:
 
 def figures(module: ModuleType, folder: Path) -> list[Figure]:
     """The plots of one experiment, drawn now from its CSV in `folder`."""
-    with tempfile.TemporaryDirectory() as target, matplotlib.rc_context({"svg.fonttype": "none"}):
-        paths = [path for path in module.plot(folder, Path(target)) if path.suffix == ".svg"]
+    with tempfile.TemporaryDirectory() as target, matplotlib.rc_context({"svg.fonttype": "none"}), style.svg_alone():
+        paths = module.plot(folder, Path(target))
         return [inline(path.stem, path.read_text(encoding="utf-8")) for path in paths]
 
 
