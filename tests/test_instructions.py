@@ -38,13 +38,12 @@ def one(stage: str, dialect: str, variant: str | None = None) -> Compiled:
 
 
 def test_a_trip_adds_up_and_multiplies_whole_slices():
-    rows = measured("s04", preset="full")
-    assert [row.arch for row in rows] == list(ARCHITECTURES) * 3
+    rows = measured("s04", preset="full", backends=("cuda",))
+    assert [row.arch for row in rows] == list(ARCHITECTURES)
     rows += measured("s12")
     kernels = {(row.stage, row.variant, row.dialect) for row in rows}
-    assert kernels == {
-        (i.stage.id, i.variant, i.dialect) for i in implementations() if i.stage.id[:3] in ("s04", "s12")
-    }
+    s12 = {(i.stage.id, i.variant, i.dialect) for i in implementations() if i.stage.id.startswith("s12")}
+    assert kernels == {("s04_shared_tile", "default", "cuda"), *s12}
     for row in rows:
         assert row.status == PASS, row.detail
         assert sum(getattr(row, kind) for kind in mix.KINDS) == row.instructions
@@ -76,11 +75,10 @@ def test_where_operations_cannot_be_counted_it_is_said():
 
 
 def test_threads_that_only_load_do_not_count():
-    """Each consumer of s18 multiplies 64 x 256 x 16 in an MMA; Gluon's loop is found behind a jump by a table."""
-    rows = [row for row in measured("s18", math="bf16") if row.variant in ("pairs", "group8")]
-    assert {row.dialect: row.threads for row in rows} == {"cuda": 384, "triton": 256, "gluon": 384}
-    for row in rows:
+    """A warpgroup of s18 loads, two multiply 64 x 256 x 16 in an MMA; Gluon's loop is behind a jump by a table."""
+    for row in measured("s18", math="bf16", backends=("gluon",)) + measured("s17", math="bf16", backends=("cuda",)):
         assert row.status == PASS, row.detail
+        assert row.threads == (384 if row.dialect == "gluon" else 256)
         assert row.k_per_trip == 16 * row.mma and row.k_per_trip % 64 == 0
 
 
