@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,13 @@ DEVICES = [
 ]
 
 
+def pytest_collection_finish():
+    """What imports have brought stays: looking through it again and again for garbage takes a twelfth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 _ALL = gemm_ref.implementations()
 
 # On the reference GPU, whose time is short, and where each of Triton's kernels takes seconds to compile: what is as
@@ -34,6 +42,7 @@ _OF_ONE_VARIANT = (
     "test_nan_and_inf_spread_as_they_should",
 )
 _OF_EVERY_VARIANT = ("test_edges_bit_exact", "test_no_rung_has_a_fault")
+_FP8_TWINS = gemm_ref.stages_in("fp8")[0]
 _OF_EVERY_MATH = ("test_b_by_columns", "test_scales_of_fp8")
 
 
@@ -63,6 +72,8 @@ def _left_out(item: gemm_ref.Implementation, test: str) -> str | None:
         return f"{twin} stands for it: they differ in the cap on registers, and there is none here"
     best = item.variant == item.stage.find_variant("default", item.dialect)
     first = item.math == item.stage.maths[0]
+    if test == "test_scales_of_fp8" and item.backend == "triton" and item.stage is not _FP8_TWINS:
+        return "one rung stands for Triton's scales, which come from one function"
     if test in _OF_SHARED_CODE and not (best and first):
         return "what all kernels share is tried on the best variant of a rung in its first math mode"
     if test in _OF_ONE_VARIANT and not best:
