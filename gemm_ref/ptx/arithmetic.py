@@ -129,10 +129,13 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
 
     The product is exact in float64, so only two roundings in a row (of the sum to 53 bits, then to 24) could go
     wrong, and only where the first lands on the middle between two float32 values, or below float32's normal range.
+    Where the second changes nothing, as for small integers, there is nothing to look for.
     """
     product = a.astype(np.float64) * b
     total = product + c
     result = total.astype(np.float32)
+    if not np.count_nonzero(result != total):
+        return result
     words = np.atleast_1d(total).view(np.uint32)  # the low word of each float64, then its high word
     suspect = (words[0::2] & _BELOW_FLOAT32) == _MIDDLE
     suspect |= (words[1::2] & _MAGNITUDE) - _ONE < _SMALLEST_NORMAL  # 0, which is exact, wraps round to the largest
