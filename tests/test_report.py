@@ -131,7 +131,9 @@ def test_every_rung_has_its_sources_word_for_word(text):
 @pytest.mark.parametrize("which", ["made", "published_report"])
 def test_every_experiment_with_data_is_there_in_order(which, request):
     path = request.getfixturevalue(which)
-    text, folder = path.read_text(encoding="utf-8"), results.PUBLISHED if which == "published_report" else path.parent
+    text, folder = path.read_text(encoding="utf-8"), path.parent
+    if which == "published_report":
+        folder = request.getfixturevalue("published_data")
     there = [name for name in EXPERIMENTS if results.csv_path(folder, name).exists()]
     assert {"correctness", "ladder"} <= set(there)
     assert re.findall(r'<section id="(\w+)" class="experiment">', text) == there
