@@ -36,6 +36,7 @@ _OF_SHARED_CODE = (
     "test_strided_operands_and_out",
     "test_lazily_negated_operands",
     "test_returns_a_new_tensor_like_torch",
+    "test_every_edge_partial",
 )
 _OF_ONE_VARIANT = (
     "test_arithmetic_is_that_of_the_math_mode",
