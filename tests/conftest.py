@@ -54,6 +54,8 @@ _OF_ONE_VARIANT = (
     "test_arithmetic_is_that_of_the_math_mode",
     "test_nothing_to_sum_gives_zeros",
     "test_nan_and_inf_spread_as_they_should",
+    "test_misaligned_operands",
+    "test_no_rung_has_a_fault",
 )
 _FP8_TWINS = gemm_ref.stages_in("fp8")[0]
 _OF_EVERY_MATH = ("test_b_by_columns", "test_scales_of_fp8")
@@ -83,10 +85,12 @@ def _left_out(item: gemm_ref.Implementation, test: str) -> str | None:
         return f"{twin} stands for it: they differ in the cap on registers, and there is none here"
     if test == "test_scales_of_fp8" and item.backend == "triton" and item.stage is not _FP8_TWINS:
         return "one rung stands for Triton's scales, which come from one function"
+    if test == "test_nothing_to_sum_gives_zeros" and item.backend == "triton" and item.math == "fp32":
+        return "Triton's loop of no trips is tried on tensor cores, whose pipelines it must leave empty"
     if test in _OF_SHARED_CODE and not (best and first):
         return "what all kernels share is tried on the best variant of a rung in its first math mode"
     if test in _OF_ONE_VARIANT and not best:
-        return "a rung's best variant in each math mode stands for the others, which sum in the same way"
+        return "a rung's best variant in each math mode stands for the others, which differ in tile or layout alone"
     if item.backend == "triton" and not (best and (first or test in _OF_EVERY_MATH)):
         return "a twin's best variant in its first math mode stands for all in most tests: `make experiments` runs all"
     return None

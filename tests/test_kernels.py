@@ -55,8 +55,9 @@ def test_b_by_columns(implementation, gemm, device, sizes):
     """B given as N x K: read as it lies where the rung can, else copied."""
     if implementation.math == "fp32":
         pytest.skip("fp32 rungs read B by rows alone; test_strided_operands_and_out has the copy")
-    if device == "cpu" and sizes == (64, 64, 64) and implementation.backend == "triton":
-        pytest.skip("on the reference GPU test_misaligned_operands runs Triton's kernels for sizes that 16 divides")
+    stands = implementation.dialect == "cuda" and implementation.math == "bf16"
+    if device == "cpu" and sizes == (64, 64, 64) and not stands:
+        pytest.skip("on the reference GPU CUDA in bf16 stands for sizes that are whole tiles")
     problem = Problem(*sizes, implementation.math, "nk")
     check(gemm, implementation, *make_inputs(problem, "integers", 10, device), "integers")
 
