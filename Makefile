@@ -28,7 +28,7 @@ experiments: $(READY) ## the main job: run what this machine can, and draw the p
 	$(PY) -m experiments report
 
 test: $(READY) ## pass the tests
-	$(PY) -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal  # there is a process for each core
 
 plots: $(READY) ## draw the plots again from the CSV
 	$(PY) -m experiments plot
