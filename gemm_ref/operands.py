@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gemm_ref.stage import cdiv
 from gemm_ref.transpose import transposed
 
 B_LAYOUTS = ("kn", "nk")  # how B (K, N) lies in memory: its rows one after another, or its columns
@@ -55,12 +56,16 @@ def has_tma_rows(x: torch.Tensor) -> bool:
 def row_elements(x: torch.Tensor) -> int:
     """Elements from a row of x, as `with_tma_rows` makes it, to the next; where there is one, torch says anything."""
     rows, columns = x.shape
+    return x.stride(0) if rows > 1 else _padded_columns(x, columns)
+
+
+def _padded_columns(x: torch.Tensor, columns: int) -> int:
+    """Columns of a row of x that ends at a multiple of TMA_BYTES."""
     multiple = TMA_BYTES // x.itemsize
-    return x.stride(0) if rows > 1 else -(-columns // multiple) * multiple
+    return cdiv(columns, multiple) * multiple
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:
     """A new tensor like x (rows, columns), not filled, whose rows are TMA_BYTES or a multiple of them apart."""
     rows, columns = x.shape
-    multiple = TMA_BYTES // x.itemsize
-    return x.new_empty((rows, -(-columns // multiple) * multiple))[:, :columns]
+    return x.new_empty((rows, _padded_columns(x, columns)))[:, :columns]

@@ -21,20 +21,21 @@ DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the refe
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what the reference GPU does not run: thousands of tests that only say so take half a minute."""
-    left_out = [item for item in items if _reason_against(item)]
+    kept, left_out = [], []
+    for item in items:
+        (left_out if _is_left_out(item) else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not _reason_against(item)]
+    items[:] = kept
 
 
-def _reason_against(item) -> str | None:
+def _is_left_out(item) -> bool:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
-    if chosen.get("device") != "cpu" or "implementation" not in chosen:
-        return None
-    return _left_out(chosen["implementation"], item.originalname)
+    on_cpu = chosen.get("device") == "cpu" and "implementation" in chosen
+    return on_cpu and not _runs_on_reference_gpu(chosen["implementation"], item.originalname)
 
 
 def pytest_collection_finish():
-    """What imports have brought stays: looking through it again and again for garbage takes a twelfth of the time."""
+    """What imports have brought stays, so it is not looked through again and again for garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -42,23 +43,23 @@ def pytest_collection_finish():
 
 _ALL = gemm_ref.implementations()
 
-# On the reference GPU, whose time is short, and where each of Triton's kernels takes seconds to compile: what is as
-# true of one variant or math mode of a rung as of the others is tried on the best variant of its first math mode.
-_OF_SHARED_CODE = (
+# On the reference GPU, whose time is short, and where each of Triton's kernels takes seconds to compile, these are
+# tried on a rung's best variant alone: in its first math mode, or in each. On a GPU every kernel runs in every test.
+_IN_ONE_MODE = (
     "test_strided_operands_and_out",
     "test_lazily_negated_operands",
     "test_returns_a_new_tensor_like_torch",
     "test_every_edge_partial",
 )
-_OF_ONE_VARIANT = (
+_IN_EACH_MODE = (
     "test_arithmetic_is_that_of_the_math_mode",
     "test_nothing_to_sum_gives_zeros",
     "test_nan_and_inf_spread_as_they_should",
     "test_misaligned_operands",
     "test_no_rung_has_a_fault",
 )
+_TWINS_IN_EACH_MODE = ("test_b_by_columns", "test_scales_of_fp8")
 _FP8_TWINS = gemm_ref.stages_in("fp8")[0]
-_OF_EVERY_MATH = ("test_b_by_columns", "test_scales_of_fp8")
 
 
 @pytest.fixture(params=_ALL, ids=str, scope="session")  # so that all tests of a kernel come one after the other
@@ -73,29 +74,25 @@ def device(request) -> str:
     return request.param
 
 
-@functools.cache
-def _left_out(item: gemm_ref.Implementation, test: str) -> str | None:
-    """Why the reference GPU does not run this kernel in this test, or None if it does."""
+def _runs_on_reference_gpu(item: gemm_ref.Implementation, test: str) -> bool:
     best = item.variant == item.stage.find_variant("default", item.dialect)
-    first = item.math == item.stage.maths[0]
-    if item.math == "fp16" and (item.backend == "triton" or test != "test_edges_bit_exact" or not best):
-        return "bf16 stands for both 16-bit modes, but for CUDA's best variants in one test"
-    twin = _first_with_its_program(item)
-    if twin != item:
-        return f"{twin} stands for it: they differ in the cap on registers, and there is none here"
-    if test == "test_scales_of_fp8" and item.backend == "triton" and item.stage is not _FP8_TWINS:
-        return "one rung stands for Triton's scales, which come from one function"
-    if test == "test_nothing_to_sum_gives_zeros" and item.backend == "triton" and item.math == "fp32":
-        return "Triton's loop of no trips is tried on tensor cores, whose pipelines it must leave empty"
-    if test in _OF_SHARED_CODE and not (best and first):
-        return "what all kernels share is tried on the best variant of a rung in its first math mode"
-    if test in _OF_ONE_VARIANT and not best:
-        return "a rung's best variant in each math mode stands for the others, which differ in tile or layout alone"
-    if item.backend == "triton" and not (best and (first or test in _OF_EVERY_MATH)):
-        return "a twin's best variant in its first math mode stands for all in most tests: `make experiments` runs all"
-    return None
+    first, twin = item.math == item.stage.maths[0], item.backend == "triton"
+    if _first_with_its_program(item) != item:  # they differ in the cap on registers, and there is none here
+        return False
+    if item.math == "fp16":  # bf16 stands for both 16-bit modes, but for CUDA in one test
+        return best and not twin and test == "test_edges_bit_exact"
+    if (test in _IN_EACH_MODE and not best) or (test in _IN_ONE_MODE and not (best and first)):
+        return False
+    if not twin:
+        return True
+    if test == "test_scales_of_fp8" and item.stage is not _FP8_TWINS:  # one function has Triton's scales
+        return False
+    if test == "test_nothing_to_sum_gives_zeros" and item.math == "fp32":  # tensor cores have the pipelines to empty
+        return False
+    return best and (first or test in _TWINS_IN_EACH_MODE)
 
 
+@functools.cache
 def _first_with_its_program(item: gemm_ref.Implementation) -> gemm_ref.Implementation:
     def program(other: gemm_ref.Implementation) -> tuple:
         return other.stage, other.dialect, other.math, replace(other.config, BLOCKS_PER_SM=None)
