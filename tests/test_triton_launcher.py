@@ -39,19 +39,35 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize("rung", DEFAULTS, ids=str)
-def test_one_kernel_serves_all_sizes_that_16_does_not_divide(rung):
-    """Sizes of 1 are not special; which rungs look at divisibility by 16 is their own choice.
-
-    Told by Triton's own key of a kernel, not by its text: that has the paths of sources in it, and the key has not, so
-    a cache that two checkouts have filled gives texts of both.
-    """
+@pytest.fixture
+def key_of(monkeypatch):
+    """`key_of(rung, m, n, k)`: the key under which Triton looks for the kernel, before it would compile one."""
     launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
-    kernels = {
-        launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, variant=rung.variant).hash
-        for sizes in ((4097, 4095, 4098), (1, 33, 257), (129, 1, 2), (31, 2, 1))
-    }
-    assert len(kernels) == 1
+    from triton import knobs
+
+    keys = []
+    monkeypatch.setattr(knobs.runtime, "jit_cache_hook", lambda *, key, **_: keys.append(key) or True)
+
+    def look_for(rung, *sizes: int) -> str:
+        names = {"variant": rung.variant, "capability": (8, 9)}  # for which no test compiles, so that nothing is found
+        assert launcher.compile_for_inspection(rung.stage.id, rung.dialect, *sizes, **names) is None
+        key, *_ = keys  # s13 has a second kernel, which sums
+        keys.clear()
+        return key
+
+    return look_for
+
+
+@pytest.mark.parametrize("rung", DEFAULTS, ids=str)
+def test_one_kernel_serves_all_sizes_that_16_does_not_divide(rung, key_of):
+    """Sizes of 1 are not special; which rungs look at divisibility by 16 is their own choice."""
+    sizes = ((4097, 4095, 4098), (1, 33, 257), (129, 1, 2), (31, 2, 1))
+    assert len({key_of(rung, *each) for each in sizes}) == 1
+
+
+def test_a_rung_that_reads_vectors_is_compiled_for_sizes_that_16_divides(key_of):
+    for rung in (rung for rung in DEFAULTS if rung.stage.id == "s08_vectorized"):
+        assert key_of(rung, 64, 64, 64) != key_of(rung, 65, 65, 65)
 
 
 def test_compiling_without_a_gpu_leaves_tritons_driver_as_it_was():
