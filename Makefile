@@ -57,12 +57,13 @@ clean: ## remove what was built (results stay)
 
 # torch first and pinned: what follows is content with it, and a looser wish would fetch another build.
 # The nvcc wheels only where the machine has no CUDA toolkit. `ready` is written last, so a set-up that broke off is
-# taken up again. Nothing is compiled to bytecode ahead of its import: most modules never are imported.
+# taken up again. Bytecode is written on all cores, where pip has one.
 $(VENV)/ready: pyproject.toml
 	@echo "setting up $(VENV): once, a minute or two"
 	python3 -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$(TORCH)"
 	$(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[test]"
+	@$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true  # some packages have templates that are no Python
 	@if ! $(VENV)/bin/python -c "from gemm_ref.toolchain import find_toolkit; find_toolkit()" 2>/dev/null; \
 	then $(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[nvcc]"; fi
 	@touch $@

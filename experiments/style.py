@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import io
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -122,18 +121,17 @@ def svg_alone() -> Iterator[None]:
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write `name`.png, unless inside `svg_alone`, and `name`.svg, each whole or not at all; return their paths."""
-    png, svg = io.BytesIO(), io.StringIO()
-    paths = [folder / f"{name}.svg"] if _svg_alone.get() else [folder / f"{name}.png", folder / f"{name}.svg"]
-    if len(paths) > 1:
-        figure.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    folder.mkdir(parents=True, exist_ok=True)
-    if len(paths) > 1:
-        beside = paths[0].with_name(f".{name}.png.part")
-        beside.write_bytes(png.getvalue())
-        os.replace(beside, paths[0])
-    write_whole(paths[-1], svg.getvalue())
-    return paths
+    drawn = {} if _svg_alone.get() else {folder / f"{name}.png": _draw(figure, dpi=_DPI, metadata={"Software": None})}
+    drawn[folder / f"{name}.svg"] = _draw(figure, format="svg", metadata={"Date": None, "Creator": None})
+    for path, image in drawn.items():
+        write_whole(path, image)
+    return list(drawn)
+
+
+def _draw(figure: Figure, **options: object) -> bytes:
+    image = io.BytesIO()
+    figure.savefig(image, **options)
+    return image.getvalue()
 
 
 def number(value: float) -> str:

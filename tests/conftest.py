@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,15 @@ def _first_with_its_program(item: gemm_ref.Implementation) -> gemm_ref.Implement
 def gemm(implementation):
     """`gemm(a, b, out=None)` of one kernel."""
     return gemm_of(implementation)
+
+
+@pytest.fixture
+def svg_alone() -> Iterator[None]:
+    """Plots are drawn without a PNG, for tests of what the SVG says."""
+    from experiments import style
+
+    with style.svg_alone():
+        yield
 
 
 _REPORTED = ("ladder", "tensor_cores", "correctness", "memory", "instructions")

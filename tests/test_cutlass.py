@@ -196,6 +196,7 @@ def test_libraries_that_differ_have_names_that_differ(monkeypatch, tmp_path):
     assert len(set(map(str, made))) == len(made) == 2 * (len(DISTINCT) + 1)
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_a_row_of_its_own_in_the_table_and_the_plot(tmp_path):
     rows = [row for row in ladder_rows((1024,)) if row.math == "fp32"]
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)

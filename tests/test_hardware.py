@@ -108,6 +108,7 @@ def _as_hardware(contender, rows, times=1.0):
     return found
 
 
+@pytest.mark.usefixtures("svg_alone")
 @pytest.mark.parametrize(("times", "ratio"), [(1.0, 1.0), (2.0, 0.5)])
 def test_prediction_over_count(counted, tmp_path, times, ratio):
     contender, rows = counted

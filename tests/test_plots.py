@@ -72,36 +72,41 @@ def test_every_rung_has_a_row(data):
     ]
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):
     rows = [row for row in ladder_rows((256, 512)) if row.backend in ("cpu", "numpy", "torch")]
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    assert _names(plot_ladder.draw(tmp_path, tmp_path)) == {"ladder_tflops.png", "ladder_tflops.svg"}
+    assert _names(plot_ladder.draw(tmp_path, tmp_path)) == {"ladder_tflops.svg"}
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_correctness_plot_shows_failures_in_red(data, tmp_path):
     paths = plot_correctness.draw(data, tmp_path / "out")
-    svg = paths[1].read_text(encoding="utf-8")
+    svg = paths[0].read_text(encoding="utf-8")
     assert style.FAILED in svg
     assert "1 of 1 failed" in svg
     assert "3% · 1 passed" in svg
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_what_was_not_timed_says_why(tmp_path):
     loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
     rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
     skipped = Timed.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
     results.save(tmp_path, "ladder", [*rows, skipped], ENVIRONMENT)
-    svg = plot_ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    svg = plot_ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
     assert "not timed: it would take an hour" in svg
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_the_size_with_the_most_kernels_is_drawn(tmp_path):
     rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
     results.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    svg = plot_ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    svg = plot_ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
     assert "2048 × 2048 × 2048" in svg
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_nothing_measured_draws_nothing(tmp_path):
     assert plot_ladder.draw(tmp_path, tmp_path) == []
     assert plot_correctness.draw(tmp_path, tmp_path) == []
@@ -111,24 +116,27 @@ def _as(name, rows, **changes):
     return [dataclasses.replace(row, experiment=name, **changes) for row in rows]
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_squares_show_every_size_and_leave_the_control_out(tmp_path):
     rows = _as("squares", ladder_rows((1021, 1024, 2048)))
     control = [dataclasses.replace(row, stage="control", backend="control") for row in rows if row.backend == "cublas"]
     results.save(tmp_path, "squares", rows + control, ENVIRONMENT)
     paths = plot_squares.draw(tmp_path, tmp_path)
-    assert _names(paths) == {f"squares_{stem}.{kind}" for stem in ("tflops", "vs_cublas") for kind in ("png", "svg")}
+    assert _names(paths) == {f"squares_{stem}.svg" for stem in ("tflops", "vs_cublas")}
     svg = (tmp_path / "squares_vs_cublas.svg").read_text(encoding="utf-8")
     for text in ("1021", "2048", "s13 split k Triton"):
         assert text in svg, text
     assert "control" not in svg
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_squares_of_a_cpu_alone_have_no_map(tmp_path):
     rows = [row for row in _as("squares", ladder_rows((256, 512))) if row.backend in ("cpu", "numpy", "torch")]
     results.save(tmp_path, "squares", rows, ENVIRONMENT)
-    assert _names(plot_squares.draw(tmp_path, tmp_path)) == {"squares_tflops.png", "squares_tflops.svg"}
+    assert _names(plot_squares.draw(tmp_path, tmp_path)) == {"squares_tflops.svg"}
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_shapes_are_named_and_mapped(tmp_path):
     first = shapes.named_shapes()[0]
     one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= shapes.FIRST])
@@ -136,7 +144,7 @@ def test_shapes_are_named_and_mapped(tmp_path):
     rows = [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
     results.save(tmp_path, "shapes", rows, ENVIRONMENT)
     paths = plot_shapes.draw(tmp_path, tmp_path)
-    assert _names(paths) == {f"shapes_{stem}.{kind}" for stem in ("vs_cublas", "best") for kind in ("png", "svg")}
+    assert _names(paths) == {f"shapes_{stem}.svg" for stem in ("vs_cublas", "best")}
     svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
     assert f"{first.name}  {' × '.join(map(str, first.sizes))}" in svg
 
@@ -149,6 +157,7 @@ def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
     assert {1, 64} <= {shape.sizes[0] for shape in named if shape.group == "decode"}
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_modes_are_shares_of_the_cold_time(tmp_path):
     rows = [
         dataclasses.replace(row, experiment="modes", mode=mode, median_us=row.median_us * share)
@@ -157,11 +166,12 @@ def test_modes_are_shares_of_the_cold_time(tmp_path):
         if row.dialect or row.backend == "cublas"
     ]
     results.save(tmp_path, "modes", rows, ENVIRONMENT)
-    assert _names(plot_modes.draw(tmp_path, tmp_path)) == {"modes.png", "modes.svg"}
+    assert _names(plot_modes.draw(tmp_path, tmp_path)) == {"modes.svg"}
     results.save(tmp_path / "warm", "modes", [row for row in rows if row.mode == "warm"], ENVIRONMENT)
     assert plot_modes.draw(tmp_path / "warm", tmp_path / "warm") == []
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
     timed = _as("inputs", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0)
     rows = [
@@ -171,11 +181,12 @@ def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
         if row.stage in ("cublas", "s12_async_copy")
     ]
     results.save(tmp_path, "inputs", rows, ENVIRONMENT)
-    assert _names(plot_inputs.draw(tmp_path, tmp_path)) == {"inputs.png", "inputs.svg"}
+    assert _names(plot_inputs.draw(tmp_path, tmp_path)) == {"inputs.svg"}
     assert "1.25" in (tmp_path / "inputs.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.usefixtures("svg_alone")
 def test_accuracy_names_each_line_once(tmp_path, on_gpu):
     rows = [
         Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
@@ -184,6 +195,6 @@ def test_accuracy_names_each_line_once(tmp_path, on_gpu):
         if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
     ]
     results.save(tmp_path, "accuracy", rows, ENVIRONMENT)
-    assert _names(plot_accuracy.draw(tmp_path, tmp_path)) == {"accuracy.png", "accuracy.svg"}
+    assert _names(plot_accuracy.draw(tmp_path, tmp_path)) == {"accuracy.svg"}
     svg = (tmp_path / "accuracy.svg").read_text(encoding="utf-8")
     assert ("s01 to s13" in svg) == on_gpu

@@ -85,10 +85,11 @@ def test_rows_with_b_either_way_stand_beside_each_other(data):
     assert len(results.read(data, "tensor_cores")) == len(rows())
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_plots_name_every_rung_mode_and_size(data):
     paths = plot_tensor_cores.draw(data, data / "out")
     assert {path.stem for path in paths} == {"tensor_cores_vs_cublas", "tensor_cores_layouts"}
-    shares, layouts = (path.read_text(encoding="utf-8") for path in paths if path.suffix == ".svg")
+    shares, layouts = (path.read_text(encoding="utf-8") for path in paths)
     for stage in gemm_ref.stages_in("bf16"):
         assert f"<!-- {stage.id.split('_', 1)[0]} {stage.id.split('_', 1)[1].replace('_', ' ')} -->" in shares
     for text in ("bf16, 4096³", "fp8, 2048³, B by columns", "CUTLASS Hopper", "NVIDIA Fixture"):
