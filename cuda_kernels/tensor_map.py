@@ -17,6 +17,7 @@ from gemm_ref.stage import Box
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 # CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
+_TFLOAT32 = 11
 _SWIZZLE_128, _PROMOTE_256 = 3, 3
 
 
@@ -26,11 +27,17 @@ class Boxed:
 
     matrix: torch.Tensor
     box: Box
+    to_tf32: bool = False  # rounded to nearest on its way into shared memory, where wgmma would cut it
 
     @property
     def row_bytes(self) -> int:
         """From a row to the next."""
         return row_elements(self.matrix) * self.matrix.itemsize
+
+    @property
+    def element_type(self) -> int:
+        """A CUtensorMapDataType."""
+        return _TFLOAT32 if self.to_tf32 else _TYPES[self.matrix.dtype]
 
 
 def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
@@ -42,7 +49,8 @@ def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> t
     implementation, problem = call.implementation, call.problem
     boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
     stored_b = b if problem.b_layout == "kn" else b.t()
-    first, second, result = (Boxed(x, boxes[name]) for name, x in (("A", a), ("B", stored_b), ("C", c)))
+    first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in (("A", a), ("B", stored_b)))
+    result = Boxed(c, boxes["C"])
     if is_turned(problem.math, problem.b_layout):
         return (second, first, result), problem.n, problem.m
     return (first, second, result), problem.m, problem.n
@@ -51,7 +59,7 @@ def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> t
 def for_gpu(boxed: tuple[Boxed, ...]) -> ctypes.Array:
     """The maps one after another, as CUtensorMaps. Raises RuntimeError with the driver's error where it refuses one."""
     return _aligned(
-        b"".join(_encode(x.matrix.data_ptr(), x.matrix.dtype, *x.matrix.shape, x.row_bytes, x.box) for x in boxed)
+        b"".join(_encode(x.matrix.data_ptr(), x.element_type, *x.matrix.shape, x.row_bytes, x.box) for x in boxed)
     )
 
 
@@ -64,17 +72,18 @@ def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:
             swizzle=SWIZZLE_ROW,
             sizes=x.matrix.shape[::-1],
             strides=(x.row_bytes,),
+            to_tf32=x.to_tf32,
         )
         for x in boxed
     ]
 
 
 @functools.lru_cache(maxsize=1024)
-def _encode(address: int, dtype: torch.dtype, rows: int, columns: int, step: int, box: Box) -> bytes:
+def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box) -> bytes:
     whole = _aligned(bytes(MAP_BYTES))
     error = _encoder()(
         ctypes.byref(whole),
-        _TYPES[dtype],
+        element_type,
         2,  # dimensions, the innermost first
         ctypes.c_void_p(address),
         (ctypes.c_uint64 * 2)(columns, rows),
@@ -88,8 +97,8 @@ def _encode(address: int, dtype: torch.dtype, rows: int, columns: int, step: int
     )
     if error:
         raise RuntimeError(
-            f"the CUDA driver took no tensor map of {rows} x {columns} {dtype}, {step} bytes a row, box {box}: "
-            f"CUresult {error}"
+            f"the CUDA driver took no tensor map of {rows} x {columns} elements of type {element_type} "
+            f"(CUtensorMapDataType), {step} bytes a row, box {box}: CUresult {error}"
         )
     return bytes(whole)
 

@@ -86,6 +86,21 @@ def test_a_tile_in_every_swizzle_with_zeros_outside_of_the_tensor(swizzle, dtype
     assert loaded(ptx.TensorMap(tensor, box, swizzle), where) == expected(tensor, box, where, swizzle)
 
 
+@covers("cp")
+@pytest.mark.parametrize("where", [(0, 0), (-3, 50)])
+def test_a_tile_that_is_rounded_to_tf32(where):
+    """To nearest, ties to even, where a tensor core would cut (measured on an H200)."""
+    bits = torch.arange(64 * 64, dtype=torch.int32) * 1237 % (1 << 23) + (127 << 23)
+    bits[::3] = bits[::3] & ~0x1FFF | 0x1000  # halfway
+    bits[::2] -= 1 << 31
+    tensor = bits.view(torch.float32).reshape(64, 64)
+    fraction, exponent = torch.frexp(tensor)
+    rounded = torch.ldexp(torch.round(fraction * 2**11), exponent - 11)
+    assert (rounded != tensor).any()
+    map_ = ptx.TensorMap(tensor, (32, 24), 128, to_tf32=True)
+    assert loaded(map_, where) == expected(rounded, (32, 24), where, 128)
+
+
 @pytest.mark.parametrize("offset", [128, 512, 1152])
 def test_the_swizzle_is_that_of_the_address(offset):
     tensor = numbered(16, 64, dtype=torch.bfloat16)
@@ -287,6 +302,7 @@ HALF = torch.zeros(64, 64, dtype=torch.bfloat16)
     ({"box": (64, 64), "tensor": HALF.flatten()[4 : 4 + 32 * 64].view(32, 64)}, "not at a multiple of 16 bytes"),
     ({"box": (64, 64), "tensor": HALF.t()[:, ::2]}, "innermost elements are neighbours"),
     ({"box": (64, 64), "tensor": torch.zeros(64, 64, device="meta")}, "on the CPU"),
+    ({"box": (64, 64), "to_tf32": True}, "is float32, not torch.bfloat16"),
 ])  # fmt: skip
 def test_what_the_driver_would_refuse(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""s15 and s16 on the reference GPU, beyond what every rung is asked: alignment, the order of tiles, bank conflicts."""
+"""Rungs on tensor cores, beyond what every rung is asked: alignment, rounding, the order of tiles, bank conflicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EACH = [
     for variant in STAGES[rung].variants_in("cuda")
     for math in STAGES[rung].maths
 ]
-FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for math in STAGES[rung].maths]
+FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for math in ("tf32", "bf16")]
 
 
 def gemm_of(rung: str, variant: str, math: str):
@@ -41,6 +41,23 @@ def test_rows_of_whole_chunks_at_an_address_that_is_none(rung, variant, math, wh
     assert place[which].data_ptr() % 16
     gemm_of(rung, variant, math)(place["a"], place["b"], out=place["out"])
     gemm_ref.check(place["out"], a, b, math=math, exact=True)
+
+
+@pytest.mark.parametrize("b_layout", ["kn", "nk"])
+@pytest.mark.parametrize("rung", ["s17_wgmma_tma", "s18_warp_specialized"])
+def test_tma_rounds_to_tf32(rung, b_layout, device):
+    """To nearest, ties to even, where s16 leaves it to the tensor core, which cuts."""
+    bits = torch.arange(64 * 64, dtype=torch.int32) * 1237 % (1 << 23) + (127 << 23)
+    bits[::3] = bits[::3] & ~0x1FFF | 0x1000  # halfway
+    x = bits.view(torch.float32).reshape(64, 64)
+    rounded = (torch.round(x.double() * 2**10) / 2**10).float()  # 1 <= x < 2
+    assert (rounded != x).any()
+    x, one = x.to(device), torch.eye(64, device=device)
+    for a, b in ((x, one), (one, x)):
+        b = gemm_ref.operands.as_layout(b, b_layout)
+        assert torch.equal(gemm_of(rung, "default", "tf32")(a, b).cpu(), rounded)
+    cut = gemm_of("s16_mma_sync", "default", "tf32")(x, one).cpu()
+    assert (cut <= x.cpu()).all() and not torch.equal(cut, rounded)
 
 
 @pytest.mark.parametrize("tiles", [(1, 3), (17, 2), (33, 1)])

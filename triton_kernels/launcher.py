@@ -216,7 +216,7 @@ def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, .
     """Each tensor descriptor as Triton's launcher passes it: a tensor map, then its sizes and its strides.
 
     The boxes are the compiler's: it splits a block whose rows are wider than the swizzle. Raises ValueError for a
-    descriptor that fills with NaN or rounds what it reads, which the reference GPU does not do.
+    descriptor that fills with NaN, which the reference GPU does not do.
     """
     metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
     expanded, called = [], []
@@ -227,14 +227,15 @@ def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, .
             called.append(name)
             continue
         about = next(metadata)
-        if value.padding != "zero" or getattr(value, "round_f32_to_tf32", False) or about["fp4_padded"]:
-            raise ValueError(f"the descriptor of {name} pads or rounds in a way that the reference GPU does not")
+        if value.padding != "zero" or about["fp4_padded"]:
+            raise ValueError(f"the descriptor of {name} pads in a way that the reference GPU does not")
         map_ = gemm_ref.ptx.TensorMap(
             value.base,
             box=about["block_size"][::-1],
             swizzle=_SWIZZLES[about["swizzle"]],
             sizes=tuple(value.shape)[::-1],
             strides=tuple(stride * value.base.element_size() for stride in value.strides[:-1])[::-1],
+            to_tf32=getattr(value, "round_f32_to_tf32", False),  # Triton 3.6 has it not
         )
         expanded += [map_, *value.shape, *value.strides]
         called += [name] * (1 + len(value.shape) + len(value.strides))

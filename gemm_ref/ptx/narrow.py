@@ -64,7 +64,7 @@ def _to_tf32(half: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 
 _tf32_away = _to_tf32(lambda bits: np.uint32(0x1000))  # ties away from zero
-_tf32_even = _to_tf32(lambda bits: np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)))
+round_to_tf32 = _to_tf32(lambda bits: np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)))
 
 
 def _to_fp8(values: np.ndarray) -> Callable[[Value], Value]:
@@ -116,7 +116,7 @@ _U8X2, _U32 = np.dtype(np.uint16), np.dtype(np.uint32)
 # By the instruction's whole name.
 CONVERSIONS: dict[str, Function] = {
     "cvt.rna.tf32.f32": Function((_F32,), _U32, _tf32_away),
-    "cvt.rn.tf32.f32": Function((_F32,), _U32, _tf32_even),
+    "cvt.rn.tf32.f32": Function((_F32,), _U32, round_to_tf32),
     "cvt.rn.bf16.f32": Function((_F32,), np.dtype(np.uint16), to_bf16),
     "cvt.f32.bf16": Function((np.dtype(np.uint16),), _F32, from_bf16),
     "cvt.rn.bf16x2.f32": Function((_F32, _F32), _U32, _packed(to_bf16, np.uint32)),

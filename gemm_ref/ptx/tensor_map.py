@@ -30,6 +30,8 @@ class TensorMap:
     tensor: its first element is the map's, its dtype the element type. box: elements of a tile along each dimension.
     swizzle: one of SWIZZLES. sizes, strides: elements along each dimension, and bytes from one index to the next of
     each but the innermost; left out, those of `tensor`. Elements outside of `sizes` are read as zeros, not written.
+    to_tf32: copies into shared memory round float32 to tf32, to nearest and ties to even, as an H200 does with
+    CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 (measured: the manuals do not say how it rounds).
     Raises ValueError for what the driver would refuse, naming the rule, and where the map would leave the tensor.
     """
 
@@ -38,6 +40,7 @@ class TensorMap:
     swizzle: int = 0
     sizes: Sequence[int] | None = None
     strides: Sequence[int] | None = None
+    to_tf32: bool = False
 
     def __post_init__(self) -> None:
         tensor = self.tensor
@@ -97,6 +100,8 @@ class TensorMap:
              f"({self.box[0] if self.box else 0} elements of {item})"),
             (self.swizzle and inner > self.swizzle, f"the innermost dimension of a box is at most the swizzle's "
              f"{self.swizzle} bytes, not {inner}: split the tile into several copies"),
+            (self.to_tf32 and self.tensor.dtype != torch.float32, f"what is rounded to tf32 is float32, not "
+             f"{self.tensor.dtype}"),
         ]  # fmt: skip
         for wrong, message in faults:
             if wrong:

@@ -12,6 +12,7 @@ import numpy as np
 
 from gemm_ref.ptx.errors import MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.memory import GlobalMemory, Tensor
+from gemm_ref.ptx.narrow import round_to_tf32
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.tensor_map import TensorMap
 
@@ -80,7 +81,11 @@ class Tile:
         return self._tensor.first + numbers[inside] * self.element_size
 
     def read(self, memory: GlobalMemory, where: np.ndarray) -> np.ndarray:
-        """(entries, pieces, 2 words of 8 bytes): the tiles, zeros where they leave the tensor."""
+        """(entries, pieces, 2 words of 8 bytes): the tiles as they land, zeros where they leave the tensor."""
+        words = self._words(where)
+        return round_to_tf32(words.view(np.float32)).view(np.uint64) if self._map.to_tf32 else words
+
+    def _words(self, where: np.ndarray) -> np.ndarray:
         first, last = where[:, 0], where[:, 0] + self._map.box[0]
         if (first * self.element_size % PIECE == 0).all() and (first >= 0).all() and (last <= self._map.sizes[0]).all():
             start, inside = self._places(where)
