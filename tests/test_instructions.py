@@ -164,7 +164,7 @@ def test_the_driver_counts_the_same_blocks(item: Implementation):
     if sm is None:
         pytest.skip(f"no limits are known for compute capability {capability}")
     launch = item.stage.launch(4096, 4096, 4096, item.variant)
-    path = cubin(item, capability)
+    path = cubin(dataclasses.replace(item, b_layout=item.stage.reads_b(item.math, "cuda")[0]), capability)
     row = instructions.examine(path, sm, launch.threads, launch.shared_bytes)
     torch.zeros(1, device="cuda")  # a context
     cuda, module, kernel, blocks = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()

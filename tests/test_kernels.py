@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
+from filelock import FileLock  # torch brings it along
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,10 +80,18 @@ def test_every_edge_partial(implementation, gemm, device):
     check(gemm, implementation, *make_inputs(problem, "normal", seed=3, device=device))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="takes a GPU: 17 GB and 10^11 operations")
+@pytest.fixture
+def gpu_memory(tmp_path_factory) -> Iterator[None]:
+    """All of it, for one test at a time of all processes."""
+    with FileLock(tmp_path_factory.getbasetemp().parent / "gpu_memory.lock"):
+        yield
+        torch.cuda.empty_cache()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="takes a GPU: 40 GB and 10^11 operations")
 @pytest.mark.parametrize("math", gemm_ref.MATHS)
 @pytest.mark.parametrize("sizes", [(8192, 8192, 8192), (65537, 33, 65537)], ids=str)
-def test_offsets_past_32_bits(sizes, math):
+def test_offsets_past_32_bits(sizes, math, gpu_memory):
     """8192^3, and an A of 2^32 elements; one oracle serves all kernels of a math mode."""
     a, b = make_inputs(Problem(*sizes, math), "normal", seed=4, device="cuda")
     oracle = gemm_ref.Oracle(a, b)

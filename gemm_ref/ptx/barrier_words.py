@@ -101,12 +101,15 @@ class MBarriers:
     ) -> None:  # fmt: skip
         """New barriers for these counts of arrivals, one entry a lane. Raises AsyncFault for one that is there already.
 
-        PTX leaves that undefined, and for two threads at once it would be so too.
+        PTX leaves that undefined, and for two threads at once it would be so too. Where it would change nothing it is
+        let pass: Triton 3.6 does so in kernels that it specialises by warps.
         """
         if ((counts < 1) | (counts > MAX_COUNT)).any():
             raise AsyncFault(f"{instruction.origin}: an mbarrier counts from 1 to {MAX_COUNT} arrivals")
+        zero = np.zeros(numbers.size, np.int64)
+        fresh = Words(counts, counts, zero, zero)
         _, first = np.unique(numbers, return_index=True)
-        again = self._live[numbers]
+        again = self._live[numbers] & (self._memory[numbers] != fresh.pack())
         again[np.setdiff1d(np.arange(numbers.size), first)] = True
         if again.any():
             at = int(np.argmax(again))
@@ -116,8 +119,7 @@ class MBarriers:
             )
         self._tell_use(instruction, lanes, numbers, initialises=True)
         self._live[numbers] = True
-        zero = np.zeros(numbers.size, np.int64)
-        self._put(numbers, Words(counts, counts, zero, zero))
+        self._put(numbers, fresh)
 
     def invalidate(self, instruction: Instruction, numbers: np.ndarray) -> None:
         self.words(instruction, numbers)
