@@ -157,7 +157,7 @@ def test_each_thread_of_a_warp_is_told_of_an_init():
 
 @pytest.mark.parametrize("again", ["mbarrier.init.shared::cta.b64 [%r1+8], 1;", "@%p1 mbarrier.init.b64 [%r1], 2;"])
 def test_a_live_mbarrier_is_not_initialised_again(again):
-    """By all threads at once, or for another count than in HEAD; for the same it changes nothing, and Triton does it."""
+    """By all threads at once, or for another count; for the same one it changes nothing, and Triton does so."""
     with pytest.raises(ptx.PtxError, match=r"initialises the mbarrier at byte \d+ .*: let one thread do it, once"):
         of(again)
     invalidated = "@%p1 mbarrier.inval.shared::cta.b64 [%r1]; @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;"
