@@ -3,7 +3,8 @@
 Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
 run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
 or the check rejects the result. One that survives is either listed in tests/mutation_score.py, with the reason why it
-cannot give a wrong result, or a hole in the tests.
+cannot give a wrong result, or a hole in the tests. What Triton puts into its PTX by itself is taken out too; barriers of
+its own may be *redundant* (`thin`).
 
 Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for all of them.
 """
@@ -11,14 +12,15 @@ Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 4
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import functools
 import importlib.util
-import itertools
 import re
 import shutil
 import sys
 import tempfile
+import types
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -34,8 +36,8 @@ from experiments.contenders import gemm_of
 from gemm_ref import Implementation, Problem, launches, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import architecture, run_nvcc
-from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
-from tests.mutation_score import REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
+from tests.mutation_rules import BARRIER, Mutant, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation_score import REDUNDANT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
@@ -55,43 +57,68 @@ def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = 
         stage, dialect = implementation.stage, implementation.dialect
         default = implementation.variant == stage.find_variant("default", dialect)
         if stage.id in stages and default and implementation.math in TENSOR_CORES.get(stage.id, ("fp32",)):
-            found += [Trial(implementation, mutant) for path in _files(implementation) for mutant in _mutants(path)]
+            for path, used in _files(implementation):
+                found += [Trial(implementation, mutant) for mutant in _mutants(path, used)]
     return found
 
 
 def compiled_trials(dialects: Sequence[str], stages: Sequence[str]) -> list[Trial]:
-    """As `trials`, for the barriers and waits that Triton has put into its PTX; compiles each kernel."""
+    """As `trials`, for the barriers, waits and fences that Triton has put into its PTX; compiles each kernel."""
     found = []
-    for trial in {t.implementation: t for t in trials(dialects, stages)}.values():
-        implementation = trial.implementation
+    for implementation in {trial.implementation: None for trial in trials(dialects, stages)}:
         if implementation.dialect != "cuda":
             from triton_kernels.launcher import compile_for_inspection
 
-            (problem, _), *_ = runs(implementation)
-            sizes = (problem.m, problem.n, problem.k)
-            stage, dialect = implementation.stage.id, implementation.dialect
-            text = compile_for_inspection(stage, dialect, *sizes, variant=implementation.variant).asm["ptx"]
-            found += [Trial(implementation, mutant) for mutant in ptx_mutants(f"{stage}.ptx", text)]
+            stage, dialect, problem = implementation.stage.id, implementation.dialect, _compiled_for(implementation)
+            names = {"variant": implementation.variant, "math": implementation.math}
+            kernel = compile_for_inspection(stage, dialect, problem.m, problem.n, problem.k, **names)
+            found += [Trial(implementation, mutant) for mutant in ptx_mutants(f"{stage}.ptx", kernel.asm["ptx"])]
     return found
 
 
-def _files(implementation: Implementation) -> list[Path]:
-    """The rung's own file and, in CUDA, the headers it includes."""
+def _compiled_for(implementation: Implementation) -> Problem:
+    """The problem whose PTX `compiled_trials` changes: whole vectors, and every stage is used twice."""
+    first, second, *_ = (problem for problem, _ in runs(implementation))
+    return second if implementation.stage.id in TENSOR_CORES else first
+
+
+def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | None]]:
+    """The rung's own file, and the headers it includes or the helpers it imports, these with the names that it uses."""
     name = implementation.stage.id
-    if implementation.dialect != "cuda":
-        folder = ROOT / "triton_kernels" / ("gluon" if implementation.dialect == "gluon" else "")
-        return [folder / f"{name}.py"]
-    files = [source.FOLDER / f"{name}.cu"]
-    for path in files:  # which grows
-        names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
-        files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
-    return files
+    if implementation.dialect == "cuda":
+        files = [source.FOLDER / f"{name}.cu"]
+        for path in files:  # which grows
+            names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
+            files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
+        return [(path, None) for path in files]
+    package = _package(implementation)
+    text = (ROOT / package.replace(".", "/") / f"{name}.py").read_text(encoding="utf-8")
+    imports = re.findall(rf"^from {re.escape(package)}\.(tiles|hopper) import (.*)$", text, re.M)
+    helpers = [(ROOT / package.replace(".", "/") / f"{helper}.py", names.split(", ")) for helper, names in imports]
+    return [
+        (ROOT / package.replace(".", "/") / f"{name}.py", None),
+        *((path, _with_callees(path, frozenset(names))) for path, names in helpers),
+    ]
+
+
+def _package(implementation: Implementation) -> str:
+    return "triton_kernels.gluon" if implementation.dialect == "gluon" else "triton_kernels"
+
+
+def _with_callees(path: Path, names: frozenset[str]) -> frozenset[str]:
+    """These functions of a file, and those of the same file that they call."""
+    functions = {n.name: n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.FunctionDef)}
+    called = {
+        node.id for name in names & functions.keys() for node in ast.walk(functions[name]) if isinstance(node, ast.Name)
+    }
+    more = names | called & functions.keys()
+    return more if more == names else _with_callees(path, more)
 
 
 @functools.cache
-def _mutants(path: Path) -> list[Mutant]:
-    rules = triton_mutants if path.suffix == ".py" else cuda_mutants
-    return rules(path.name, path.read_text(encoding="utf-8"))
+def _mutants(path: Path, used: frozenset[str] | None) -> list[Mutant]:
+    text = path.read_text(encoding="utf-8")
+    return triton_mutants(path.name, text, used) if path.suffix == ".py" else cuda_mutants(path.name, text)
 
 
 # --- running -------------------------------------------------------------------------------------------------
@@ -137,15 +164,45 @@ def try_out(trial: Trial) -> Outcome:
     with _mutated(trial) as changed:
         if not changed:
             return Outcome(trial, UNCHANGED)
-        for problem, shifted in itertools.islice(runs(trial.implementation), 1 if _compiled(trial) else None):
-            by, text = _run(trial.implementation, problem, shifted)
-            if by:
-                return Outcome(trial, REPORTED, by, text)
-    return Outcome(trial, SURVIVED)
+        compiled_for = _compiled_for(trial.implementation) if _compiled(trial) else None
+        for problem, shifted in runs(trial.implementation):
+            if compiled_for is None or (problem, shifted) == (compiled_for, ""):
+                by, text = _run(trial.implementation, problem, shifted)
+                if by:
+                    return Outcome(trial, REPORTED, by, text)
+        after = _loaded(trial.implementation)
+    return Outcome(trial, SURVIVED if after != _loaded(trial.implementation) else UNCHANGED)
+
+
+def _loaded(implementation: Implementation) -> list[str]:
+    """The kernels that run at the last of the sizes."""
+    load, texts = ptx.load, []
+    *_, (problem, _) = runs(implementation)
+    with mock.patch.object(ptx, "load", lambda text, *name: texts.append(_instructions(text)) or load(text, *name)):
+        _run(implementation, problem, "")
+    return texts
+
+
+def thin(barriers: Sequence[Trial]) -> list[Outcome]:
+    """Take the barriers out of a compiled kernel one after the other, from its end on; what nothing tells of stays out.
+
+    A compiler puts a barrier where one might be needed, so some order nothing that others do not: those are redundant,
+    all of them together. Of each that is left something tells when it is taken out too.
+    """
+    outcomes, thinned = [], barriers[0].mutant.source
+    for trial in sorted(barriers, key=lambda trial: -trial.mutant.start):
+        mutant = trial.mutant
+        changed = thinned[: mutant.start] + mutant.put + thinned[mutant.end :]
+        with _loading(mutant.source, changed):
+            by, text = _run(trial.implementation, _compiled_for(trial.implementation), "")
+        if not by:
+            thinned = changed
+        outcomes.append(Outcome(trial, REPORTED if by else REDUNDANT, by, text))
+    return outcomes[::-1]
 
 
 def _compiled(trial: Trial) -> bool:
-    """Whether the mutant is of PTX, which is that of the first problem alone."""
+    """Whether the mutant is of PTX, which is that of one problem alone."""
     return trial.mutant.file.endswith(".ptx")
 
 
@@ -186,13 +243,26 @@ def _mutated(trial: Trial) -> Iterator[bool]:
             with mock.patch.object(source, "ptx", lambda implementation: text):
                 yield _instructions(text) != _instructions(original)
         elif _compiled(trial):
-            load, mutant = ptx.load, trial.mutant
-            with mock.patch.object(ptx, "load", lambda text: load(text.replace(mutant.source, mutant.text))):
+            with _loading(trial.mutant.source, trial.mutant.text):
                 yield True
         else:
             module = _import(trial, Path(folder))
             with mock.patch.object(triton_kernels, "kernel_module", lambda implementation: module):
                 yield True
+
+
+@contextlib.contextmanager
+def _loading(original: str, changed: str) -> Iterator[None]:
+    """Inside, the reference GPU runs `changed` where it is given the PTX `original`, as it must be."""
+    load, seen = ptx.load, []
+
+    def load_changed(text: str) -> ptx.Kernel:
+        seen.append(text)
+        return load(changed if text == original else text)
+
+    with mock.patch.object(ptx, "load", load_changed):
+        yield
+    assert original in seen, "the kernel that ran is not the one that was changed"
 
 
 def _instructions(text: str) -> str:
@@ -218,9 +288,18 @@ def _compile(trial: Trial, folder: Path) -> str:
     return target.read_text(encoding="utf-8")
 
 
-def _import(trial: Trial, folder: Path):
-    path = folder / trial.mutant.file
+def _import(trial: Trial, folder: Path) -> types.ModuleType:
+    """The rung's module, with the mutant as its own file or as the helper that it imports."""
+    path, package = folder / trial.mutant.file, _package(trial.implementation)
     path.write_text(trial.mutant.text, encoding="utf-8")
+    module, name = _import_file(path), trial.implementation.stage.id
+    if path.stem == name:
+        return module
+    with mock.patch.dict(sys.modules, {f"{package}.{path.stem}": module}):
+        return _import_file(ROOT / package.replace(".", "/") / f"{name}.py")
+
+
+def _import_file(path: Path) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(f"mutant_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -243,24 +322,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(chosen.jobs) as pool:
         # by number, since what a trial holds does not travel between processes
         found = pool.map(_try_number, *zip(*[(dialects, stages, number) for number in range(len(plan))], strict=True))
-        for trial, fields in zip(plan, found, strict=True):
-            outcomes.append(Outcome(trial, *fields))
-            print(f"{len(outcomes)}/{len(plan)} {fields[0]}: {trial}\n    {fields[2]}", file=sys.stderr)
+        for together, fields in zip(plan, found, strict=True):
+            outcomes += [Outcome(trial, *each) for trial, each in zip(together, fields, strict=True)]
+            for outcome in outcomes[-len(together) :]:
+                print(f"{outcome.status}: {outcome.trial}\n    {outcome.text}", file=sys.stderr)
     print(score(outcomes))
     return 1 if unexplained(outcomes) or stale(outcomes) else 0
 
 
 @functools.cache
-def _plan(dialects: tuple[str, ...], stages: tuple[str, ...]) -> list[Trial]:
-    return trials(dialects, stages) + compiled_trials(dialects, stages)
+def _plan(dialects: tuple[str, ...], stages: tuple[str, ...]) -> list[list[Trial]]:
+    """What is tried together: the barriers of a compiled kernel, and every other mutant by itself."""
+    barriers: dict[Implementation, list[Trial]] = {}
+    alone = trials(dialects, stages)
+    for trial in compiled_trials(dialects, stages):
+        (barriers.setdefault(trial.implementation, []) if trial.mutant.kind == BARRIER else alone).append(trial)
+    return [*barriers.values(), *([trial] for trial in alone)]
 
 
-def _try_number(dialects: tuple[str, ...], stages: tuple[str, ...], number: int) -> tuple[str, str, str]:
+def _try_number(dialects: tuple[str, ...], stages: tuple[str, ...], number: int) -> list[tuple[str, str, str]]:
+    together = _plan(dialects, stages)[number]
     try:
-        outcome = try_out(_plan(dialects, stages)[number])
+        first = together[0]
+        outcomes = thin(together) if _compiled(first) and first.mutant.kind == BARRIER else [try_out(first)]
     except BuildError as error:
-        return SURVIVED, "", f"is no mutant, since it does not compile: {error}"
-    return outcome.status, outcome.by, outcome.text
+        return [(SURVIVED, "", f"is no mutant, since it does not compile: {error}")]
+    return [(outcome.status, outcome.by, outcome.text) for outcome in outcomes]
 
 
 if __name__ == "__main__":

@@ -49,14 +49,12 @@ class Mutant:
         after = self.source[first : self.start] + self.put + self.source[self.end : last]
         twins = self.source[:first].splitlines().count(before)
         number = f" (number {twins + 1})" if twins else ""
-        return f"{_code(before)}  =>  {_code(after)}{number}"
+        comment = "#" if self.file.endswith(".py") else "//"
+        code, changed = (re.sub(rf"\s+{comment} .*", "", line).strip() for line in (before, after))
+        return f"{code}  =>  {changed}{number}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.kind}: {self.change}"
-
-
-def _code(line: str) -> str:
-    return re.sub(r"\s+(//|#) .*", "", line).strip()
 
 
 # --- CUDA ----------------------------------------------------------------------------------------------------
@@ -184,14 +182,19 @@ def _back_to(code: str, place: int) -> int:
 
 # --- PTX -----------------------------------------------------------------------------------------------------
 
-_COMPILED = ((BARRIER, r"\bbar(rier)?\.(cta\.)?(sync|warp)[^;]*;"), (WAIT, r"\bcp\.async\.wait_[^;]*;"))
+_COMPILED = (
+    (BARRIER, r"\bbar(rier)?\.(cta\.)?(sync|warp)[^;]*;", ";"),
+    (WAIT, r"\b(cp\.async\.(bulk\.)?|wgmma\.)wait_[^;]*;", ";"),
+    (WAIT, r"\bmbarrier\.try_wait\S* (?P<done>\w+),[^;]*;", "setp.eq.u32 {done}, 0, 0;"),  # at once
+    (FENCE, r"\bfence\.(proxy\.async|mbarrier_init)[^;]*;", ";"),
+)
 
 
 def ptx_mutants(file: str, source: str) -> list[Mutant]:
-    """The barriers and waits that Triton sets by itself, which stand in no source of ours."""
+    """The barriers, waits and fences that Triton sets by itself, which stand in no source of ours."""
     found = [
-        Mutant(file, kind, source, match.start(), match.end(), ";")
-        for kind, pattern in _COMPILED
+        Mutant(file, kind, source, match.start(), match.end(), put.format(**match.groupdict()))
+        for kind, pattern, put in _COMPILED
         for match in re.finditer(pattern, source)
     ]
     return sorted(found, key=lambda mutant: mutant.start)
@@ -199,11 +202,22 @@ def ptx_mutants(file: str, source: str) -> list[Mutant]:
 
 # --- Triton and Gluon ----------------------------------------------------------------------------------------
 
-_VALUES = {"a", "b", "acc", "total", "in_k", "_"}  # names in a kernel that hold no index
+# Names in a kernel that hold no index.
+_VALUES = {"a", "b", "acc", "a_smem", "b_smem", "c_smem", "empty", "full", "in_k", "parts", "piece", "total", "_"}
+_REMOVED = {  # calls that stand by themselves
+    "async_copy.wait_group": WAIT,
+    "async_copy.commit_group": WAIT,
+    "mbarrier.wait": WAIT,
+    "mbarrier.arrive": BARRIER,
+    "tma.store_wait": WAIT,
+    "fence_async_shared": FENCE,
+}
+_PLACES = ("load", "store", "tma_load", "tma_store")  # which take a list of coordinates
+_HINTS = ("static_assert", "assume")  # about what is so anyway
 
 
-def triton_mutants(file: str, source: str) -> list[Mutant]:
-    """Every mutant of a Triton or Gluon file's kernels, in the order of its text."""
+def triton_mutants(file: str, source: str, used: frozenset[str] | None = None) -> list[Mutant]:
+    """Every mutant of a Triton or Gluon file's kernels, or of those `used`, in the order of its text."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
@@ -212,34 +226,68 @@ def triton_mutants(file: str, source: str) -> list[Mutant]:
         return len(source.encode()[: starts[line - 1] + column].decode())
 
     found = []
-    for node, kind, put in _triton_changes(source):
-        start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
-        found.append(Mutant(file, kind, source, start, end, put.format(source[start:end])))
+    for kernel in ast.parse(source).body:
+        if isinstance(kernel, ast.FunctionDef) and is_kernel(kernel) and (used is None or kernel.name in used):
+            for node, kind, put in _triton_changes(kernel):
+                start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+                found.append(Mutant(file, kind, source, start, end, put.format(source[start:end])))
     return sorted(found, key=lambda mutant: (mutant.start, mutant.end))
 
 
+def is_kernel(function: ast.FunctionDef) -> bool:
+    """Whether the GPU runs it: a decorator says so."""
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
 def _run_time(node: ast.AST) -> Iterator[ast.AST]:
-    """What is in a function, without what is only asserted of its constants."""
+    """What is in a function, without what only tells the compiler of something."""
     for child in ast.iter_child_nodes(node):
-        if not (isinstance(child, ast.Call) and "static_assert" in ast.unparse(child.func)):
+        if not (isinstance(child, ast.Call) and ast.unparse(child.func).endswith(_HINTS)):
             yield child
             yield from _run_time(child)
 
 
-def _triton_changes(source: str) -> Iterator[tuple[ast.AST, str, str]]:
-    kernels = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and "jit" in ast.dump(n)]
-    for kernel in kernels:
-        for node in _run_time(kernel):
-            if isinstance(node, ast.Compare):
-                side = ast.unparse(node.left)
-                yield node, BOUND, f"({side} == {side})"
-            elif isinstance(node, ast.Assign | ast.AugAssign):
-                target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
-                if isinstance(target, ast.Name) and target.id not in _VALUES and not target.id.endswith("_smem"):
-                    yield node.value, INDEX, "({}) + 1"
-            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("_smem"):
-                yield node.slice, INDEX, "({} + 1) % NUM_STAGES"
-            elif isinstance(node, ast.Expr) and "async_copy.wait_group" in ast.unparse(node):
-                yield node, WAIT, "pass"
-            elif isinstance(node, ast.Expr) and "async_copy.commit_group" in ast.unparse(node):
-                yield node, WAIT, "pass"
+def _triton_changes(kernel: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, str]]:
+    for node in _run_time(kernel):
+        if isinstance(node, ast.Compare) and not _is_of_constants(node):
+            side = ast.unparse(node.left)
+            yield node, BOUND, f"({side} == {side})"
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id not in _VALUES:
+                yield node.value, INDEX, "({}) + 1"
+        elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            yield from ((element, INDEX, "({}) + 1") for element in node.value.elts)
+        elif isinstance(node, ast.For) and not isinstance(node.iter.args[0], ast.Constant) and len(node.iter.args) > 1:
+            yield node.iter.args[0], INDEX, "({}) + 1"
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("_smem"):
+            yield node.slice, INDEX, "({} + 1) % NUM_STAGES"
+        elif isinstance(node, ast.Call):
+            yield from _call_changes(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if (kind := _REMOVED.get(ast.unparse(node.value.func))) is not None:
+                yield node, kind, "pass"
+
+
+def _is_of_constants(node: ast.Compare) -> bool:
+    """Whether it is about what is known when the kernel is compiled: a constant's name, or None."""
+    return bool(re.fullmatch("[A-Z_]{2,}", ast.unparse(node.left))) or isinstance(node.ops[0], ast.Is | ast.IsNot)
+
+
+def _call_changes(call: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
+    name = ast.unparse(call.func)
+    if name.endswith(("_smem.index", "full.index", "empty.index")):
+        yield call.args[0], INDEX, "({} + 1) % NUM_STAGES"
+    elif name == "tile_place":
+        yield call.args[0], INDEX, "({}) + 1"
+    elif name == "mbarrier.wait":
+        yield call.args[1], INDEX, "({}) ^ 1"
+    elif name == "mbarrier.init":
+        yield from ((keyword.value, BARRIER, "({}) + 1") for keyword in call.keywords if keyword.arg == "count")
+    elif name == "mbarrier.expect":
+        yield call.args[1], WAIT, "({}) // 2"
+    elif name == "warpgroup_mma_wait":
+        yield call.args[0], WAIT, "({}) + 1"
+    elif name.rsplit(".")[-1] in _PLACES and call.args:
+        for places in (argument for argument in call.args if isinstance(argument, ast.List)):
+            yield from ((element, INDEX, "({}) + 1") for element in places.elts)

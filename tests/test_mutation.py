@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
 
 from cuda_kernels import source
-from tests.mutants import compiled_trials, trials, try_out
+from gemm_ref.ptx.finding import RACE
+from tests import mutants
+from tests.mutants import compiled_trials, thin, trials, try_out
 from tests.mutation_rules import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
-from tests.mutation_score import EQUIVALENT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
+from tests.mutation_score import EQUIVALENT, REDUNDANT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
 
 
 def _sample() -> list[Trial]:
@@ -39,6 +42,18 @@ def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
     assert {trial.mutant.kind for trial in found} == ({BARRIER, WAIT} if stage.startswith("s12") else {BARRIER})
     outcome = try_out(found[-1])
     assert outcome.status == REPORTED and outcome.by != "check", "in lockstep the result is right"
+
+
+def test_of_two_barriers_that_order_the_same_one_is_redundant(monkeypatch):
+    text, ran = "\tst.shared;\n\tbar.sync 0;\n\tbar.sync 1;\n\tld.shared;\n", []
+    (a_trial, *_) = trials(("triton",), ("s04_shared_tile",))
+    barriers = [Trial(a_trial.implementation, mutant) for mutant in ptx_mutants("kernel.ptx", text)]
+    monkeypatch.setattr(mutants, "_loading", lambda _, changed: contextlib.nullcontext(ran.append(changed)))
+    monkeypatch.setattr(mutants, "_run", lambda *_: ("", "") if "bar.sync" in ran[-1] else (RACE, "unordered"))
+    outcomes = thin(barriers)
+    assert [(outcome.status, outcome.by) for outcome in outcomes] == [(REPORTED, RACE), (REDUNDANT, "")]
+    assert ran == [text.replace("bar.sync 1", ""), text.replace("bar.sync 0", "").replace("bar.sync 1", "")]
+    assert "of the equivalent 1 are barriers" in score(outcomes) and "score: 100.0%" in score(outcomes)
 
 
 # --- the rules -----------------------------------------------------------------------------------------------
@@ -129,9 +144,66 @@ def test_the_rules_for_triton():
     ]
 
 
+HOPPER = """\
+@gluon.jit
+def load(desc, full, a_smem, B_LAYOUT: gl.constexpr):
+    mbarrier.expect(full, desc.nbytes, pred=True)
+    tma_load(desc, [row, k], full, a_smem)
+    if B_LAYOUT == "kn" and scale is not None:
+        fence_async_shared()
+@gluon.jit
+def place(tile):
+    gl.assume(tile > 0)
+    tile_m, tile_n = tile_place(gl.program_id(0), 4)
+    for step in range(tile, 8, 2):
+        mbarrier.wait(full.index(step), parity)
+        mbarrier.arrive(empty.index(step), count=1)
+    for i in gl.static_range(2):
+        mbarrier.init(full.index(i), count=1)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    tma.store_wait(0)
+    return tile // 2, tile % 2
+"""
+
+
+def test_the_rules_for_hopper_in_gluon():
+    assert [(kind, line, after) for kind, line, _, after in _changes(triton_mutants("kernel.py", HOPPER))] == [
+        (WAIT, 3, "(desc.nbytes) // 2"),
+        (INDEX, 4, "(row) + 1"),
+        (INDEX, 4, "(k) + 1"),
+        (FENCE, 6, "pass"),
+        (INDEX, 10, "(gl.program_id(0)) + 1"),
+        (INDEX, 11, "(tile) + 1"),
+        (WAIT, 12, "pass"),
+        (INDEX, 12, "(step + 1) % NUM_STAGES"),
+        (INDEX, 12, "(parity) ^ 1"),
+        (BARRIER, 13, "pass"),
+        (INDEX, 13, "(step + 1) % NUM_STAGES"),
+        (INDEX, 15, "(i + 1) % NUM_STAGES"),
+        (BARRIER, 15, "(1) + 1"),
+        (WAIT, 16, "(0) + 1"),
+        (WAIT, 17, "pass"),
+        (INDEX, 18, "(tile // 2) + 1"),
+        (INDEX, 18, "(tile % 2) + 1"),
+    ]
+    assert {m.line for m in triton_mutants("kernel.py", HOPPER, frozenset({"load"}))} == {3, 4, 6}
+
+
+def test_a_helper_is_mutated_for_the_rungs_that_use_it():
+    def helpers(dialect: str, stage: str) -> set[str]:
+        return {trial.mutant.file for trial in trials((dialect,), (stage,))} - {f"{stage}.py"}
+
+    assert helpers("triton", "s15_wmma") == set()
+    assert helpers("triton", "s16_mma_sync") == {"tiles.py"}
+    assert helpers("gluon", "s18_warp_specialized") == {"tiles.py", "hopper.py"}
+
+
 def test_the_rules_for_ptx():
     text = "\tbar.sync \t0;\n\tcp.async.wait_group 0x1;\n\tbar.warp.sync -1;\n\tcp.async.commit_group;\n"
-    assert [m.kind for m in ptx_mutants("kernel.ptx", text)] == [BARRIER, WAIT, BARRIER]
+    text += "mbarrier.try_wait.parity.shared::cta.b64 complete, [%r64], %r196;\nfence.proxy.async.shared::cta;\n"
+    found = ptx_mutants("kernel.ptx", text)
+    assert [m.kind for m in found] == [BARRIER, WAIT, BARRIER, WAIT, FENCE]
+    assert found[3].put == "setp.eq.u32 complete, 0, 0;"
 
 
 CALLS = {  # and not where they are defined
