@@ -3,8 +3,8 @@
 Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
 run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
 or the check rejects the result. One that survives is either listed in tests/mutation_score.py, with the reason why it
-cannot give a wrong result, or a hole in the tests. What Triton puts into its PTX by itself is taken out too; barriers of
-its own may be *redundant* (`thin`).
+cannot give a wrong result, or a hole in the tests. What Triton puts into its PTX by itself is taken out too; barriers
+of its own may be *redundant* (`thin`).
 
 Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for all of them.
 """
@@ -267,7 +267,7 @@ def _loading(original: str, changed: str) -> Iterator[None]:
 
 def _instructions(text: str) -> str:
     """PTX without its table of files and the places in them, which a mutant moves."""
-    return re.sub(r"//[^\n]*|\.loc[^\n]*", "", text.split("\n\t.file")[0])
+    return "".join(re.sub(r"//[^\n]*|\.loc[^\n]*|\$L__tmp\d+:", "", text.split("\n\t.file")[0]).split())
 
 
 def _compile(trial: Trial, folder: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +79,34 @@ _HOPPER_EQUIVALENT = {
     ),
     "int before = stage;  =>  int before = (stage) + 1;": (_S18, "overwritten in the first step before it is read"),
 }
+_S18_TRITON = ("s18_warp_specialized-triton-bf16", "s18_warp_specialized-triton-tf32")
+_S17_GLUON = ("s17_wgmma_tma-gluon-bf16",)
+_S18_GLUON = ("s18_warp_specialized-gluon-bf16", "s18_warp_specialized-gluon-tf32")
+_ANOTHER_ORDER = "the same mbarriers for the same counts, in another order"
+_ZERO_SUMS = "the sums start as zeros"
+_HOPPER_EQUIVALENT |= {
+    "tiles_m = tl.cdiv(M, BLOCK_M)  =>  tiles_m = (tl.cdiv(M, BLOCK_M)) + 1": (_S18_TRITON, _OUTSIDE),
+    "tiles_n = tl.cdiv(N, BLOCK_N)  =>  tiles_n = (tl.cdiv(N, BLOCK_N)) + 1": (_S18_TRITON, _OUTSIDE),
+    "steps = tl.cdiv(K, BLOCK_K)  =>  steps = (tl.cdiv(K, BLOCK_K)) + 1": (_S18_TRITON, _PAST_K),
+    "steps = gl.cdiv(K, BLOCK_K)  =>  steps = (gl.cdiv(K, BLOCK_K)) + 1": (_S17_GLUON, _PAST_K),
+    "mbarrier.init(full.index(i), count=1)  =>  mbarrier.init(full.index((i + 1) % NUM_STAGES), count=1)": (
+        _S17_GLUON + _S18_GLUON,
+        _ANOTHER_ORDER,
+    ),
+    "mbarrier.init(empty.index(i), count=CONSUMERS)  =>  "
+    "mbarrier.init(empty.index((i + 1) % NUM_STAGES), count=CONSUMERS)": (_S18_GLUON, _ANOTHER_ORDER),
+    "acc = warpgroup_mma(a_smem.index(stage), b, acc, use_acc=step > 0, is_async=True)  =>  "
+    "acc = warpgroup_mma(a_smem.index(stage), b, acc, use_acc=(step == step), is_async=True)": (_S17_GLUON, _ZERO_SUMS),
+    "acc = warpgroup_mma(a, as_kn(b_smem.index(stage), B_LAYOUT), acc, use_acc=step > 0, is_async=True)  =>  "
+    "acc = warpgroup_mma(a, as_kn(b_smem.index(stage), B_LAYOUT), acc, use_acc=(step == step), is_async=True)": (
+        _S18_GLUON,
+        _ZERO_SUMS,
+    ),
+}
+_TRITON = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else "0"
+if tuple(int(part) for part in _TRITON.split(".")[:2]) >= (3, 9):
+    _FENCE = "Triton puts that fence there by itself (3.9 does, 3.6 does not, and there something tells)"
+    _HOPPER_EQUIVALENT["fence_async_shared()  =>  pass"] = _S17_GLUON + _S18_GLUON, _FENCE
 EQUIVALENT |= {(rung, change): why for change, (rungs, why) in _HOPPER_EQUIVALENT.items() for rung in rungs}
 
 
