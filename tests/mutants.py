@@ -161,6 +161,7 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
 
 def try_out(trial: Trial) -> Outcome:
     """Compile a mutant and run it until something tells."""
+    said = ""
     with _mutated(trial) as changed:
         if not changed:
             return Outcome(trial, UNCHANGED)
@@ -170,8 +171,10 @@ def try_out(trial: Trial) -> Outcome:
                 by, text = _run(trial.implementation, problem, shifted)
                 if by:
                     return Outcome(trial, REPORTED, by, text)
-        after = _loaded(trial.implementation)
-    return Outcome(trial, SURVIVED if after != _loaded(trial.implementation) else UNCHANGED)
+                said = said or text
+        loaded = [] if _compiled(trial) else _loaded(trial.implementation)
+    same = loaded and loaded == _loaded(trial.implementation)
+    return Outcome(trial, UNCHANGED if same else SURVIVED, text=said)
 
 
 def _loaded(implementation: Implementation) -> list[str]:
@@ -207,7 +210,7 @@ def _compiled(trial: Trial) -> bool:
 
 
 def _run(implementation: Implementation, problem: Problem, shifted: str) -> tuple[str, str]:
-    """What told of a fault, and in which words; empty where nothing did."""
+    """What told of a fault, empty where nothing did, and in which words."""
     a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
     a, b = (_beside(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
     gemm = gemm_of(implementation)
@@ -224,9 +227,18 @@ def _run(implementation: Implementation, problem: Problem, shifted: str) -> tupl
     except gemm_ref.WrongResult as error:
         if not detectors.findings:
             return "check", str(error)
+    except Exception as error:
+        if not _is_of_compiler(error):
+            raise
+        return "", f"does not compile at {problem}: {error}"  # elsewhere it may
     if detectors.findings:
         return detectors.findings[0].kind, str(detectors.findings[0])
     return "", ""
+
+
+def _is_of_compiler(error: Exception) -> bool:
+    """Whether Triton refused to compile a kernel."""
+    return type(error).__name__ == "CompilationError" or str(error) == "PassManager::run failed"
 
 
 def _beside(x: torch.Tensor) -> torch.Tensor:
