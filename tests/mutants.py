@@ -36,8 +36,19 @@ from experiments.contenders import gemm_of
 from gemm_ref import Implementation, Problem, launches, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import architecture, run_nvcc
-from tests.mutation_rules import BARRIER, Mutant, cuda_mutants, ptx_mutants, triton_mutants
-from tests.mutation_score import REDUNDANT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, score, stale, unexplained
+from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation_score import (
+    REDUNDANT,
+    REPORTED,
+    SURVIVED,
+    UNCHANGED,
+    UNREACHED,
+    Outcome,
+    Trial,
+    score,
+    stale,
+    unexplained,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
@@ -186,22 +197,38 @@ def _loaded(implementation: Implementation) -> list[str]:
     return texts
 
 
-def thin(barriers: Sequence[Trial]) -> list[Outcome]:
-    """Take the barriers out of a compiled kernel one after the other, from its end on; what nothing tells of stays out.
+def thin(compiled: Sequence[Trial]) -> list[Outcome]:
+    """Take what a compiler put into one kernel out again, one after the other, from its end on, while nothing tells.
 
-    A compiler puts a barrier where one might be needed, so some order nothing that others do not: those are redundant,
-    all of them together. Of each that is left something tells when it is taken out too.
+    A compiler orders what might need it, so some of it orders nothing that the rest does not: it is redundant, all
+    together. Of each that is left something tells when it is taken out too. Code that did not run proves nothing.
     """
-    outcomes, thinned = [], barriers[0].mutant.source
-    for trial in sorted(barriers, key=lambda trial: -trial.mutant.start):
+    implementation, original = compiled[0].implementation, compiled[0].mutant.source
+    problem, reached = _compiled_for(implementation), _Reached()
+    _run(implementation, problem, "", reached)
+    outcomes, thinned = [], original
+    for trial in sorted(compiled, key=lambda trial: -trial.mutant.start):
         mutant = trial.mutant
+        if mutant.line not in reached.lines:
+            outcomes.append(Outcome(trial, UNREACHED))
+            continue
         changed = thinned[: mutant.start] + mutant.put + thinned[mutant.end :]
-        with _loading(mutant.source, changed):
-            by, text = _run(trial.implementation, _compiled_for(trial.implementation), "")
+        with _loading(original, changed):
+            by, text = _run(implementation, problem, "")
         if not by:
             thinned = changed
         outcomes.append(Outcome(trial, REPORTED if by else REDUNDANT, by, text))
     return outcomes[::-1]
+
+
+class _Reached(ptx.Observer):
+    """Which lines of the PTX some thread has executed."""
+
+    def __init__(self) -> None:
+        self.lines: set[int] = set()
+
+    def on_instruction(self, instruction, active, machine) -> None:
+        self.lines.add(instruction.ptx_line)
 
 
 def _compiled(trial: Trial) -> bool:
@@ -209,7 +236,7 @@ def _compiled(trial: Trial) -> bool:
     return trial.mutant.file.endswith(".ptx")
 
 
-def _run(implementation: Implementation, problem: Problem, shifted: str) -> tuple[str, str]:
+def _run(implementation: Implementation, problem: Problem, shifted: str, *observers: ptx.Observer) -> tuple[str, str]:
     """What told of a fault, empty where nothing did, and in which words."""
     a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
     a, b = (_beside(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
@@ -220,7 +247,10 @@ def _run(implementation: Implementation, problem: Problem, shifted: str) -> tupl
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
     try:
-        with ptx.watched(detectors), mock.patch.object(launches, "SMS", 2):  # so that a persistent block has many tiles
+        with (
+            ptx.watched(detectors, *observers),
+            mock.patch.object(launches, "SMS", 2),
+        ):  # so that a persistent block has many tiles
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
         return type(error).__name__, str(error)
@@ -344,19 +374,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @functools.cache
 def _plan(dialects: tuple[str, ...], stages: tuple[str, ...]) -> list[list[Trial]]:
-    """What is tried together: the barriers of a compiled kernel, and every other mutant by itself."""
-    barriers: dict[Implementation, list[Trial]] = {}
-    alone = trials(dialects, stages)
+    """What is tried together: all that was compiled into a kernel, and every other mutant by itself."""
+    kernels: dict[Implementation, list[Trial]] = {}
     for trial in compiled_trials(dialects, stages):
-        (barriers.setdefault(trial.implementation, []) if trial.mutant.kind == BARRIER else alone).append(trial)
-    return [*barriers.values(), *([trial] for trial in alone)]
+        kernels.setdefault(trial.implementation, []).append(trial)
+    return [*kernels.values(), *([trial] for trial in trials(dialects, stages))]
 
 
 def _try_number(dialects: tuple[str, ...], stages: tuple[str, ...], number: int) -> list[tuple[str, str, str]]:
     together = _plan(dialects, stages)[number]
     try:
-        first = together[0]
-        outcomes = thin(together) if _compiled(first) and first.mutant.kind == BARRIER else [try_out(first)]
+        outcomes = thin(together) if _compiled(together[0]) else [try_out(together[0])]
     except BuildError as error:
         return [(SURVIVED, "", f"is no mutant, since it does not compile: {error}")]
     return [(outcome.status, outcome.by, outcome.text) for outcome in outcomes]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from gemm_ref import Implementation
 from tests.mutation_rules import KINDS, Mutant
 
-REPORTED, UNCHANGED, SURVIVED, REDUNDANT = "reported", "unchanged", "survived", "redundant"
+REPORTED, UNCHANGED, SURVIVED = "reported", "unchanged", "survived"
+REDUNDANT, UNREACHED = "redundant", "unreached"  # of what a compiler put in
 
 # (rung and dialect, change) -> why the mutant cannot give a wrong result. A test says if one is no mutant any more,
 # and the script if something tells of it after all.
@@ -125,8 +126,8 @@ class Trial:
 class Outcome:
     """What became of a mutant, and what told.
 
-    It is reported, unchanged (it compiles to the same PTX), survived, or a compiler's barrier that is redundant: the
-    others order all that it orders (`tests.mutants.thin`).
+    It is reported, unchanged (it compiles to the same PTX) or survived. What a compiler put in may also be redundant,
+    where the rest orders all that it orders, or unreached, in code that does not run (`tests.mutants.thin`).
     """
 
     trial: Trial
@@ -146,8 +147,11 @@ def score(outcomes: Sequence[Outcome]) -> str:
         open_ = sum(outcome in missed for outcome in mine)
         same = len(mine) - told - open_
         lines.append(f"{kind:8} {len(mine):8} {told:8} {same:10} {open_:6}")
-    redundant = sum(outcome.status == REDUNDANT for outcome in outcomes)
-    lines.append(f"(of the equivalent {redundant} are barriers that Triton puts beside others that order the same)")
+    redundant, unreached = (sum(o.status == status for o in outcomes) for status in (REDUNDANT, UNREACHED))
+    lines.append(
+        f"(of the equivalent {redundant} are Triton's, which order nothing that the rest of its PTX does not, and "
+        f"{unreached} in code that does not run)"
+    )
     lines.append(f"({len(outcomes) - len(changed)} more compile to the kernel they are made from)")
     lines.append(
         "told by: " + ", ".join(f"{by} {n}" for by, n in Counter(o.by for o in outcomes if o.by).most_common())

@@ -12,7 +12,19 @@ from gemm_ref.ptx.finding import RACE
 from tests import mutants
 from tests.mutants import compiled_trials, thin, trials, try_out
 from tests.mutation_rules import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
-from tests.mutation_score import EQUIVALENT, REDUNDANT, REPORTED, SURVIVED, UNCHANGED, Outcome, Trial, key, score, stale
+from tests.mutation_score import (
+    EQUIVALENT,
+    REDUNDANT,
+    REPORTED,
+    SURVIVED,
+    UNCHANGED,
+    UNREACHED,
+    Outcome,
+    Trial,
+    key,
+    score,
+    stale,
+)
 
 
 def _sample() -> list[Trial]:
@@ -45,15 +57,25 @@ def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
 
 
 def test_of_two_barriers_that_order_the_same_one_is_redundant(monkeypatch):
-    text, ran = "\tst.shared;\n\tbar.sync 0;\n\tbar.sync 1;\n\tld.shared;\n", []
-    (a_trial, *_) = trials(("triton",), ("s04_shared_tile",))
-    barriers = [Trial(a_trial.implementation, mutant) for mutant in ptx_mutants("kernel.ptx", text)]
+    text, ran = "\tst.shared;\n\tbar.sync 0;\n\tbar.sync 1;\n\tld.shared;\n\tret;\n\tbar.sync 2;\n", []
+
+    def run(implementation, problem, shifted, *observers):
+        for observer in observers:
+            observer.lines |= {1, 2, 3, 4, 5}
+        return (RACE, "unordered") if ran and not re.search("bar.sync [01]", ran[-1]) else ("", "")
+
     monkeypatch.setattr(mutants, "_loading", lambda _, changed: contextlib.nullcontext(ran.append(changed)))
-    monkeypatch.setattr(mutants, "_run", lambda *_: ("", "") if "bar.sync" in ran[-1] else (RACE, "unordered"))
-    outcomes = thin(barriers)
-    assert [(outcome.status, outcome.by) for outcome in outcomes] == [(REPORTED, RACE), (REDUNDANT, "")]
+    monkeypatch.setattr(mutants, "_run", run)
+    (a_trial, *_) = trials(("triton",), ("s04_shared_tile",))
+    outcomes = thin([Trial(a_trial.implementation, mutant) for mutant in ptx_mutants("kernel.ptx", text)])
+    assert [(outcome.status, outcome.by) for outcome in outcomes] == [
+        (REPORTED, RACE),
+        (REDUNDANT, ""),
+        (UNREACHED, ""),
+    ]
     assert ran == [text.replace("bar.sync 1", ""), text.replace("bar.sync 0", "").replace("bar.sync 1", "")]
-    assert "of the equivalent 1 are barriers" in score(outcomes) and "score: 100.0%" in score(outcomes)
+    assert "equivalent 1 are Triton's" in score(outcomes) and "and 1 in code" in score(outcomes)
+    assert "score: 100.0%" in score(outcomes)
 
 
 # --- the rules -----------------------------------------------------------------------------------------------
