@@ -268,7 +268,8 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
 
 def _is_of_compiler(error: Exception) -> bool:
     """Whether Triton refused to compile a kernel."""
-    return type(error).__name__ == "CompilationError" or str(error) == "PassManager::run failed"
+    said = ("PassManager::run failed", "error encountered during parsing")
+    return type(error).__name__ == "CompilationError" or str(error) in said
 
 
 def _beside(x: torch.Tensor) -> torch.Tensor:

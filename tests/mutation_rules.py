@@ -203,7 +203,7 @@ def ptx_mutants(file: str, source: str) -> list[Mutant]:
 # --- Triton and Gluon ----------------------------------------------------------------------------------------
 
 # Names in a kernel that hold no index.
-_VALUES = {"a", "b", "acc", "a_smem", "b_smem", "c_smem", "empty", "full", "in_k", "parts", "piece", "total", "_"}
+_VALUES = set("a b acc a_next b_next a_smem b_smem c_smem empty full in_k parts piece total _".split())
 _REMOVED = {  # calls that stand by themselves
     "async_copy.wait_group": WAIT,
     "async_copy.commit_group": WAIT,
