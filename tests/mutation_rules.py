@@ -271,7 +271,8 @@ def _triton_changes(kernel: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, str
 
 def _is_of_constants(node: ast.Compare) -> bool:
     """Whether it is about what is known when the kernel is compiled: a constant's name, or None."""
-    return bool(re.fullmatch("[A-Z_]{2,}", ast.unparse(node.left))) or isinstance(node.ops[0], ast.Is | ast.IsNot)
+    sides = (ast.unparse(side) for side in (node.left, *node.comparators))
+    return any(re.fullmatch("[A-Z_]{2,}", side) for side in sides) or isinstance(node.ops[0], ast.Is | ast.IsNot)
 
 
 def _call_changes(call: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
