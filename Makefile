@@ -55,15 +55,17 @@ sanitize: $(READY) ## run CUDA rungs under compute-sanitizer on this machine's G
 clean: ## remove what was built (results stay)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
 
-# torch first and pinned: what follows is content with it, and a looser wish would fetch another build.
-# The nvcc wheels only where the machine has no CUDA toolkit. `ready` is written last, so a set-up that broke off is
-# taken up again. Bytecode is written on all cores, where pip has one.
+# torch first and pinned: what follows is content with it, and a looser wish would fetch another build. setuptools, which
+# pyproject.toml builds with, comes along, so that it is not fetched again to build in. Bytecode is written on all cores,
+# where pip has one, and not of what nobody imports. The nvcc wheels only where the machine has no CUDA toolkit. `ready`
+# is written last, so a set-up that broke off is taken up again.
+INSTALL := $(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check
 $(VENV)/ready: pyproject.toml
 	@echo "setting up $(VENV): once, a minute or two"
 	python3 -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check "$(TORCH)"
-	$(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[test]"
-	@$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true  # some packages have templates that are no Python
+	$(INSTALL) "$(TORCH)" "setuptools>=77"
+	$(INSTALL) --no-build-isolation --editable ".[test]"
+	@$(VENV)/bin/python -m compileall -qq -j 0 -x '/(tests|sympy|networkx|pip)/' $(VENV)/lib || true  # some templates are no Python
 	@if ! $(VENV)/bin/python -c "from gemm_ref.toolchain import find_toolkit; find_toolkit()" 2>/dev/null; \
-	then $(VENV)/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --editable ".[nvcc]"; fi
+	then $(INSTALL) --no-build-isolation --editable ".[nvcc]"; fi
 	@touch $@
