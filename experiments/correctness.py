@@ -14,7 +14,6 @@ Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|g
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +51,8 @@ ON_CPU = (
     (129, 1, 31),  # a matrix times a vector
     (2, 2, 127),  # a deep, tiny product
 )
+# The same for tensor cores, whose kernels take seconds each to compile and to run; the full preset has all of ON_CPU.
+ON_CPU_TENSOR_CORES = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
 ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
 ON_GPU_LARGE = {
     DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
@@ -67,19 +68,23 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if contender.is_baseline:
         return "baselines are not part of it: they are checked where they are timed"
+    if request.device == "cpu" and request.preset == DEFAULT and contender.math == "fp16" != request.math:
+        return "bf16 stands for fp16 on a CPU: --math fp16 or --preset full has it"
     return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
 
 
-def cases(request: Request) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
-    """Each problem with the kinds of inputs it is run with, where those are exact."""
+def cases(request: Request, math: str) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
+    """Each problem in a math mode with the kinds of inputs it is run with, where those are exact."""
     if request.problems:
-        return [(problem, KINDS) for problem in request.problems]
-    if request.device == "cpu":
+        return [(replace(problem, math=math), KINDS) for problem in request.problems]
+    if request.device == "cpu" and request.preset == DEFAULT and math != "fp32":
+        plan = [(sizes, KINDS) for sizes in ON_CPU_TENSOR_CORES]
+    elif request.device == "cpu":
         plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
     else:
         plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
         plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE[request.preset]]
-    return [(gemm_ref.Problem(*sizes), kinds) for sizes, kinds in plan]
+    return [(gemm_ref.Problem(*sizes, math), kinds) for sizes, kinds in plan]
 
 
 def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
@@ -93,11 +98,12 @@ def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> lis
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
     """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
-    plan = cases(request)
-    bars.begin("checking", sum(len(kinds) for _, kinds in plan) * len(contenders))
+    plan = [case for math in dict.fromkeys(each.math for each in contenders) for case in cases(request, math)]
+    alike_in = {problem.math: [each for each in contenders if each.math == problem.math] for problem, _ in plan}
+    bars.begin("checking", sum(len(kinds) * len(alike_in[problem.math]) for problem, kinds in plan))
     able, broken = load_all(contenders, request.device)
-    for math, (size, kinds) in itertools.product(dict.fromkeys(each.math for each in contenders), plan):
-        alike, problem = [each for each in contenders if each.math == math], replace(size, math=math)
+    for problem, kinds in plan:
+        alike = alike_in[problem.math]
         slow = too_slow(problem) if request.device == "cpu" else None
         for kind in kinds:
             if kind == "integers" and not integers_are_exact(problem):
