@@ -3,8 +3,8 @@
 Every rule of tests/mutation_rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
 run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
 or the check rejects the result. One that survives is either listed in tests/mutation_score.py, with the reason why it
-cannot give a wrong result, or a hole in the tests. What Triton puts into its PTX by itself is taken out too; barriers
-of its own may be *redundant* (`thin`).
+cannot give a wrong result, or a hole in the tests. The barriers, waits and fences that Triton puts into its PTX are
+taken out too, and may be *redundant* (`thin`).
 
 Run: `python -m tests.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for all of them.
 """
@@ -103,17 +103,21 @@ def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | 
             files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
         return [(path, None) for path in files]
     package = _package(implementation)
-    text = (ROOT / package.replace(".", "/") / f"{name}.py").read_text(encoding="utf-8")
+    text = _module_file(package, name).read_text(encoding="utf-8")
     imports = re.findall(rf"^from {re.escape(package)}\.(tiles|hopper) import (.*)$", text, re.M)
-    helpers = [(ROOT / package.replace(".", "/") / f"{helper}.py", names.split(", ")) for helper, names in imports]
+    helpers = [(_module_file(package, helper), names.split(", ")) for helper, names in imports]
     return [
-        (ROOT / package.replace(".", "/") / f"{name}.py", None),
+        (_module_file(package, name), None),
         *((path, _with_callees(path, frozenset(names))) for path, names in helpers),
     ]
 
 
 def _package(implementation: Implementation) -> str:
     return "triton_kernels.gluon" if implementation.dialect == "gluon" else "triton_kernels"
+
+
+def _module_file(package: str, name: str) -> Path:
+    return ROOT / package.replace(".", "/") / f"{name}.py"
 
 
 def _with_callees(path: Path, names: frozenset[str]) -> frozenset[str]:
@@ -171,20 +175,18 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
 
 
 def try_out(trial: Trial) -> Outcome:
-    """Compile a mutant and run it until something tells."""
+    """Compile a mutant of a source and run it until something tells."""
     said = ""
     with _mutated(trial) as changed:
         if not changed:
             return Outcome(trial, UNCHANGED)
-        compiled_for = _compiled_for(trial.implementation) if _compiled(trial) else None
         for problem, shifted in runs(trial.implementation):
-            if compiled_for is None or (problem, shifted) == (compiled_for, ""):
-                by, text = _run(trial.implementation, problem, shifted)
-                if by:
-                    return Outcome(trial, REPORTED, by, text)
-                said = said or text
-        loaded = [] if _compiled(trial) else _loaded(trial.implementation)
-    same = loaded and loaded == _loaded(trial.implementation)
+            by, text = _run(trial.implementation, problem, shifted)
+            if by:
+                return Outcome(trial, REPORTED, by, text)
+            said = said or text
+        loaded = _loaded(trial.implementation)
+    same = loaded == _loaded(trial.implementation)
     return Outcome(trial, UNCHANGED if same else SURVIVED, text=said)
 
 
@@ -285,9 +287,6 @@ def _mutated(trial: Trial) -> Iterator[bool]:
             text, original = _compile(trial, Path(folder)), source.ptx(trial.implementation)
             with mock.patch.object(source, "ptx", lambda implementation: text):
                 yield _instructions(text) != _instructions(original)
-        elif _compiled(trial):
-            with _loading(trial.mutant.source, trial.mutant.text):
-                yield True
         else:
             module = _import(trial, Path(folder))
             with mock.patch.object(triton_kernels, "kernel_module", lambda implementation: module):
@@ -339,7 +338,7 @@ def _import(trial: Trial, folder: Path) -> types.ModuleType:
     if path.stem == name:
         return module
     with mock.patch.dict(sys.modules, {f"{package}.{path.stem}": module}):
-        return _import_file(ROOT / package.replace(".", "/") / f"{name}.py")
+        return _import_file(_module_file(package, name))
 
 
 def _import_file(path: Path) -> types.ModuleType:
