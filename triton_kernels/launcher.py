@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 
@@ -20,10 +17,9 @@ from gemm_ref.call import Call
 from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
-from triton_kernels import kernel_module
+from triton_kernels import kernel_module, without_gpu
 from triton_kernels.descriptors import Operand
 
-REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
@@ -81,10 +77,9 @@ def start(
     options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
     interpreted = not isinstance(kernel, triton.JITFunction)
     if first.is_cuda or interpreted:
-        with _driver_lock, torch.cuda.device_of(first):
+        with without_gpu.driver_lock, torch.cuda.device_of(first):
             return kernel[shape.grid](*args, **options)
-    with _without_gpu():
-        compiled = kernel.warmup(*_without_ones(kernel, args), grid=shape.grid, **options)
+    compiled = without_gpu.compiled(kernel, _without_ones(kernel, args), options | {"grid": shape.grid})
     if not first.is_meta:
         _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
@@ -93,14 +88,14 @@ def start(
 _NO_MULTIPLE = 3  # of 16, nor 1
 
 
-def _without_ones(kernel: triton.JITFunction, args: tuple) -> list:
+def _without_ones(kernel: triton.JITFunction, args: tuple) -> tuple:
     """What to compile for: `args`, but for sizes of 1 whose parameters have a type as their annotation.
 
     Such a parameter stays a variable for 1 too, and what it says is what any size says that 16 does not divide; yet
     Triton's key of a kernel has the 1 apart, and so it would compile the same kernel again.
     """
     pairs = zip(kernel.params, args, strict=False)
-    return [_NO_MULTIPLE if parameter.annotation_type and type(x) is int and x == 1 else x for parameter, x in pairs]
+    return tuple(_NO_MULTIPLE if param.annotation_type and type(x) is int and x == 1 else x for param, x in pairs)
 
 
 def compile_for_inspection(
@@ -113,7 +108,7 @@ def compile_for_inspection(
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
     b_layout: str | None = None,
-    capability: tuple[int, int] = REFERENCE_CAPABILITY,
+    capability: tuple[int, int] = without_gpu.REFERENCE_CAPABILITY,
 ) -> CompiledKernel:
     """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
 
@@ -135,11 +130,11 @@ def compile_for_inspection(
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = _meta_operands(problem, rung.tma)
-    before = _capability.set(capability)
+    before = without_gpu.capability.set(capability)
     try:
         return kernel_module(implementation).launch(Call(implementation, problem), a, b, c)
     finally:
-        _capability.reset(before)
+        without_gpu.capability.reset(before)
 
 
 def _meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -162,8 +157,7 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
     def run(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
         if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        with _without_gpu():
-            compiled = kernel.warmup(*args, grid=grid, **kwargs)
+        compiled = without_gpu.compiled(kernel, args, kwargs | {"grid": grid})
         parameters = kernel.signature.parameters
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
@@ -240,43 +234,3 @@ def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, .
         expanded += [map_, *value.shape, *value.strides]
         called += [name] * (1 + len(value.shape) + len(value.strides))
     return expanded, called
-
-
-class _NoGpu:
-    """A driver for Triton that knows its target and no device.
-
-    Triton decides how to specialise a kernel for its arguments (which sizes and addresses are multiples of 16) inside
-    a launch, and a launch asks the driver for the target and for the key of its cache of compiled kernels. With
-    these three answers `warmup` does what a launch would, on any machine, from the first argument to the cubin.
-    """
-
-    def __init__(self, capability: tuple[int, int]) -> None:
-        self._capability = capability
-
-    def get_current_target(self) -> GPUTarget:
-        major, minor = self._capability
-        return GPUTarget("cuda", 10 * major + minor, 32)
-
-    def get_current_device(self) -> str:
-        return f"no GPU, {self._capability}"  # not a GPU's index, so that real launches never find these kernels
-
-    def get_current_stream(self, device: str) -> None:
-        return None
-
-
-# What `start` compiles for where no GPU is to run it; `compile_for_inspection` sets it for its own call.
-_capability = contextvars.ContextVar("capability", default=REFERENCE_CAPABILITY)
-_driver_lock = threading.Lock()  # a launch on a GPU in another thread must not meet the driver below
-
-
-@contextlib.contextmanager
-def _without_gpu() -> Iterator[None]:
-    """Triton's active driver is `_NoGpu` inside, and whatever it was before (which may be none yet) outside."""
-    config = triton.runtime.driver
-    with _driver_lock:
-        before = config._active  # reading `active` would look for a GPU and raise where there is none
-        config.set_active(_NoGpu(_capability.get()))
-        try:
-            yield
-        finally:
-            config.set_active(before)
