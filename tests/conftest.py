@@ -122,7 +122,7 @@ def svg_alone() -> Iterator[None]:
         yield
 
 
-_REPORTED = ("ladder", "tensor_cores", "correctness", "memory", "instructions")
+_REPORTED = ("ladder", "correctness")
 
 
 @pytest.fixture(scope="session")

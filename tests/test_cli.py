@@ -300,6 +300,7 @@ def test_readme_check(invoke, tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("<!-- ladder:begin -->\n<!-- ladder:end -->\n", encoding="utf-8")
     monkeypatch.setattr("experiments.documents.DOCUMENTS", {path: ("ladder",)})
+    monkeypatch.setattr("experiments.documents.PAGES", {})
     assert invoke("readme", "--check").exit_code == 1
     assert invoke("readme").exit_code == 0
     assert invoke("readme", "--check").exit_code == 0

@@ -6,6 +6,7 @@ memory declarations, labels, guards, vector operands, `.loc`. Which instructions
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from dataclasses import dataclass, field
@@ -156,6 +157,7 @@ _VARIABLE = re.compile(
 _PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
+_OPERANDS = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+")
 _LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
 _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
@@ -323,9 +325,10 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
 
 def _split(text: str) -> list[str]:
     """Operands at their commas, those inside braces and brackets left whole."""
-    return [part.strip() for part in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+", text) if part.strip()]
+    return [part.strip() for part in _OPERANDS.findall(text) if part.strip()]
 
 
+@functools.lru_cache(maxsize=4096)  # a kernel names each of its registers many times
 def _operand(text: str) -> Operand:
     if text == "_":
         return None
