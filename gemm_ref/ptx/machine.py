@@ -19,6 +19,7 @@ from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import Block, Footprint, GlobalMemory, PerOwner
 from gemm_ref.ptx.observe import Access, Observer
 from gemm_ref.ptx.schedule import Schedule
+from gemm_ref.ptx.together import Run
 from gemm_ref.ptx.types import Value
 from gemm_ref.ptx.warpgroup import Warpgroups
 from gemm_ref.stage import Launch
@@ -105,6 +106,9 @@ class Machine(Schedule):
                     f"{self.place()}: still running after {MAX_INSTRUCTIONS} instructions: does the loop around this "
                     "line end? (gemm_ref.ptx.machine.MAX_INSTRUCTIONS is the limit)"
                 )
+            if operation.run is not None and mask is None and operation.run.possible(self):
+                place += self._execute_run(operation.run)
+                continue
             for observer in self.observers:
                 observer.on_instruction(operation.instruction, mask, self)
             if operation.control is None:
@@ -112,6 +116,15 @@ class Machine(Schedule):
                 place += 1
             else:
                 place = operation.control(self, mask, place)
+
+    def _execute_run(self, run: Run) -> int:
+        """The instructions of a run for all lanes at once; how many they are."""
+        for observer in self.observers:
+            for instruction in run.instructions:
+                observer.on_instruction(instruction, None, self)
+        run.execute(self)
+        self.executed += len(run.instructions) - 1  # the first has been counted
+        return len(run.instructions)
 
     # --- what instructions ask of the machine ----------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Instruction:
     ptx_line: int = 0  # in the PTX text itself, from 1: what ptxas calls the instruction in its line table
     caller: str = ""  # `file:line` into which that line's function was inlined, where it was
 
-    @property
+    @functools.cached_property
     def parts(self) -> list[str]:
         """The name at its dots: `["ld", "global", "nc", "f32"]`."""
         return self.name.split(".")

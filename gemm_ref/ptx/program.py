@@ -28,6 +28,7 @@ from gemm_ref.ptx.parser import TENSOR_MAP, Entry, Instruction, Pair, Vector, pa
 from gemm_ref.ptx.tensor_core import TENSOR_CORE
 from gemm_ref.ptx.tensor_map import TensorMap
 from gemm_ref.ptx.tile import Tile
+from gemm_ref.ptx.together import with_runs
 from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.warp import WARP
 from gemm_ref.ptx.wmma import WMMA
@@ -65,8 +66,8 @@ def load(text: str, entry: str | None = None) -> Kernel:
         raise ParseError(f"the module has no kernel {entry}; it has {', '.join(entries)}")
     chosen = entries[entry] if entry else next(iter(entries.values()))
     decoder = Decoder(chosen)
-    operations = tuple(_decode(decoder, instruction) for instruction in chosen.instructions)
-    return Kernel(chosen, operations, decoder)
+    operations = [_decode(decoder, instruction) for instruction in chosen.instructions]
+    return Kernel(chosen, with_runs(decoder, operations), decoder)
 
 
 @functools.lru_cache(maxsize=256)
