@@ -64,9 +64,7 @@ def test_random_ones_in_a_row(seed):
     def operand() -> str:
         return chance.choice([f"%f{chance.randrange(REGISTERS)}"] * 9 + ["0fBF99999A"])
 
-    lines = [
-        f"fma.rn.f32 %f{chance.randrange(REGISTERS)}, {operand()}, {operand()}, {operand()};" for _ in range(60)
-    ]
+    lines = [f"fma.rn.f32 %f{chance.randrange(REGISTERS)}, {operand()}, {operand()}, {operand()};" for _ in range(60)]
     kernel, together, alone = both("\n".join(lines))
     assert together == alone
     assert lengths(kernel), "no four of sixty that do not need one another"

@@ -12,7 +12,7 @@ from gemm_ref.ptx.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.parser import Address, Instruction
-from gemm_ref.ptx.types import Value
+from gemm_ref.ptx.types import Value, per_lane
 
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
 SPACES["shared::cluster"] = "shared::cluster"  # an address there says whose it is; a block's own are among them
@@ -95,7 +95,7 @@ class Accessor:
 
     def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
         """The access again when its lanes are not all in bounds of one block."""
-        addresses = np.broadcast_to(footprint.addresses, machine.lanes) + offset
+        addresses = per_lane(footprint.addresses, machine.lanes) + offset
         waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
         misaligned = waiting & ((addresses & (self.size - 1)) != 0)
         if misaligned.any():

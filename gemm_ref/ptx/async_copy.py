@@ -11,7 +11,7 @@ from gemm_ref.ptx.decode import Decoder, Execute, Read
 from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.observe import Access
 from gemm_ref.ptx.parser import Address, Instruction
-from gemm_ref.ptx.types import DTYPES, Value
+from gemm_ref.ptx.types import DTYPES, Value, per_lane
 
 
 @dataclass
@@ -76,7 +76,7 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
             pieces = whole.locate(machine, mask, "load")
             values = [gather(pieces, DTYPES["u32"], word) for word in range(size // 4)] if pieces else []
         else:
-            values = padded(machine, mask, np.broadcast_to(wanted, machine.lanes))
+            values = padded(machine, mask, per_lane(wanted, machine.lanes))
         for piece in places:
             access = target.access(machine, "async store", piece.lanes) if machine.observers else None
             machine.pending.append(PendingCopy(access, piece, values, piece.lanes, machine.groups))
@@ -98,13 +98,13 @@ def _wait(machine, mask: np.ndarray | None, keep: int) -> None:
         if copy.lanes is not None:
             done = done & copy.lanes
         if done.any():
-            lanes = None if done.all() else np.broadcast_to(done, machine.lanes)
+            lanes = None if done.all() else per_lane(done, machine.lanes)
             for observer in machine.observers:
                 observer.on_landing(replace(copy.access, lanes=lanes))
             for word, value in enumerate(copy.words):
                 scatter(copy.place.view(4, word), copy.place.index, value, lanes)
         if not done.all():
-            rest = np.broadcast_to(~done, machine.lanes)
+            rest = per_lane(~done, machine.lanes)
             copy.lanes = rest if copy.lanes is None else copy.lanes & rest
             if copy.lanes.any():
                 still.append(copy)

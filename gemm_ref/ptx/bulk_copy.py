@@ -14,7 +14,7 @@ from gemm_ref.ptx.errors import AsyncFault, MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.parser import Address, Instruction, TensorAddress
 from gemm_ref.ptx.tile import Line, Tile
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 
 _KNOWN = {"cp", "async", "bulk", "tensor", "tile", "shared::cluster", "shared::cta", "global", "bulk_group"}
 _KNOWN |= {
@@ -85,7 +85,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
 def _receivers(machine, instruction: Instruction, lanes: np.ndarray, mask) -> tuple[np.ndarray, np.ndarray]:
     """For each bit that is set in the lanes' masks: which of the lanes, and the block of the machine."""
     size = int(np.prod(machine.launch.cluster))
-    bits = np.broadcast_to(mask, machine.lanes)[lanes].astype(np.int64)
+    bits = per_lane(mask, machine.lanes)[lanes].astype(np.int64)
     if (bits >> size).any() or (bits == 0).any():
         raise AsyncFault(
             f"{instruction.origin}: a multicast to the blocks {int(bits.max()):#x} (a bit each) of a cluster of {size}"
@@ -125,7 +125,7 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand, size):
     reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in operand.coordinates]
 
     def tensor(machine, lanes: np.ndarray) -> tuple[Tile, np.ndarray]:
-        addresses = np.unique(np.broadcast_to(_plus(base(machine), operand.map.offset), machine.lanes)[lanes])
+        addresses = np.unique(per_lane(_plus(base(machine), operand.map.offset), machine.lanes)[lanes])
         if addresses.size > 1:
             raise Unsupported(f"{instruction.origin}: lanes that name different tensor maps in one instruction")
         number, within = divmod(int(addresses[0]) - PARAMETER_WINDOW, PARAMETER_SPACING)
@@ -136,7 +136,7 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand, size):
                 f"{int(addresses[0]):#x}; the reference GPU has them as kernel parameters alone (__grid_constant__)"
             )
         tile.require_rank(rank, instruction)
-        where = [np.broadcast_to(read(machine), machine.lanes)[lanes] for read in reads]
+        where = [per_lane(read(machine), machine.lanes)[lanes] for read in reads]
         return tile, np.stack(where, axis=1).astype(np.int64)
 
     return tensor
@@ -146,10 +146,10 @@ def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Re
     base = decoder.address(address)
 
     def line(machine, lanes: np.ndarray) -> tuple[Line, np.ndarray]:
-        sizes = np.unique(np.broadcast_to(size(machine), machine.lanes)[lanes])
+        sizes = np.unique(per_lane(size(machine), machine.lanes)[lanes])
         if sizes.size > 1:
             raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")
-        where = np.broadcast_to(_plus(base(machine), address.offset), machine.lanes)[lanes].astype(np.int64)
+        where = per_lane(_plus(base(machine), address.offset), machine.lanes)[lanes].astype(np.int64)
         if sizes[0] % 16 or (where % 16).any():
             raise MemoryFault(f"{instruction.origin}: a bulk copy's size and address are multiples of 16 bytes")
         line = Line(int(sizes[0]), instruction)

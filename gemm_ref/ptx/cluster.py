@@ -16,7 +16,7 @@ from gemm_ref.ptx.grid import coordinates
 from gemm_ref.ptx.memory import SHARED_WINDOW
 from gemm_ref.ptx.observe import Synchronisation
 from gemm_ref.ptx.parser import Instruction
-from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
+from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.stage import Launch
 
 _RANK_BITS = 24  # where a remote address has its block's rank, plus 1
@@ -84,7 +84,7 @@ def locate(
     out of bounds or misaligned, and AsyncFault for one in a block whose threads have all left.
     """
     own = machine.block_index[lanes]
-    chosen = np.broadcast_to(addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64), machine.lanes)[lanes]
+    chosen = per_lane(addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64), machine.lanes)[lanes]
     offsets = np.where(chosen >= SHARED_WINDOW, chosen - SHARED_WINDOW, chosen)
     rank, offsets = (offsets >> _RANK_BITS) - 1, offsets & REMOTE - 1
     blocks_of = math.prod(machine.launch.cluster)
@@ -135,7 +135,7 @@ def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
         offset, to = address(machine).astype(np.int64) - window, rank(machine).astype(np.int64)
         offset = np.where(offset >= REMOTE, offset & REMOTE - 1, offset)
         lanes = machine.access_mask(mask)
-        chosen = np.broadcast_to(to, machine.lanes)
+        chosen = per_lane(to, machine.lanes)
         if (chosen if lanes is None else chosen[lanes]).max(initial=0) >= math.prod(machine.launch.cluster):
             raise MemoryFault(f"{instruction.origin}: the cluster {machine.launch.cluster} has no block of that rank")
         write(machine, np.asarray(window + (offset | to + 1 << _RANK_BITS)).astype(dtype), mask)

@@ -9,7 +9,7 @@ from gemm_ref.ptx.cluster import cluster_barrier
 from gemm_ref.ptx.decode import Control, Decoder
 from gemm_ref.ptx.errors import KernelTrap, ParseError, Unsupported
 from gemm_ref.ptx.parser import Instruction, Symbol
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 from gemm_ref.ptx.wgmma import wgmma
 
 
@@ -32,7 +32,7 @@ def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
     read = decoder.source(index, DTYPES["u32"])
 
     def control(machine, mask: np.ndarray | None, place: int) -> int:
-        lanes, chosen = machine.lanes_of(mask), np.broadcast_to(read(machine), machine.lanes)
+        lanes, chosen = machine.lanes_of(mask), per_lane(read(machine), machine.lanes)
         if (wrong := lanes & (chosen >= targets.size)).any():
             lane = int(np.argmax(wrong))
             raise ParseError(

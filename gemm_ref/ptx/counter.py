@@ -25,6 +25,7 @@ from gemm_ref.ptx.count import COMPILED, ONCE, WRITTEN, Count, differences, flop
 from gemm_ref.ptx.observe import Access, Observer
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.sectors import SECTOR, WARP, sectors
+from gemm_ref.ptx.types import per_lane
 from gemm_ref.stage import Launch
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Counter(Observer):
     def on_access(self, access: Access) -> None:
         machine, instruction = access.machine, access.instruction
         lanes = np.ones(machine.lanes, bool) if access.lanes is None else access.lanes
-        addresses = _rows(np.broadcast_to(access.addresses, machine.lanes), machine, 0)
+        addresses = _rows(per_lane(access.addresses, machine.lanes), machine, 0)
         active = _rows(lanes, machine, False)
         touched = addresses[active]
         low, high = int(touched.min()), int(touched.max())

@@ -16,6 +16,7 @@ from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.parser import Instruction
 from gemm_ref.ptx.races import Races
 from gemm_ref.ptx.shadow import NOBODY, Mark, Shadow, Touch
+from gemm_ref.ptx.types import per_lane
 
 
 class GlobalFaults:
@@ -27,7 +28,7 @@ class GlobalFaults:
 
     def on_access(self, access: Access, order: Order) -> None:
         lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        self._look(access, lanes, np.broadcast_to(access.addresses, access.machine.lanes)[lanes], order)
+        self._look(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:
         """A bulk copy reads or writes a tensor."""

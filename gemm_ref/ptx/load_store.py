@@ -10,7 +10,7 @@ from gemm_ref.ptx.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.decode import Decoder, Execute, dtype_named
 from gemm_ref.ptx.errors import Unsupported
 from gemm_ref.ptx.parser import Instruction, Vector
-from gemm_ref.ptx.types import UNSIGNED, Value
+from gemm_ref.ptx.types import UNSIGNED, Value, per_lane
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 # Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
@@ -101,11 +101,11 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     write = decoder.destination(instruction.operands[0]) if returns and instruction.operands[0] is not None else None
 
     def execute(machine, mask: np.ndarray | None) -> None:
-        values = [np.broadcast_to(read(machine), machine.lanes) for read in reads]
+        values = [per_lane(read(machine), machine.lanes) for read in reads]
         old = np.zeros(machine.lanes, dtype)
         for piece in accessor.locate(machine, mask, "atomic"):
             memory = piece.view(dtype.itemsize).view(dtype)
-            index = np.broadcast_to(piece.index, machine.lanes)
+            index = per_lane(piece.index, machine.lanes)
             lanes = np.arange(machine.lanes) if piece.lanes is None else np.flatnonzero(piece.lanes)
             for group in _collision_free(index, lanes):
                 where = index[group]

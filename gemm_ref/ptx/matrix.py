@@ -9,7 +9,7 @@ from gemm_ref.ptx.decode import Decoder, Execute
 from gemm_ref.ptx.errors import Unsupported
 from gemm_ref.ptx.memory import Footprint
 from gemm_ref.ptx.parser import Instruction, Vector
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 from gemm_ref.ptx.warp import require_whole_warps
 
 
@@ -64,7 +64,7 @@ def _matrix_index(machine, footprint: Footprint, j: int, half: int | None) -> np
         row, byte, width = lane // 4, 4 * (lane % 4), 4
     else:
         row, byte, width = 2 * (lane % 4) + half, 2 * (lane // 4), 2
-    addresses = np.broadcast_to(footprint.addresses, machine.lanes)[first + 8 * j + row] + byte
+    addresses = per_lane(footprint.addresses, machine.lanes)[first + 8 * j + row] + byte
     return machine.blocks("shared")[0].index(addresses, width)
 
 

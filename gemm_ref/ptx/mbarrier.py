@@ -8,7 +8,7 @@ from gemm_ref.ptx.barrier_words import MAX_COUNT, Words
 from gemm_ref.ptx.decode import Control, Decoder, Execute
 from gemm_ref.ptx.errors import AsyncFault, ParseError, Unsupported
 from gemm_ref.ptx.parser import Address, Instruction
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 
 _SPACES = {"shared", "shared::cta", "shared::cluster"}
 _ORDERS = {"release", "acquire", "relaxed", "cta", "cluster"}
@@ -58,7 +58,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
         numbers = barriers.numbers(instruction, lanes, where(machine))
         count = np.ones(lanes.size, np.int64)
         if number is not None:
-            count = np.broadcast_to(number(machine), machine.lanes)[lanes].astype(np.int64)
+            count = per_lane(number(machine), machine.lanes)[lanes].astype(np.int64)
         if operation == "init":
             barriers.initialise(instruction, lanes, numbers, count)
             return
@@ -99,7 +99,7 @@ def wait(decoder: Decoder, instruction: Instruction) -> Control:
             return place + 1
         numbers = machine.mbarriers.numbers(instruction, lanes, where(machine))
         machine.mbarriers.tell_use(instruction, lanes, numbers)
-        phase = np.broadcast_to(parity(machine), machine.lanes)[lanes]
+        phase = per_lane(parity(machine), machine.lanes)[lanes]
         parities = phase.astype(np.int64) & 1 if form else Words.unpack(phase).parity
         return machine.mbarriers.wait(instruction, lanes, numbers, parities, write, mask, place + 1)
 

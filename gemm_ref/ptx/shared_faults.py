@@ -9,6 +9,7 @@ from gemm_ref.ptx.observe import Access, BulkAccess
 from gemm_ref.ptx.order import Order
 from gemm_ref.ptx.races import READS, WRITES, Races
 from gemm_ref.ptx.shadow import NOBODY, WORD, Mark, Shadow, Touch
+from gemm_ref.ptx.types import per_lane
 
 UNFENCED = "wrote without a fence"  # what the other thread did, beside those of races.py
 _BULK = ["cp", "async", "bulk"]
@@ -75,8 +76,9 @@ class SharedFaults(Races):
     def _located(self, access: Access) -> Touch | None:
         machine = access.machine
         lanes = np.arange(machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        addresses = np.broadcast_to(access.addresses, machine.lanes)[lanes]
-        if (addresses < 0).any() or (addresses + access.size > self._size).any() or (addresses % access.size).any():
+        addresses = per_lane(access.addresses, machine.lanes)[lanes]
+        outside = (addresses < 0) | (addresses + access.size > self._size)
+        if (outside | (addresses % access.size != 0)).any():
             return None  # the machine is about to stop at it
         owners = machine.block_index if access.owners is None else access.owners
         return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)

@@ -24,7 +24,7 @@ from gemm_ref.ptx.decode import Decoder, Execute
 from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.narrow import E4M3, E5M2, from_bf16, from_tf32
 from gemm_ref.ptx.parser import Instruction, Operand, Vector
-from gemm_ref.ptx.types import DTYPES, Value
+from gemm_ref.ptx.types import DTYPES, Value, per_lane
 from gemm_ref.ptx.warp import require_whole_warps
 
 WARP = 32
@@ -129,7 +129,7 @@ def register_type(kind: str) -> np.dtype:
 
 def lanes_of(machine, values: Sequence[Value]) -> list[np.ndarray]:
     """Registers with an element for each lane, also those that the machine keeps as one number."""
-    return [np.ascontiguousarray(np.broadcast_to(value, machine.lanes)) for value in values]
+    return [np.ascontiguousarray(per_lane(value, machine.lanes)) for value in values]
 
 
 def registers_of(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from gemm_ref.ptx.arithmetic import fma32
 from gemm_ref.ptx.decode import Decoder, Operation, Read
 from gemm_ref.ptx.parser import Instruction, Register
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 
 _FEWEST = 4
 _MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor's cache, and gain nothing
@@ -46,8 +46,7 @@ class Run:
 
 def _side_by_side(machine, reads: Sequence[Read]) -> np.ndarray:
     """The lanes' values of one register, then those of the next."""
-    values = [read(machine) for read in reads]
-    return np.concatenate([value if value.ndim else np.full(machine.lanes, value) for value in values])
+    return np.concatenate([per_lane(read(machine), machine.lanes) for read in reads])
 
 
 def with_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Operation, ...]:

@@ -38,3 +38,8 @@ def is_float(dtype: np.dtype) -> bool:
 
 def is_signed(dtype: np.dtype) -> bool:
     return dtype.kind == "i"
+
+
+def per_lane(value: Value, lanes: int) -> np.ndarray:
+    """A value with an element for each lane, also where it is one number for all of them; not to be written to."""
+    return value if value.ndim else np.full(lanes, value)

@@ -7,7 +7,7 @@ import numpy as np
 from gemm_ref.ptx.decode import Decoder, Execute
 from gemm_ref.ptx.errors import Unsupported
 from gemm_ref.ptx.parser import Instruction, Pair
-from gemm_ref.ptx.types import DTYPES, Value
+from gemm_ref.ptx.types import DTYPES, Value, per_lane
 
 _U32, _PRED = DTYPES["u32"], DTYPES["pred"]
 
@@ -38,7 +38,7 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
         source = np.where(valid, source, lane)
         first = np.arange(machine.lanes) - lane
         last = np.minimum(first + 31, (machine.block_index + 1) * machine.launch.threads - 1)  # a partial last warp
-        values = np.broadcast_to(value(machine), machine.lanes)
+        values = per_lane(value(machine), machine.lanes)
         if write is not None:
             write(machine, values[np.minimum(first + source, last)], mask)
         if write_valid is not None:
@@ -60,7 +60,7 @@ def vote(decoder: Decoder, instruction: Instruction) -> Execute:
         active = machine.access_mask(mask)
         active = np.ones(machine.lanes, bool) if active is None else active
         here = machine.ballot(active) & member(machine)
-        true = machine.ballot(np.broadcast_to(predicate(machine), machine.lanes) & active) & here
+        true = machine.ballot(per_lane(predicate(machine), machine.lanes) & active) & here
         result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
         write(machine, result, mask)
 

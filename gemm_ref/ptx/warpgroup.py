@@ -19,7 +19,7 @@ import numpy as np
 from gemm_ref.ptx.errors import AsyncFault, UndefinedRegister
 from gemm_ref.ptx.observe import BulkAccess
 from gemm_ref.ptx.parser import Instruction
-from gemm_ref.ptx.types import UNSIGNED, Value
+from gemm_ref.ptx.types import UNSIGNED, Value, per_lane
 from gemm_ref.ptx.wgmma_operands import (
     BITS,
     ROWS,
@@ -182,7 +182,7 @@ class Warpgroups:
                     )
                 held.append(np.zeros(lanes.shape, np.float32))
             else:
-                held.append(np.broadcast_to(value, machine.lanes)[lanes].view(np.float32))
+                held.append(per_lane(value, machine.lanes)[lanes].view(np.float32))
             if flight is not None and flight.accumulator is not accumulator and flight.accumulator.lanes[lanes].any():
                 raise AsyncFault(
                     f"{instruction.origin}: one of its accumulators is in flight in a wgmma of another shape or other "
@@ -211,7 +211,7 @@ class Warpgroups:
             else:
                 held = machine.registers[slot] if machine.registers[slot] is not None else flight.value
                 held = np.float32(0) if held is None else held
-                new = np.array(np.broadcast_to(held.view(np.float32), machine.lanes))
+                new = np.array(per_lane(held.view(np.float32), machine.lanes))
                 new[lanes] = value
             if back:
                 del self.in_flight[slot]

@@ -9,7 +9,7 @@ import numpy as np
 from gemm_ref.ptx.decode import Control, Decoder
 from gemm_ref.ptx.errors import ParseError, Unsupported
 from gemm_ref.ptx.parser import Immediate, Instruction, Register, Vector
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 from gemm_ref.ptx.warpgroup import Shape
 from gemm_ref.ptx.wgmma_operands import BITS, K_BYTES, WARPGROUP, fragments_to_matrix, to_float32
 
@@ -83,11 +83,11 @@ def _multiply(decoder: Decoder, instruction: Instruction):
     def execute(machine, groups: np.ndarray) -> None:
         lanes = machine.wgmma.lanes(groups)
         if fragments:
-            held = np.stack([np.broadcast_to(read(machine), machine.lanes)[lanes] for read in fragments])
+            held = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in fragments])
             left = to_float32(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind)
         else:
-            left = np.broadcast_to(a_word(machine), machine.lanes)[lanes[:, 0]]
-        right, kept = (np.broadcast_to(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
+            left = per_lane(a_word(machine), machine.lanes)[lanes[:, 0]]
+        right, kept = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
         machine.wgmma.issue(instruction, shape, slots, groups, left, right, kept)
 
     return execute

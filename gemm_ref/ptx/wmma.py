@@ -35,7 +35,7 @@ from gemm_ref.ptx.tensor_core import (
     registers_of,
     unpack,
 )
-from gemm_ref.ptx.types import DTYPES
+from gemm_ref.ptx.types import DTYPES, per_lane
 from gemm_ref.ptx.warp import require_whole_warps
 
 _ALIGNMENT = 32, 16  # bytes: of a fragment's address, and of the stride between its rows (CUDA guide, 'WMMA')
@@ -63,7 +63,7 @@ class _Matrix:
         base, stride = machine.footprint(self._base(machine)), self._stride(machine)
         row_bytes = stride.astype(np.int64) * self.fragment.bytes
         self._check(machine, mask, base.addresses + self._offset, row_bytes)
-        every = np.broadcast_to(base.addresses, machine.lanes)
+        every = per_lane(base.addresses, machine.lanes)
         for touch, accessor in (*self.places, *self.rows):
 
             def compute(touch=touch):
@@ -75,7 +75,7 @@ class _Matrix:
     def _check(self, machine, mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
         active = machine.access_mask(mask)
         for what, values, unit in (("address", addresses, _ALIGNMENT[0]), ("stride", row_bytes, _ALIGNMENT[1])):
-            values = np.broadcast_to(values, machine.lanes)
+            values = per_lane(values, machine.lanes)
             warps = values.reshape(-1, WARP)
             wrong = values % unit != 0
             parted = np.repeat((warps != warps[:, :1]).any(1), WARP)
