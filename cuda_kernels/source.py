@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +12,7 @@ from gemm_ref.operands import B_LAYOUTS
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import LAYOUTS
 from gemm_ref.stages import Implementation
-from gemm_ref.toolchain import architecture, find_toolkit, run_nvcc
+from gemm_ref.toolchain import architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
 INCLUDE = FOLDER / "include"
@@ -73,14 +72,13 @@ def library(implementation: Implementation, capability: tuple[int, int]) -> Path
 
 
 @functools.cache
-def ptx(implementation: Implementation) -> str:
-    """The PTX of one implementation, as nvcc -O3 writes it for the reference GPU's architecture.
+def ptx(implementation: Implementation, capability: tuple[int, int] = REFERENCE_CAPABILITY) -> str:
+    """The PTX of one implementation, as nvcc -O3 writes it for one GPU architecture.
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    arch = architecture(REFERENCE_CAPABILITY)
-    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
-    cached = CACHE / f"{_stem(implementation)}-{key}.ptx"
+    arch = architecture(capability)
+    cached = _cached(implementation, arch, "ptx")
     if not cached.exists():
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
@@ -92,18 +90,17 @@ def ptx(implementation: Implementation) -> str:
 
 @functools.cache
 def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
-    """The machine code of one implementation for one GPU architecture, as `library` holds it; it takes no GPU.
+    """The machine code of one implementation for one GPU architecture, made of its PTX; it takes no GPU.
 
+    Byte for byte what nvcc makes of the source in one go, and what `library` holds.
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    arch = architecture(capability)
-    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
-    cached = CACHE / f"{_stem(implementation)}-sm_{arch}-{key}.cubin"
+    cached = _cached(implementation, architecture(capability), "cubin")
     if not cached.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.cubin"
-            source.write_text(compose(implementation), encoding="utf-8")
-            run_nvcc([*FLAGS, "-cubin", f"-arch=sm_{arch}", str(source), "-o", str(target)])
-            os.replace(target, cached)
+        write_whole(cached, assemble(ptx(implementation, capability), capability))
     return cached
+
+
+def _cached(implementation: Implementation, arch: str, kind: str) -> Path:
+    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    return CACHE / f"{_stem(implementation)}-sm_{arch}-{key}.{kind}"

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +75,15 @@ def run_nvcc(arguments: list[str]) -> str:
             hint = f"\nthis nvcc is too old for the architecture: `pip install {' '.join(WHEELS)}` brings a newer one"
         raise BuildError(f"nvcc failed:\n{done.stdout}{done.stderr}{hint}")
     return done.stderr
+
+
+def assemble(ptx: str, capability: tuple[int, int]) -> bytes:
+    """The machine code that ptxas -O3 makes of PTX, each instruction with the line of PTX that it comes from.
+
+    Raises BuildError with its output when it fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.ptx", Path(folder) / "out.cubin"
+        source.write_text(ptx, encoding="utf-8")
+        run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{architecture(capability)}", str(source), "-o", str(target)])
+        return target.read_bytes()

@@ -16,6 +16,7 @@ from experiments.check.command import check
 from experiments.check.cuda import Options
 from experiments.sass import tools
 from experiments.selection import make_request
+from gemm_ref import toolchain
 
 PITFALLS = Path(__file__).parent / "pitfalls"
 TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
@@ -34,8 +35,8 @@ def report(path: Path, sizes=(), **options):
 def _compiled_once():
     """All kernels of a file are in its PTX: nvcc, ptxas and the disassembler see each text once."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("compile_ptx", "assemble"):
-            patch.setattr(nvcc, name, functools.cache(getattr(nvcc, name)))
+        for module, name in ((nvcc, "compile_ptx"), (toolchain, "assemble")):
+            patch.setattr(module, name, functools.cache(getattr(module, name)))
         for name in ("usage", "disassemble"):
             patch.setattr(tools, name, _once(getattr(tools, name)))
         yield

@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 
 import gemm_ref
+from cuda_kernels.source import REFERENCE_CAPABILITY
 from experiments.check import launch, nvcc, on_gpu, signature
 from experiments.check.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
 from experiments.selection import UsageError
-from gemm_ref import ptx
+from gemm_ref import ptx, toolchain
 
 _MATHS = {"float": "fp32", "half": "fp16", "__half": "fp16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16"}
 
@@ -170,7 +171,7 @@ class CudaKernel(Subject):
         if len(ours) > 1:
             raise UsageError(f"{self.name} is there {len(ours)} times (overloads, or instances of its template)")
         kernel = ptx.load(text, ours[0])
-        return replace(kernel, cubin=functools.cache(lambda: nvcc.assemble(text)))
+        return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, REFERENCE_CAPABILITY)))
 
     def _note_warnings(self, said: str) -> None:
         for file, line, number, message in nvcc.WARNING.findall(said):

@@ -33,15 +33,6 @@ def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str
         return target.read_text(encoding="utf-8"), said
 
 
-def assemble(text: str) -> bytes:
-    """The machine code that ptxas makes of PTX text."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, target = Path(folder) / "checked.ptx", Path(folder) / "checked.cubin"
-        path.write_text(text, encoding="utf-8")
-        run_nvcc(["-O3", "-lineinfo", "-cubin", f"-arch=sm_{_ARCH}", str(path), "-o", str(target)])
-        return target.read_bytes()
-
-
 def is_called(entry: str, name: str) -> bool:
     """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
     return entry == name or (
