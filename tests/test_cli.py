@@ -276,6 +276,7 @@ def test_an_experiment_with_nothing_to_run(invoke, tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".png", ".svg"}
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_plot_redraws_from_the_csv(invoke, tmp_path):
     results.save(tmp_path, "ladder", ladder_rows((1024, 2048)), ENVIRONMENT)
     result = invoke("plot", "ladder", "--results", tmp_path)
@@ -285,6 +286,7 @@ def test_plot_redraws_from_the_csv(invoke, tmp_path):
 
 
 @no_gpu
+@pytest.mark.usefixtures("svg_alone")
 def test_plot_without_own_data_draws_what_was_published(invoke, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     results.save(tmp_path / "nvidia-fixture", "ladder", ladder_rows((1024,)), ENVIRONMENT)
