@@ -61,7 +61,7 @@ clean: ## remove what was built (results stay)
 # the two thousand that are used do, torch's while pip is busy with the rest. The nvcc wheels only where the machine has
 # no CUDA toolkit. `ready` is written last, so a set-up that broke off is taken up again.
 INSTALL := $(VENV)/bin/python -W ignore -m pip install --no-compile --quiet --disable-pip-version-check
-IMPORT := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -W ignore -c
+IMPORT := 2>/dev/null PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c
 $(VENV)/ready: pyproject.toml
 	@echo "setting up $(VENV): once, a minute or two"
 	python3 -m venv $(VENV)

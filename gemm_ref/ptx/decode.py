@@ -39,7 +39,7 @@ class Operation:
     negated: bool
     execute: Execute | None
     control: Control | None
-    run: Run | None = None  # noqa: F821 -- of `together`: this one and those behind it, where they need not one another
+    run: Run | None = None  # noqa: F821 -- what begins here and can be computed at once, as `together` finds it
 
 
 class Decoder:
