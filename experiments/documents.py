@@ -11,6 +11,7 @@ import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 import gemm_ref
@@ -224,5 +225,6 @@ def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):
 
 def row_of(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
     """The first row of one kernel, or None."""
-    own = at_size[(at_size["stage"] == stage.id) & (at_size["variant"] == variant) & (at_size["dialect"] == dialect)]
-    return None if own.empty else own.iloc[0]
+    wanted = {"stage": stage.id, "variant": variant, "dialect": dialect}
+    own = np.logical_and.reduce([at_size[column].to_numpy() == name for column, name in wanted.items()])
+    return at_size.iloc[np.argmax(own)] if own.any() else None

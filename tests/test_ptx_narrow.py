@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ FORMATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m
 LOW_BITS = {"tf32": 13}  # that its register has below it
 
 
+@functools.cache
 def size_of(code: int, kind: str) -> Fraction | float:
     """The number of a code without its sign."""
     exponent_bits, fraction_bits = FORMATS[kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from ptx_harness import covers, run_kernel
@@ -37,7 +38,7 @@ def place(row: int, k: int, leading: int, stride: int, swizzle: int, transposed:
 def put(image: torch.Tensor, at: int, tile: torch.Tensor, swizzle: int, transposed: bool, leading: int, stride: int):
     """Write a tile (rows, k) into an image of shared memory."""
     size = tile.element_size()
-    raw = tile.contiguous().view(torch.uint8).reshape(*tile.shape, size)
+    raw, image = tile.contiguous().view(torch.uint8).reshape(*tile.shape, size).numpy(), image.numpy()
     for row in range(tile.shape[0]):
         for k in range(tile.shape[1]):
             address = at + place(row, k, leading, stride, swizzle, transposed, size)
@@ -82,13 +83,13 @@ FENCE, COMMIT, WAIT = (
 
 def matrix(out: torch.Tensor, count: int) -> torch.Tensor:
     """(64, N) of (register, thread): PTX ISA, 'WGMMA D fragment layout'."""
-    found = torch.full((64, 2 * count), torch.nan)
+    found, out = np.full((64, 2 * count), np.nan, np.float32), out.numpy()
     for register in range(count):
         for thread in range(128):
             lane, pair = thread % 32, register // 2
             row = 16 * (thread // 32) + lane // 4 + 8 * (pair % 2)
             found[row, 8 * (pair // 2) + 2 * (lane % 4) + register % 2] = out[register, thread]
-    return found
+    return torch.from_numpy(found)
 
 
 def computed(body: str, image: torch.Tensor, count: int, threads: int = 128, **options) -> torch.Tensor:

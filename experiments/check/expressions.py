@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Mapping
@@ -33,13 +34,18 @@ def evaluate(text: str, names: Mapping[str, int]) -> int:
     Raises UsageError for anything else, naming what there is.
     """
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body, names)
+        return _value(_parsed(text.strip()), names)
     except SyntaxError as error:
         raise UsageError(f"{text!r} is not an expression: write something like cdiv(N, 32)") from error
     except ZeroDivisionError as error:
         raise UsageError(f"{text!r} divides by zero") from error
     except _Unknown as error:
         raise UsageError(f"{text!r}: {error}") from error
+
+
+@functools.lru_cache(maxsize=1024)  # a launch is computed anew for each size
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def split(text: str, angles: bool = False) -> list[str]:

@@ -54,7 +54,7 @@ class Accessor:
         active = machine.access_mask(mask)
         every = footprint
         if active is not None:
-            if not active.any():
+            if not np.count_nonzero(active):
                 return []
             if not footprint.uniform:  # lanes that take no part may hold any address
                 footprint = footprint.among(active)

@@ -37,7 +37,7 @@ class GlobalFaults:
     def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
         for number, tensor in enumerate(self._scene.memory.tensors):
             inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
-            if inside.any():
+            if np.count_nonzero(inside):
                 if number not in self._tensors:
                     output = tensor.name in self._outputs
                     self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings)

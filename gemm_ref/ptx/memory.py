@@ -32,12 +32,13 @@ class Footprint:
     """
 
     def __init__(self, addresses: Value) -> None:
-        self.addresses = addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64)
+        unsigned = addresses.view(UNSIGNED[addresses.dtype.itemsize])
+        self.addresses = unsigned.view(np.int64) if unsigned.itemsize == 8 else unsigned.astype(np.int64)
         if addresses.ndim == 0:  # the same address in all lanes
             self.low = self.high = int(self.addresses)
             self.low_bits = self.low & 31
         else:
-            self.low, self.high = int(self.addresses.min()), int(self.addresses.max())
+            self.low, self.high = int(np.minimum.reduce(self.addresses)), int(np.maximum.reduce(self.addresses))
             self.low_bits = int(np.bitwise_or.reduce(self.addresses)) & 31
         self.uniform = addresses.ndim == 0
         self._indices: dict[tuple, Value] = {}

@@ -207,7 +207,7 @@ class Order:
         if self._size > 1:  # barriers of a block alone are for its own threads
             elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
             loose |= elsewhere & (threads >= 0)
-        if not loose.any() or (self._seen is None and self._met is None):
+        if not np.count_nonzero(loose) or (self._seen is None and self._met is None):
             return loose
         left = np.flatnonzero(loose)
         lane, time = lanes[left], times[left]

@@ -70,7 +70,7 @@ class Races:
 
     def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
         """Findings about these entries of the touch, one for each instruction that `mark` names there."""
-        if not wrong.any():
+        if not np.count_nonzero(wrong):
             return
         entries = np.flatnonzero(wrong)
         if mark is None:

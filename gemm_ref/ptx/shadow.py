@@ -67,7 +67,7 @@ class Shadow:
 
     def fit(self, access: Access | BulkAccess, addresses: np.ndarray) -> None:
         """Go over to bytes if the access needs it."""
-        if self.width == WORD and (access.size < WORD or (addresses % WORD).any()):
+        if self.width == WORD and (access.size < WORD or np.count_nonzero(addresses % WORD)):
             self.width = 1
             for mark in (self.writer, self.reader, self.other_reader):
                 mark.refine()
@@ -84,5 +84,5 @@ class Shadow:
         first = ~concurrent(touch, self.reader)
         self.reader.set(touch, first)
         rest = self.reader.thread[at] != touch.threads
-        if rest.any():
+        if np.count_nonzero(rest):
             self.other_reader.set(touch, rest)

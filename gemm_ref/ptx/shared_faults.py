@@ -78,7 +78,7 @@ class SharedFaults(Races):
         lanes = np.arange(machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
         addresses = per_lane(access.addresses, machine.lanes)[lanes]
         outside = (addresses < 0) | (addresses + access.size > self._size)
-        if (outside | (addresses % access.size != 0)).any():
+        if np.count_nonzero(outside | (addresses % access.size != 0)):
             return None  # the machine is about to stop at it
         owners = machine.block_index if access.owners is None else access.owners
         return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
