@@ -208,7 +208,7 @@ def gluon_operands(m: int, n: int, k: int) -> tuple[list, torch.Tensor, torch.Te
 
 
 @pytest.mark.parametrize("kernel, warps", [(pipelined, 4), (pipelined, 8), (specialized, 4)])
-@pytest.mark.parametrize("k", [64, 328])
+@pytest.mark.parametrize("k", [56, 328])  # one slice and six, neither a multiple of 16: one kernel
 def test_gluon(kernel, warps, k):
     args, c, product = gluon_operands(150, 80, k)
     detectors = ptx.Detectors()
