@@ -100,14 +100,18 @@ def test_its_twin_without_the_fault_is_not_reported(kernel):
 
 
 def test_no_rung_has_a_fault(implementation, gemm, device):
-    """One past a tile, partial tiles, and slices enough to use each buffer twice."""
+    """One past a tile, partial tiles, and more slices than there are buffers for."""
     if device != "cpu":
         pytest.skip("detectors watch the reference GPU")
-    depth = 81 if implementation.math == "fp32" else 330  # slices of tensor-core rungs are up to 64 deep, and 4
-    a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, depth, implementation.math))
+    math, config, depth = implementation.math, implementation.config, 81
+    if math != "fp32":
+        block_k = config.BLOCK_K or config.BLOCK_K_BYTES // gemm_ref.MATHS[math].dtype.itemsize
+        depth = (config.NUM_STAGES + 1) * block_k + 10
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, depth, math))
     with ptx.watched(detectors := ptx.Detectors()):
-        gemm(a, b)
+        c = gemm(a, b)
     assert detectors.findings == ()
+    gemm_ref.check(c, a, b, math=math)
 
 
 def test_every_kind_is_tested():
