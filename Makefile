@@ -56,10 +56,11 @@ clean: ## remove what was built (results stay)
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
 
 # torch first and pinned: what follows is content with it, and a looser wish would fetch another build. setuptools, which
-# pyproject.toml builds with, comes along, so that it is not fetched again to build in. pip is today's where the machine's own
-# can fetch it, since old ones look twice as long for the versions there are. It writes no bytecode of ten thousand files: the imports of
-# the two thousand that are used do, torch's while pip is busy with the rest. The nvcc wheels only where the machine has
-# no CUDA toolkit. `ready` is written last, so a set-up that broke off is taken up again.
+# pyproject.toml builds with, comes along, so that it is not fetched again to build in. pip is today's where the
+# machine's own can fetch it, since old ones look twice as long for the versions there are. It writes no bytecode of ten
+# thousand files: the imports of the two thousand that are used do, torch's while pip is busy with the rest. The nvcc
+# wheels only where the machine has no CUDA toolkit. `ready` is written last, so a set-up that broke off is taken up
+# again.
 INSTALL := $(VENV)/bin/python -W ignore -m pip install --no-compile --quiet --disable-pip-version-check
 IMPORT := 2>/dev/null PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c
 $(VENV)/ready: pyproject.toml
