@@ -13,6 +13,7 @@ import gemm_ref
 from cuda_kernels import source, tensor_map
 from gemm_ref import ptx
 from gemm_ref.build import open_library
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm"]
 
@@ -118,7 +119,7 @@ def _run_on_reference_gpu(
     first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
     m, k = a.shape
     n = b.shape[1]
-    machine = (implementation, source.REFERENCE_CAPABILITY)
+    machine = (implementation, REFERENCE_CAPABILITY)
 
     def load(name: str) -> ptx.Kernel:
         return replace(ptx.load(text, name), cubin=lambda: source.cubin(*machine).read_bytes())

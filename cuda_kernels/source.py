@@ -12,13 +12,12 @@ from gemm_ref.operands import B_LAYOUTS
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import LAYOUTS
 from gemm_ref.stages import Implementation
-from gemm_ref.toolchain import architecture, assemble, find_toolkit, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
 INCLUDE = FOLDER / "include"
 # -lineinfo: faults and profilers name the .cu's own lines. No --use_fast_math: the arithmetic stays IEEE.
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", f"-I{INCLUDE}")
-REFERENCE_CAPABILITY = (9, 0)  # the reference GPU runs what an H200 would
 
 
 def compose(implementation: Implementation) -> str:

@@ -35,7 +35,7 @@ from cuda_kernels import source
 from experiments.contenders import gemm_of
 from gemm_ref import Implementation, Problem, launches, ptx
 from gemm_ref.build import BuildError
-from gemm_ref.toolchain import architecture, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 from tests.mutation_rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
 from tests.mutation_score import (
     REDUNDANT,
@@ -285,7 +285,7 @@ def _mutated(trial: Trial) -> Iterator[bool]:
     with tempfile.TemporaryDirectory() as folder:
         if trial.implementation.dialect == "cuda":
             text, original = _compile(trial, Path(folder)), source.ptx(trial.implementation)
-            with mock.patch.object(source, "ptx", lambda implementation: text):
+            with mock.patch.object(source, "ptx", lambda implementation, *_: text):
                 yield _instructions(text) != _instructions(original)
         else:
             module = _import(trial, Path(folder))
@@ -324,9 +324,7 @@ def _compile(trial: Trial, folder: Path) -> str:
     rung = folder / f"{trial.implementation.stage.id}.cu"
     rung.write_text(text, encoding="utf-8")
     flags = [f"-I{folder / 'include'}" if flag.startswith("-I") else flag for flag in source.FLAGS]
-    run_nvcc(
-        [*flags, "-ptx", f"-arch=compute_{architecture(source.REFERENCE_CAPABILITY)}", str(rung), "-o", str(target)]
-    )
+    run_nvcc([*flags, "-ptx", f"-arch=compute_{architecture(REFERENCE_CAPABILITY)}", str(rung), "-o", str(target)])
     return target.read_text(encoding="utf-8")
 
 

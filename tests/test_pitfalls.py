@@ -21,7 +21,7 @@ from cuda_kernels import source
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.finding import MISSED, RACE, SKIPPED, TWICE, UNWRITTEN
-from gemm_ref.toolchain import architecture, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "pitfalls.md"
@@ -39,7 +39,7 @@ TINY = {"block": (4, 4, 1), "tile": 32}
 def compile_ptx(path: Path, *flags: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "out.ptx"
-        arch = architecture(source.REFERENCE_CAPABILITY)
+        arch = architecture(REFERENCE_CAPABILITY)
         run_nvcc([*source.FLAGS, *flags, "-ptx", f"-arch=compute_{arch}", str(path), "-o", str(target)])
         return target.read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ import torch
 from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.stage import Launch, cdiv
-from gemm_ref.toolchain import architecture, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 DTYPES = {
     "f16": torch.float16,
@@ -41,7 +41,7 @@ PITCH = 48  # elements from one row or column to the next
 
 @functools.cache
 def fragments() -> str:
-    arch = architecture(source.REFERENCE_CAPABILITY)
+    arch = architecture(REFERENCE_CAPABILITY)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "out.ptx"
         run_nvcc([*source.FLAGS, "-ptx", f"-arch=compute_{arch}", str(FRAGMENTS), "-o", str(target)])

@@ -17,6 +17,7 @@ from gemm_ref.call import Call
 from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, without_gpu
 from triton_kernels.descriptors import Operand
 
@@ -79,7 +80,7 @@ def start(
     if first.is_cuda or interpreted:
         with without_gpu.driver_lock, torch.cuda.device_of(first):
             return kernel[shape.grid](*args, **options)
-    compiled = without_gpu.compiled(kernel, _without_ones(kernel, args), options | {"grid": shape.grid})
+    compiled = without_gpu.compiled(kernel, *_without_ones(kernel, args), grid=shape.grid, **options)
     if not first.is_meta:
         _run_on_reference_gpu(compiled, shape.grid, args, names)
     return compiled
@@ -88,14 +89,14 @@ def start(
 _NO_MULTIPLE = 3  # of 16, nor 1
 
 
-def _without_ones(kernel: triton.JITFunction, args: tuple) -> tuple:
+def _without_ones(kernel: triton.JITFunction, args: tuple) -> list:
     """What to compile for: `args`, but for sizes of 1 whose parameters have a type as their annotation.
 
     Such a parameter stays a variable for 1 too, and what it says is what any size says that 16 does not divide; yet
     Triton's key of a kernel has the 1 apart, and so it would compile the same kernel again.
     """
     pairs = zip(kernel.params, args, strict=False)
-    return tuple(_NO_MULTIPLE if param.annotation_type and type(x) is int and x == 1 else x for param, x in pairs)
+    return [_NO_MULTIPLE if parameter.annotation_type and type(x) is int and x == 1 else x for parameter, x in pairs]
 
 
 def compile_for_inspection(
@@ -108,7 +109,7 @@ def compile_for_inspection(
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
     b_layout: str | None = None,
-    capability: tuple[int, int] = without_gpu.REFERENCE_CAPABILITY,
+    capability: tuple[int, int] = REFERENCE_CAPABILITY,
 ) -> CompiledKernel:
     """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
 
@@ -157,7 +158,7 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
     def run(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
         if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        compiled = without_gpu.compiled(kernel, args, kwargs | {"grid": grid})
+        compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
         parameters = kernel.signature.parameters
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}

@@ -15,21 +15,21 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import CompiledKernel, make_backend
 from triton.compiler.compiler import AsmDict
 
-REFERENCE_CAPABILITY = (9, 0)  # what is compiled for the reference GPU: an H200's architecture
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 capability = contextvars.ContextVar("capability", default=REFERENCE_CAPABILITY)  # what `compiled` compiles for
 driver_lock = threading.Lock()  # a launch on a GPU in another thread must not meet the driver below
 
 
-def compiled(kernel: triton.JITFunction, args: tuple, options: dict[str, object]) -> CompiledKernel | None:
-    """What `kernel[grid](*args, **options)` would launch, where no GPU is to run it; `grid` is among the options.
+def compiled(kernel: triton.JITFunction, /, *args, grid, **options) -> CompiledKernel | None:
+    """What `kernel[grid](*args, **options)` would launch, where no GPU is to run it.
 
     In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`, which are assembled when they are first
     asked for: ptxas takes a quarter of the time, and the reference GPU reads PTX. None where one of Triton's hooks
     (`knobs.runtime`) has it not compiled.
     """
     with _without_gpu():
-        result = kernel.warmup(*args, **options)
+        result = kernel.warmup(*args, grid=grid, **options)
     if result is not None and not isinstance(result.asm, _Stages):
         result.asm = _Stages(result)
     return result

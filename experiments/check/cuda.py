@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 import gemm_ref
-from cuda_kernels.source import REFERENCE_CAPABILITY
 from experiments.check import launch, nvcc, on_gpu, signature
 from experiments.check.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
@@ -171,7 +170,7 @@ class CudaKernel(Subject):
         if len(ours) > 1:
             raise UsageError(f"{self.name} is there {len(ours)} times (overloads, or instances of its template)")
         kernel = ptx.load(text, ours[0])
-        return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, REFERENCE_CAPABILITY)))
+        return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
 
     def _note_warnings(self, said: str) -> None:
         for file, line, number, message in nvcc.WARNING.findall(said):

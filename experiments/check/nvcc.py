@@ -10,12 +10,12 @@ from pathlib import Path
 from cuda_kernels import source
 from experiments.selection import UsageError
 from gemm_ref.build import BuildError
-from gemm_ref.toolchain import architecture, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
 UNUSED = "177"  # declared but never referenced
 UNDEFINED = "549"  # used before its value is set
-_ARCH = architecture(source.REFERENCE_CAPABILITY)
+_ARCH = architecture(REFERENCE_CAPABILITY)
 
 
 def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str]:

@@ -23,6 +23,7 @@ import numpy as np
 
 from gemm_ref.ptx.observe import Synchronisation
 from gemm_ref.ptx.parser import Instruction
+from gemm_ref.ptx.types import per_lane
 
 NEVER = -1
 _WARPS_OF_GROUP = 4
@@ -186,7 +187,7 @@ class Order:
         """Lanes of a warp have met: each and those in its mask, which pass on whom they have met before."""
         if self._met is None:
             self._met = np.full((self._block.size, 32), NEVER, np.int32)
-        member = np.broadcast_to(event.member, self._block.size)
+        member = per_lane(event.member, self._block.size)
         mates = (np.arange(self._block.size) - self._lane)[:, None] + np.arange(32)
         there = (self._warp * 32)[:, None] + np.arange(32) < self._launch.threads  # the last warp may be a partial one
         joined = (member[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool) & there
