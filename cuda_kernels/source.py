@@ -10,8 +10,8 @@ from pathlib import Path
 from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
 from gemm_ref.operands import B_LAYOUTS
 from gemm_ref.problem import MATHS
+from gemm_ref.registry import Implementation
 from gemm_ref.stage import LAYOUTS
-from gemm_ref.stages import Implementation
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent

@@ -10,7 +10,7 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.launches import SWIZZLE_ROW, is_turned
+from gemm_ref.grids import SWIZZLE_ROW, is_turned
 from gemm_ref.operands import row_elements
 from gemm_ref.stage import Box
 

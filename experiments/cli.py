@@ -72,9 +72,10 @@ def run(
     Exit code: 1 if a kernel failed (the others are measured all the same), 2 for a command that makes no sense,
     130 after Ctrl-C, which keeps what was measured.
     """
-    from experiments import environment, runner
-    from experiments.contenders import contenders
-    from experiments.results import RESULTS
+    from experiments import runner
+    from experiments.records import environment
+    from experiments.records.contenders import contenders
+    from experiments.records.store import RESULTS
     from experiments.selection import EXPERIMENTS, UsageError, load_experiment, make_request
 
     try:
@@ -121,8 +122,9 @@ def plot(
     results: Results = None,
 ) -> None:
     """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
-    from experiments import environment, runner
-    from experiments.results import RESULTS, check_writable, csv_path
+    from experiments import runner
+    from experiments.records import environment
+    from experiments.records.store import RESULTS, check_writable, csv_path
     from experiments.selection import EXPERIMENTS, UsageError, choose_device, load_experiment
 
     try:
@@ -152,9 +154,9 @@ def compare(
     all_rows: Annotated[bool, typer.Option("--all", help="List the rows that are SAME too.")] = False,
 ) -> None:
     """What changed from one folder of results to another: a verdict for each row that both have."""
-    from experiments import compare as comparison
+    from experiments.records import compare as comparison
+    from experiments.records.stats import SAME
     from experiments.selection import UsageError
-    from experiments.stats import SAME
 
     try:
         found = comparison.compare(old, new, margin)
@@ -213,7 +215,7 @@ def check(
     from dataclasses import asdict
 
     from experiments.check.command import check as run_check
-    from experiments.check.cuda import Options
+    from experiments.check.cuda.cuda_file import Options
     from experiments.check.show import show
     from experiments.selection import UsageError, make_request
 
@@ -241,9 +243,9 @@ def report(
 
     It shows what was measured on this machine's GPU, and without that the data published with the repo.
     """
-    from experiments import environment
+    from experiments.records import environment
+    from experiments.records.store import PUBLISHED, RESULTS
     from experiments.report import choose, make
-    from experiments.results import PUBLISHED, RESULTS
     from experiments.selection import UsageError, choose_device
 
     own = results or RESULTS / environment.slug(choose_device("auto"))
@@ -274,12 +276,12 @@ def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
     """Write docs/findings.md and the generated blocks of README.md and of docs/ from the published data."""
-    from experiments import documents
+    from experiments.documents import blocks
     from experiments.selection import UsageError
 
     try:
-        stale = documents.stale(write=not check)
-    except (documents.MarkerError, UsageError) as error:
+        stale = blocks.stale(write=not check)
+    except (blocks.MarkerError, UsageError) as error:
         raise _refuse(error) from error
     for path in stale:
         if check:

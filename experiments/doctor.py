@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import torch
 
-from experiments import environment
-from experiments.sass.tools import find as find_sass_tool
+from experiments.records import environment
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
+from gemm_ref.sass.tools import find as find_sass_tool
 
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
 MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})

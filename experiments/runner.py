@@ -11,12 +11,12 @@ from types import ModuleType
 import torch
 from rich.console import Console
 
-from experiments import environment, results
-from experiments.contenders import Contender, build_ahead
+from experiments.bench.verify import DeviceLost
 from experiments.progress import Bars
-from experiments.rows import ERROR, FAIL, PASS, SKIPPED, Row
+from experiments.records import environment, store
+from experiments.records.contenders import Contender, build_ahead
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import Request, select
-from experiments.verify import DeviceLost
 
 SAVE_EVERY_S = 30.0
 
@@ -56,7 +56,7 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
 
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
-    results.prepare(folder)
+    store.prepare(folder)
     record = environment.describe(request.device)  # before the work, so that its clocks are those of the start
     rows: list[Row] = []
     interrupted, stopped = False, ""
@@ -69,7 +69,7 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
             for row in module.measure(request, chosen, bars):
                 rows.append(row)
                 if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this
-                    results.save(folder, module.NAME, rows, record)
+                    store.save(folder, module.NAME, rows, record)
                     saved_at = time.monotonic()
     except KeyboardInterrupt:
         interrupted = True
@@ -77,7 +77,7 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
         stopped = str(lost)
     finally:  # also when an experiment has a bug of its own
         if rows:
-            results.save(folder, module.NAME, rows, record)
+            store.save(folder, module.NAME, rows, record)
     if rows and not interrupted:
         draw(module, folder, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
@@ -91,9 +91,9 @@ def draw(module: ModuleType, folder: Path, target: Path, console: Console) -> No
 
 def draw_published(module: ModuleType, own: Path, console: Console) -> None:
     """Draw the data that came with the repo, into a folder of their own beside this machine's."""
-    published = [path for path in sorted(results.RESULTS.glob(f"*/{module.NAME}.csv")) if path.parent != own]
+    published = [path for path in sorted(store.RESULTS.glob(f"*/{module.NAME}.csv")) if path.parent != own]
     for path in published:
-        label = environment.caption(results.runs_of(results.read(path.parent, module.NAME), path.parent))
+        label = environment.caption(store.runs_of(store.read(path.parent, module.NAME), path.parent))
         console.print(f"published data: {label}", markup=False, highlight=False, soft_wrap=True)
         draw(module, path.parent, own / f"published-{path.parent.name}", console)
 
@@ -117,7 +117,7 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         console.print("[red]stopped[/]: ", end="")
         console.print(outcome.stopped, markup=False, soft_wrap=True)
     if outcome.rows:
-        path = _short(results.csv_path(folder, name))
+        path = _short(store.csv_path(folder, name))
         console.print(f"rows are in {path}", markup=False, highlight=False, soft_wrap=True)
 
 

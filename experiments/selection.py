@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 
 import gemm_ref
-from experiments.contenders import Contender
+from experiments.records.contenders import Contender
 from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
@@ -54,7 +54,7 @@ class Request:
 def load_experiment(name: str) -> ModuleType:
     """The module of one experiment. Raises UsageError with the closest names when there is none."""
     _known("experiment", name, EXPERIMENTS)
-    return importlib.import_module(f"experiments.{name}")
+    return importlib.import_module(f"experiments.questions.{name}")
 
 
 def question(module: ModuleType) -> str:

@@ -9,8 +9,8 @@ import torch
 
 from gemm_ref.operands import as_operand, as_operand_b, has_tma_rows, padded, with_tma_rows
 from gemm_ref.problem import MATHS, Problem, check_shapes
+from gemm_ref.registry import Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
-from gemm_ref.stages import Implementation, get_stage
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gemm_ref.stage import cdiv
+from gemm_ref.launch import cdiv
 from gemm_ref.transpose import transposed
 
 B_LAYOUTS = ("kn", "nk")  # how B (K, N) lies in memory: its rows one after another, or its columns

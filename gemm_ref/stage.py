@@ -9,7 +9,8 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
-from gemm_ref.findings import FINDINGS
+from gemm_ref.compilers import FINDINGS
+from gemm_ref.launch import Launch
 
 DIALECTS = ("cuda", "triton", "gluon")  # the columns of every table and plot, in this order
 BACKENDS = {"cuda": "cuda", "triton": "triton", "gluon": "triton"}  # dialect -> package
@@ -18,11 +19,6 @@ LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a 
 
 # The CUDA programming guide, 'Technical Specifications per Compute Capability': the largest grid.
 MAX_GRID = (2**31 - 1, 65535, 65535)
-
-
-def cdiv(a: int, b: int) -> int:
-    """How many tiles of size `b` cover `a` elements (0 for a = 0)."""
-    return -(-a // b)
 
 
 @dataclass(frozen=True)
@@ -51,34 +47,6 @@ class Config:
         """The fields that are set, in declaration order."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
-
-    `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
-    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
-    a cluster. `loaders` of a block's threads load for the others, and do not multiply.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int = 0
-    partials: int = 0
-    then: Launch | None = None
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    loaders: int = 0
-
-    @property
-    def threads(self) -> int:
-        """Threads in one block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def num_warps(self) -> int:
-        """Warps in one block: what the Triton and Gluon twins are given as `num_warps`."""
-        return cdiv(self.threads, 32)
 
 
 @dataclass(frozen=True)

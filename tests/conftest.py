@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock  # torch brings it along
 
 import gemm_ref
-from experiments.contenders import gemm_of
+from experiments.records.contenders import gemm_of
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
 
@@ -117,7 +117,7 @@ def gemm(implementation):
 @pytest.fixture
 def svg_alone() -> Iterator[None]:
     """Plots are drawn without a PNG, for tests of what the SVG says."""
-    from experiments import style
+    from experiments.plots import style
 
     with style.svg_alone():
         yield
@@ -129,11 +129,11 @@ _REPORTED = ("ladder", "correctness")
 @pytest.fixture(scope="session")
 def published_data(tmp_path_factory) -> Path:
     """What is published of some experiments: the plots of all would take half a minute."""
-    from experiments import results
+    from experiments.records import store
 
     folder = tmp_path_factory.mktemp("data")
     for name in (*(f"{name}.csv" for name in _REPORTED), "environment.json"):
-        shutil.copy(results.PUBLISHED / name, folder)
+        shutil.copy(store.PUBLISHED / name, folder)
     return folder
 
 

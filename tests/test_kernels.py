@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemm_ref
-from experiments.contenders import gemm_of
-from experiments.correctness import covering
+from experiments.questions.correctness import covering
+from experiments.records.contenders import gemm_of
 from gemm_ref import Problem, make_inputs
 
 # For the reference GPU, whose time is short: beside the tiles of 32, 64 and 128, one past one slice and past two of

@@ -3,7 +3,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/stages.py.
+// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/registry.py.
 struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];

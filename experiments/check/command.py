@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from experiments.check.cuda import CudaKernel, Options
+from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.examine import Examination
 from experiments.check.report import Report
 from experiments.check.subject import Subject

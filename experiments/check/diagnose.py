@@ -9,7 +9,7 @@ import torch
 import gemm_ref
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
-from gemm_ref.ptx.finding import MISSED, UNWRITTEN
+from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
 
 ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
 _SLICES = (128, 64, 32, 16, 8, 4, 2)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import gemm_ref
-from experiments.check import asked, diagnose, offsets, sizes
-from experiments.check.cuda import CudaKernel
-from experiments.check.nvcc import UNDEFINED
+from experiments.check import cost, diagnose, offsets, sizes
+from experiments.check.cuda.cuda_file import CudaKernel
+from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Report, Verdict
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
@@ -175,8 +175,8 @@ class Examination:
 
     def _count(self, base: gemm_ref.Problem) -> None:
         self.report.counted_at = str(base)
-        self.report.lines, self.report.code, why_not = asked.count(self._subject, base, self._quote)
-        self.report.advice = asked.advice(self.report.lines)
+        self.report.lines, self.report.code, why_not = cost.count(self._subject, base, self._quote)
+        self.report.advice = cost.advice(self.report.lines)
         if why_not:
             self.report.unchecked.append(f"the machine code: {why_not}")
 

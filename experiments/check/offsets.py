@@ -7,7 +7,7 @@ import contextlib
 import torch
 
 import gemm_ref
-from experiments.check.cuda import CudaKernel
+from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.trial import Patience
 from experiments.selection import UsageError
 from gemm_ref import ptx

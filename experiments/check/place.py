@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import gemm_ref
-from experiments import timing
+from experiments.bench import timing
+from experiments.bench.verify import DeviceLost
 from experiments.check.report import Rank, Report
 from experiments.check.subject import Subject
-from experiments.contenders import Contender, contenders
 from experiments.progress import Bars
-from experiments.rows import Timed
-from experiments.verify import DeviceLost
+from experiments.records.contenders import Contender, contenders
+from experiments.records.rows import Timed
 
 SIZE = gemm_ref.Problem(
     4096, 4096, 4096

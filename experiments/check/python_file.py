@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import gemm_ref
-from experiments.check.cuda import Options
+from experiments.check.cuda.cuda_file import Options
 from experiments.check.subject import Subject
 from experiments.selection import UsageError
 from gemm_ref import ptx

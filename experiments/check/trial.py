@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import gemm_ref
+from experiments.bench.verify import aligned
 from experiments.check.subject import Subject
-from experiments.verify import aligned
 from gemm_ref import ptx
 
 # The kernel cannot be carried out here, which is no fault of its own.

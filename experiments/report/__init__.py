@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.records.store import check_writable, csv_path
 from experiments.report.page import render
-from experiments.results import check_writable, csv_path
 from experiments.selection import EXPERIMENTS, UsageError
 from gemm_ref.build import write_whole
 

@@ -1,7 +1,7 @@
 """Plots as SVG inside the page: they follow light and dark mode, and their ids do not meet those of other plots.
 
-matplotlib writes each colour as six digits. A colour that `experiments.style` names becomes the page's variable of
-that meaning; any other keeps its hue and chroma and, in the dark, exchanges light for dark, so that a text on a cell
+matplotlib writes each colour as six digits. A colour that `experiments.plots.style` names becomes the page's variable
+of that meaning; any other keeps its hue and chroma and, in the dark, exchanges light for dark, so that a text on a cell
 stays as readable as it was. Texts stay texts, in the page's own font.
 """
 
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import matplotlib
 from markupsafe import Markup
 
-from experiments import style
+from experiments.plots import style
 from experiments.report.anchors import anchor
 from experiments.report.colours import dark_twin
 

@@ -12,9 +12,11 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 import gemm_ref
-from experiments import documents, environment, frames, results, style
+from experiments.documents import blocks
+from experiments.plots import style
+from experiments.records import environment, frames, store
+from experiments.records.rows import PASS, SKIPPED
 from experiments.report import figures, rungs, tables
-from experiments.rows import PASS, SKIPPED
 from experiments.selection import EXPERIMENTS, load_experiment, question
 
 _FOLDER = Path(__file__).resolve().parent
@@ -44,11 +46,11 @@ class Fact:
 
 def render(folder: Path) -> str:
     """The whole page about the results in `folder`."""
-    at_size = frames.largest_cube(results.read(folder, "ladder"))
-    sections = [_section(name, folder) for name in EXPERIMENTS if results.csv_path(folder, name).exists()]
-    runs = results.read_runs(folder)
+    at_size = frames.largest_cube(store.read(folder, "ladder"))
+    sections = [_section(name, folder) for name in EXPERIMENTS if store.csv_path(folder, name).exists()]
+    runs = store.read_runs(folder)
     # The ladder's own run speaks for the page; others, such as one that only compiled, stand beside their plots.
-    shown = results.runs_of(at_size, folder) or [runs[key] for key in sorted(runs)]
+    shown = store.runs_of(at_size, folder) or [runs[key] for key in sorted(runs)]
     found = rungs.rungs(at_size, folder)
     reference = at_size[at_size["backend"] == "cublas"]
     template = _environment().get_template("template.html.j2")
@@ -71,14 +73,14 @@ def render(folder: Path) -> str:
 
 def _section(name: str, folder: Path) -> Section:
     module = load_experiment(name)
-    path = results.csv_path(folder, name)
+    path = store.csv_path(folder, name)
     paragraphs = [" ".join(text.split()) for text in inspect.getdoc(module).split("\n\n")]
     return Section(
         name=name,
         question=question(module),
         paragraphs=[match.groups() if (match := _LABELLED.fullmatch(text)) else ("", text) for text in paragraphs[1:]],
         figures=figures.figures(module, folder),
-        table=tables.table_of(results.read(folder, name)),
+        table=tables.table_of(store.read(folder, name)),
         csv=path.name,
     )
 
@@ -100,11 +102,11 @@ def _facts(at_size: pd.DataFrame, folder: Path) -> list[Fact]:
                     f"of cuBLAS in the same rounds; 95% interval {low} to {high}",
                 )
             )
-        first = documents.default_row(at_size, next(iter(gemm_ref.STAGES.values())), best.dialect)
+        first = blocks.default_row(at_size, next(iter(gemm_ref.STAGES.values())), best.dialect)
         if first is not None:
             times = style.number(first.median_us / best.median_us)
             facts.append(Fact(f"×{times}", f"over {first.stage}, also in {style.LABELS[best.dialect]}"))
-    checked = results.read(folder, "correctness")
+    checked = store.read(folder, "correctness")
     if not checked.empty:
         run = (checked["status"] != SKIPPED).sum()
         passed = (checked["status"] == PASS).sum()

@@ -8,7 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments import documents, frames, results, style, tensor_tables
+from experiments.documents import blocks, tensor_tables
+from experiments.plots import style
+from experiments.records import frames, store
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
 from gemm_ref import DIALECTS, Launch, Stage
@@ -68,7 +70,7 @@ def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
 
     at_size: those of fp32 rungs; a tensor-core rung's are those of the first of its math modes in `tensor_cores`.
     """
-    compiled = results.read(folder, _COMPILED)
+    compiled = store.read(folder, _COMPILED)
     ladder = list(gemm_ref.STAGES.values())
     timed = {"fp32": at_size}
     found = []
@@ -105,10 +107,10 @@ def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size:
         variant = stage.find_variant(variant, dialect)
     if variant not in stage.variants_in(dialect):
         return Cell(note="–")
-    row = documents.row_of(at_size, stage, variant, dialect)
+    row = blocks.row_of(at_size, stage, variant, dialect)
     if row is None:
         return Cell(note="not measured")
-    times = documents.gain(below, stage, variant, dialect, at_size)
+    times = blocks.gain(below, stage, variant, dialect, at_size)
     compared = pd.notna(row.vs_cublas)
     return Cell(
         tflops=style.number(row.tflops),

@@ -15,7 +15,7 @@ from pygments.token import Token, _TokenType
 
 import cuda_kernels
 import triton_kernels
-from experiments.style import LABELS
+from experiments.plots.style import LABELS
 from gemm_ref import Stage
 
 _ROOT = Path(__file__).resolve().parents[2]

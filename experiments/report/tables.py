@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.rows import ERROR, FAIL, PASS, SKIPPED
-from experiments.style import LABELS
+from experiments.plots.style import LABELS
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 
 MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
 LONG = 40  # characters beyond which a text may be broken into lines

@@ -11,10 +11,13 @@ for a CUtensorMap. The instruction set is the one those compilers use for GEMM; 
 instruction that is missing is an error that names it and its source line.
 """
 
-from gemm_ref.ptx.count import Count
-from gemm_ref.ptx.counter import Counter
-from gemm_ref.ptx.detect import Detectors
-from gemm_ref.ptx.errors import (
+from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, watched
+from gemm_ref.ptx.count.counter import Counter
+from gemm_ref.ptx.count.records import Count
+from gemm_ref.ptx.detect.detectors import Detectors
+from gemm_ref.ptx.detect.finding import Finding
+from gemm_ref.ptx.program import Kernel, entries, load, run
+from gemm_ref.ptx.text.errors import (
     AsyncFault,
     BarrierFault,
     EndlessLoop,
@@ -25,10 +28,7 @@ from gemm_ref.ptx.errors import (
     UndefinedRegister,
     Unsupported,
 )
-from gemm_ref.ptx.finding import Finding
-from gemm_ref.ptx.observe import Access, BulkAccess, Observer, Synchronisation, watched
-from gemm_ref.ptx.program import Kernel, entries, load, run
-from gemm_ref.ptx.tensor_map import TensorMap
+from gemm_ref.ptx.units.tensor_map import TensorMap
 
 __all__ = [
     "Access",

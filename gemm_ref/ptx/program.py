@@ -10,29 +10,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gemm_ref.ptx import bitwise, convert  # noqa: F401  they register their instructions
-from gemm_ref.ptx.arithmetic import comparison, function_for
-from gemm_ref.ptx.async_copy import async_copy
-from gemm_ref.ptx.bulk_copy import bulk_copy
-from gemm_ref.ptx.cluster import CLUSTER, block_order, check_shape
-from gemm_ref.ptx.control import control_for
-from gemm_ref.ptx.decode import Decoder, Execute, Operation, dtype_named
-from gemm_ref.ptx.errors import ParseError, Unsupported
-from gemm_ref.ptx.load_store import LOAD_STORE
-from gemm_ref.ptx.machine import Machine
-from gemm_ref.ptx.matrix import MATRIX
-from gemm_ref.ptx.mbarrier import MBARRIER
-from gemm_ref.ptx.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, GlobalMemory
-from gemm_ref.ptx.observe import Observer, watching
-from gemm_ref.ptx.parser import TENSOR_MAP, Entry, Instruction, Pair, Vector, parse
-from gemm_ref.ptx.tensor_core import TENSOR_CORE
-from gemm_ref.ptx.tensor_map import TensorMap
-from gemm_ref.ptx.tile import Tile
-from gemm_ref.ptx.together import with_runs
-from gemm_ref.ptx.types import DTYPES, UNSIGNED, Value
-from gemm_ref.ptx.warp import WARP
-from gemm_ref.ptx.wmma import WMMA
-from gemm_ref.stage import Launch
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.cluster import CLUSTER, block_order, check_shape
+from gemm_ref.ptx.core.decode import Decoder, Execute, Operation, dtype_named
+from gemm_ref.ptx.core.events import Observer, watching
+from gemm_ref.ptx.core.machine import Machine
+from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, GlobalMemory
+from gemm_ref.ptx.isa import bitwise, convert  # noqa: F401  they register their instructions
+from gemm_ref.ptx.isa.arithmetic import comparison, function_for
+from gemm_ref.ptx.isa.async_copy import async_copy
+from gemm_ref.ptx.isa.bulk_copy import bulk_copy
+from gemm_ref.ptx.isa.control import control_for
+from gemm_ref.ptx.isa.fused import with_runs
+from gemm_ref.ptx.isa.load_store import LOAD_STORE
+from gemm_ref.ptx.isa.matrix import MATRIX
+from gemm_ref.ptx.isa.mbarrier import MBARRIER
+from gemm_ref.ptx.isa.mma import TENSOR_CORE
+from gemm_ref.ptx.isa.warp import WARP
+from gemm_ref.ptx.isa.wmma import WMMA
+from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
+from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.parser import TENSOR_MAP, Entry, Instruction, Pair, Vector, parse
+from gemm_ref.ptx.units.tensor_map import TensorMap
+from gemm_ref.ptx.units.tile import Tile
 
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
 BATCH_LANES = 1 << 16

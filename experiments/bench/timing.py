@@ -1,0 +1,255 @@
+"""One problem, timed: every contender is checked, then the right ones take turns, and each becomes a row.
+
+What all timed experiments share. Nothing wrong is ever timed. On a GPU an A-against-A control takes part beside the
+reference: cuBLAS a second time, whose verdict must be SAME.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+
+import gemm_ref
+from experiments.bench import rounds, timers
+from experiments.bench.kernel_names import kernel_names
+from experiments.bench.telemetry import Conditions, Telemetry, summarize
+from experiments.bench.verify import Case, DeviceLost, Verdict, load, refusal, verify
+from experiments.progress import Bars
+from experiments.records import stats
+from experiments.records.contenders import Contender, Gemm, contenders
+from experiments.records.rows import SKIPPED, Timed, TimedLayout
+from experiments.selection import Request
+
+CONTROL = "control"  # the stage and backend of the A-against-A row
+CPU_PLAN = rounds.Plan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
+CPU_LIMIT_S = 5.0  # for one call
+LOOP_FLOPS_PER_S = 4e8  # seen at 1024, where a column of B no longer fits the caches; for predicting a run only
+BLAS_FLOPS_PER_S_A_THREAD = 1e10
+# One-hot inputs prove the arithmetic of every element; past this many products the normal inputs alone are checked,
+# since the same kernel has passed one-hot inputs at smaller sizes and some take 20 s a call.
+ONE_HOT_MOST_PRODUCTS = 2**40
+
+Able = dict[Contender, tuple[Gemm, Verdict]]  # what passed: its callable and how accurate it was
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How an experiment times."""
+
+    experiment: str
+    device: str  # "cpu" or "cuda"
+    mode: str = timers.COLD  # on a GPU
+    plan: rounds.Plan = rounds.Plan()  # on a GPU
+    row: type[Timed] = Timed  # what its rows are
+    limit_s: float = float("inf")  # a rung is left out where, by its speed so far, one call would take longer
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is not timed on this device, at these sizes or in its math mode; empty if it is."""
+    for problem in request.problems:
+        if problem.flops == 0:
+            return f"there is nothing to time at size {problem}"
+    if contender.math != (request.math or "fp32"):
+        return f"{contender.math} is timed where --math asks for it"
+    if request.device == "cuda":
+        return ""
+    if not contender.is_baseline:
+        return "the rungs are timed on a GPU alone"
+    return "" if request.device in contender.devices else f"{contender.backend} needs a GPU"
+
+
+def problems(request: Request, sizes: Iterable[tuple[int, int, int]]) -> list[gemm_ref.Problem]:
+    """The problems that were asked for, else those of `sizes`, in the math that is timed."""
+    math = request.math or "fp32"
+    if request.problems:
+        return [replace(problem, math=math) for problem in request.problems]
+    return [gemm_ref.Problem(*each, math=math) for each in sizes]
+
+
+def too_slow_on_cpu(contender: Contender, problem: gemm_ref.Problem) -> Verdict | None:
+    """SKIPPED, with how long it would take, where a CPU baseline would take more than some seconds."""
+    rate = LOOP_FLOPS_PER_S if contender.backend == "cpu" else BLAS_FLOPS_PER_S_A_THREAD * torch.get_num_threads()
+    seconds = problem.flops / rate
+    if seconds <= CPU_LIMIT_S:
+        return None
+    return Verdict(SKIPPED, f"one call would take about {seconds:.0f} s, and the limit is {CPU_LIMIT_S:.0f} s")
+
+
+def is_reference(contender: Contender) -> bool:
+    """Whether it is what others' speed is given as a share of."""
+    return contender.backend == "cublas"
+
+
+def field(chosen: Sequence[Contender], device: str) -> list[Contender]:
+    """Who is timed when `chosen` are asked for: on a GPU, cuBLAS of the same math and its control beside them."""
+    if device != "cuda":
+        return list(chosen)
+    maths = {contender.math for contender in chosen}
+    references = [each for each in contenders() if is_reference(each) and each.math in maths]
+    controls = [replace(each, stage=CONTROL, backend=CONTROL) for each in references]
+    return [*chosen, *(each for each in references if each not in chosen), *controls]
+
+
+class Bench:
+    """Times problem after problem in one setting; a context manager, as it reads the GPU's clocks meanwhile."""
+
+    def __init__(self, setting: Setting, chosen: Sequence[Contender], bars: Bars) -> None:
+        self._setting, self._field, self._bars = setting, field(chosen, setting.device), bars
+        self._telemetry = Telemetry() if setting.device == "cuda" else None
+        self._flops_per_us: dict[Contender, float] = {}
+
+    def __enter__(self) -> Bench:
+        if self._telemetry:
+            self._telemetry.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._telemetry:
+            self._telemetry.__exit__(*error)
+
+    def time(self, problem: gemm_ref.Problem) -> Iterator[Timed]:
+        """A row for each contender at one problem.
+
+        Raises DeviceLost after the row of a contender that left the GPU unusable, and measure.Interrupted for a
+        KeyboardInterrupt, after the rows that the finished rounds give.
+        """
+        kinds = ("one_hot", "normal") if problem.flops // 2 <= ONE_HOT_MOST_PRODUCTS else ("normal",)
+        cases = [Case.make(problem, kind) for kind in kinds]
+        able: Able = {}
+        yield from self._check(cases, able)
+        for home, time_there in (("cuda", self._time_on_gpu), ("cpu", self._time_on_cpu)):
+            here = {contender: entry for contender, entry in able.items() if home_of(contender) == home}
+            if here:
+                yield from time_there(cases[-1], here)
+        if self._setting.device == "cuda":
+            torch.cuda.empty_cache()  # the next problem's sets are of other sizes
+
+    def _check(self, cases: Sequence[Case], able: Able) -> Iterator[Timed]:
+        """Rows of what is wrong, broken or left out; the others are put into `able`."""
+        problem = cases[0].problem
+        homes = {home_of(contender) for contender in self._field}
+        placed = {home: [(case.a.to(home), case.b.to(home), case) for case in cases] for home in homes}
+        self._bars.begin(f"{problem}: checking", len(self._field))
+        for contender in self._field:
+            self._bars.doing(str(contender))
+            fn, verdict = load(contender)
+            verdict = (
+                verdict or self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
+            )
+            if verdict.accuracy:
+                able[contender] = (fn, verdict)
+            else:
+                yield self._row(contender, problem, status=verdict.status, detail=verdict.detail)
+            if verdict.lost:
+                raise DeviceLost(verdict.lost)
+            self._bars.done()
+
+    def _leave_out(self, contender: Contender, problem: gemm_ref.Problem) -> Verdict | None:
+        """SKIPPED, with the reason, where the contender cannot run here or would take too long."""
+        if home_of(contender) == "cpu":
+            return too_slow_on_cpu(contender, problem)
+        seconds = problem.flops / self._flops_per_us.get(contender, float("inf")) / 1e6
+        if seconds <= self._setting.limit_s:
+            return refusal(contender, self._setting.device)
+        return Verdict(SKIPPED, f"one call would take about {seconds:.2g} s: PRESET=full times it")
+
+    def _time_on_gpu(self, case: Case, able: Able) -> Iterator[Timed]:
+        mode, problem = self._setting.mode, case.problem
+        timer = timers.make_timer(mode)
+        rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode), gemm_ref.MATHS[problem.math].out_dtype)
+        works = {contender: _bind(fn, rotation) for contender, (fn, _) in able.items()}
+        reference = next(filter(is_reference, works), None)
+        rounds.warm_up(works[reference or next(iter(works))], timer, self._telemetry.settled)
+        names = {contender: kernel_names(works[contender]) for contender in works if contender.is_baseline}
+        with self._telemetry.window() as samples:
+            times, interrupted = self._rounds(works, timer, self._setting.plan, reference, f"{problem}: timing, {mode}")
+        conditions = summarize(samples)
+        for contender, times_us in times.items():
+            row = self._timed_row(problem, contender, able[contender][1], times_us, times.get(reference), conditions)
+            self._flops_per_us[contender] = problem.flops / row.median_us
+            yield replace(row, mode=mode, kernel=names.get(contender, ""))
+        if interrupted:
+            raise interrupted
+
+    def _time_on_cpu(self, case: Case, able: Able) -> Iterator[Timed]:
+        a, b, c = case.a, case.b, torch.empty((case.problem.m, case.problem.n), dtype=case.a.dtype)
+        works = {contender: functools.partial(fn, a, b, out=c) for contender, (fn, _) in able.items()}
+        text = f"{case.problem}: timing on the CPU"
+        times, interrupted = self._rounds(works, timers.cpu_timer, CPU_PLAN, None, text)
+        for contender, times_us in times.items():
+            yield self._timed_row(case.problem, contender, able[contender][1], times_us, None, Conditions())
+        if interrupted:
+            raise interrupted
+
+    def _rounds(self, works, timer: timers.Timer, plan: rounds.Plan, reference, text: str):
+        """The times of `measure.interleave`, and the interruption that cut them short, if one did."""
+        self._bars.begin(text, plan.most * len(works))
+
+        def after_each(name: Contender) -> None:
+            self._bars.doing(str(name))
+            self._bars.done()
+
+        try:
+            return rounds.interleave(works, timer, plan, reference, after_each=after_each), None
+        except rounds.Interrupted as early:
+            return early.times, early
+        finally:
+            self._bars.finish()
+
+    def _timed_row(
+        self,
+        problem: gemm_ref.Problem,
+        contender: Contender,
+        verdict: Verdict,
+        times_us: np.ndarray,
+        reference_us: np.ndarray | None,
+        conditions: Conditions,
+    ) -> Timed:
+        summary = stats.summarize(times_us)
+        values = asdict(summary) | asdict(conditions)
+        if reference_us is not None:
+            ratio = stats.speed_ratio(times_us, reference_us)
+            values |= {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
+            shorter_us = min(summary.median_us, stats.summarize(reference_us).median_us)
+            values["verdict"] = stats.verdict(ratio, stats.margin_for(shorter_us))
+        return self._row(
+            contender,
+            problem,
+            tflops=stats.tflops(problem.flops, summary.median_us),
+            rel_error=verdict.accuracy.rel_error,
+            bound_share=verdict.accuracy.bound_share,
+            **values,
+        )
+
+    def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: object) -> Timed:
+        if self._setting.row is TimedLayout:
+            values["b_layout"] = problem.b_layout
+        return self._setting.row.about(self._setting.experiment, contender, problem, **values)
+
+
+def _bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:
+    """One call on the next set of operands."""
+
+    def work() -> None:
+        a, b, c = rotation.take()
+        fn(a, b, out=c)
+
+    return work
+
+
+def home_of(contender: Contender) -> str:
+    """Where it is timed: rungs on the GPU, baselines at home."""
+    return contender.devices[0] if contender.is_baseline else "cuda"
+
+
+def _verify(contender: Contender, fn: Gemm, cases: Sequence[tuple[torch.Tensor, torch.Tensor, Case]]) -> Verdict:
+    """The first verdict that is not a pass, else the last. cases: operands where the contender runs, and their case."""
+    for a, b, case in cases:
+        verdict = verify(contender, fn, a, b, case)
+        if not verdict.accuracy:
+            return verdict
+    return verdict

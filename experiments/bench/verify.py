@@ -1,0 +1,128 @@
+"""One checked run of a contender, with what went wrong as data instead of an exception."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+import gemm_ref
+from experiments.records.contenders import Contender, Gemm
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.records.store import short
+from gemm_ref import ptx
+
+LINE = 128  # bytes of a cache line
+
+
+class DeviceLost(RuntimeError):
+    """The GPU answers no more in this process (an illegal access does that), so nothing else can be measured."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`status` as in the results; accuracy when it passed, and why when it did not."""
+
+    status: str
+    detail: str = ""
+    accuracy: gemm_ref.Accuracy | None = None
+    lost: str = ""  # what to do about a GPU that it left unusable: DeviceLost is raised with this after its row
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with inputs of one kind on the CPU, and the oracle that all contenders share."""
+
+    problem: gemm_ref.Problem
+    kind: str
+    a: torch.Tensor
+    b: torch.Tensor
+    oracle: gemm_ref.Oracle
+
+    @classmethod
+    def make(cls, problem: gemm_ref.Problem, kind: str) -> Case:
+        a, b = gemm_ref.make_inputs(problem, kind)
+        return cls(problem, kind, a, b, gemm_ref.Oracle(a, b))
+
+    @property
+    def exact(self) -> bool:
+        return gemm_ref.MATHS[self.problem.math].is_exact(self.kind)
+
+
+def refusal(contender: Contender, device: str) -> Verdict | None:
+    """SKIPPED with the reason where this GPU cannot run the contender; None where it can."""
+    reason = contender.refusal(torch.cuda.get_device_capability()) if device == "cuda" else None
+    return reason and Verdict(SKIPPED, reason)
+
+
+def verify(
+    contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case, detect: bool = False
+) -> Verdict:
+    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong.
+
+    detect: watch the reference GPU with the fault detectors; what they find fails the contender, right or not.
+    """
+    detectors = ptx.Detectors(tile=contender.config and (contender.config.BLOCK_M, contender.config.BLOCK_N))
+    try:
+        with ptx.watched(detectors) if detect else contextlib.nullcontext():
+            accuracy = gemm_ref.checked_run(
+                fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
+            )
+    except gemm_ref.WrongResult as error:
+        return Verdict(FAIL, "; ".join([f"{case.kind} inputs: {error}", *map(str, detectors.findings)]))
+    except Exception as error:  # a broken rung is a row, and the others go on
+        detail = describe(error)
+        lost = _loss(contender, detail) if a.device.type == "cuda" else ""
+        return Verdict(ERROR, detail, lost=lost)
+    if detectors.findings:
+        return Verdict(FAIL, f"C came out right, and yet: {'; '.join(map(str, detectors.findings))}")
+    return Verdict(PASS, accuracy=accuracy)
+
+
+def load(contender: Contender) -> tuple[Gemm | None, Verdict | None]:
+    """The contender's callable, or the verdict that its package could not be imported."""
+    try:
+        return contender.load(), None
+    except Exception as error:
+        return None, Verdict(ERROR, describe(error))
+
+
+def load_all(chosen: Iterable[Contender], device: str) -> tuple[dict[Contender, Gemm], dict[Contender, Verdict]]:
+    """The callables of those that can run on the device, and why each of the others cannot."""
+    able: dict[Contender, Gemm] = {}
+    broken: dict[Contender, Verdict] = {}
+    for contender in chosen:
+        fn, verdict = load(contender)
+        verdict = verdict or refusal(contender, device)
+        if verdict:
+            broken[contender] = verdict
+        else:
+            able[contender] = fn
+    return able, broken
+
+
+def describe(error: BaseException) -> str:
+    """An exception in words, with every line of its message."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _loss(contender: Contender, detail: str) -> str:
+    """What to do if the GPU did not survive the contender; empty if it did."""
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return (
+            f"{contender} left the GPU unusable in this process ({short(detail)}): mend it, or leave it out with "
+            "--stage and --backend, and run again for the rest"
+        )
+    return ""
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
+    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
+    first = -room.data_ptr() % LINE // x.itemsize
+    return room[first : first + x.numel()].view(x.shape).copy_(x)

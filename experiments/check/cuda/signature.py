@@ -1,0 +1,181 @@
+"""The kernels of a CUDA source as its text declares them: name, template parameters, and what each parameter means."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.check.cuda.expressions import split
+from experiments.selection import UsageError
+
+MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC"), ("ALPHA", "BETA")
+ROLES = (*MATRICES, *SIZES, *LEADING, *SCALARS)
+
+_OTHER_NAMES = {
+    "MAT_A": "A", "MAT_B": "B", "MAT_C": "C", "LHS": "A", "RHS": "B", "OUT": "C", "OUTPUT": "C", "RESULT": "C",
+    "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
+}  # fmt: skip
+# What names carry besides: where the data lives (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
+_DECORATION = re.compile(
+    r"^(?:d|dev|device|g|gmem|global|p|ptr|in|out|mat|matrix)_?(?=[abc]$)|_?(?:ptr|d|dev|gmem|mat)$", re.I
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel or of its template."""
+
+    type: str  # without __restrict__, as in `const float*`
+    name: str
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A `__global__` function as declared."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    template: tuple[Parameter, ...]  # empty for an ordinary function
+    line: int
+    last_line: int
+    first_line: int  # of the body
+    body: str  # without comments; empty where it is only declared
+
+
+def read(source: str) -> list[Signature]:
+    """The kernels that a source declares, in its order; one that is declared and defined is there once."""
+    text = without_comments(source)
+    found: dict[str, Signature] = {}
+    for match in re.finditer(r"\b__global__\b", text):
+        if signature := _signature(text, match.end(), _template_before(text, match.start())):
+            if signature.body or signature.name not in found:
+                found[signature.name] = signature
+    return list(found.values())
+
+
+def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
+    """The kernel called `name`; without a name the only one. Raises UsageError with the names that there are."""
+    names = [signature.name for signature in signatures]
+    if not names:
+        raise UsageError(f"{where} has no __global__ function: it must hold the kernel itself, not only include it")
+    if not name and len(names) > 1:
+        raise UsageError(f"{where} has several kernels: choose one with --kernel, of {', '.join(names)}")
+    if name and name not in names:
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise UsageError(f"{where} has no kernel {name!r}: there are {', '.join(names)}{hint}")
+    return signatures[names.index(name) if name else 0]
+
+
+def roles(signature: Signature, given: str) -> tuple[str, ...]:
+    """What each parameter is: one of ROLES, or a number as text. `given` is --args, else names decide.
+
+    Raises UsageError saying what could not be told, and how --args says it.
+    """
+    names = [parameter.name for parameter in signature.parameters]
+    if given:
+        meant = tuple(_given_role(part) for part in split(given))
+        if len(meant) != len(names):
+            raise UsageError(
+                f"--args names {len(meant)} arguments and {signature.name} takes {len(names)}: {', '.join(names)}"
+            )
+    else:
+        meant = tuple(role_of(name) for name in names)
+        unknown = [name for name, role in zip(names, meant, strict=True) if not role]
+        if unknown:
+            guessed = ",".join(role or "?" for role in meant)
+            raise UsageError(
+                f"what is {' and what is '.join(unknown)} of {signature.name}? Say what each parameter is, in order: "
+                f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
+            )
+    for role in MATRICES:
+        if meant.count(role) != 1:
+            there = "no" if role not in meant else "more than one"
+            raise UsageError(f"{signature.name} has {there} {role}: pass --args, such as --args A,B,C,M,N,K")
+    for parameter, role in zip(signature.parameters, meant, strict=True):
+        if ("*" in parameter.type) != (role in MATRICES):
+            raise UsageError(
+                f"{parameter.type} {parameter.name} of {signature.name} cannot be {role}: pointers are A, B or C, and "
+                "the rest are numbers; pass --args to say which is which"
+            )
+    return meant
+
+
+def role_of(name: str) -> str:
+    """The role that a parameter's name tells, in any case; empty where it tells none."""
+    for plain in (name, _DECORATION.sub("", name)):
+        upper = plain.upper()
+        role = _OTHER_NAMES.get(upper, upper)
+        if role in ROLES:
+            return role
+    return ""
+
+
+def without_comments(source: str) -> str:
+    """The source with spaces for comments and for what strings hold, each line where it was."""
+
+    def blank(match: re.Match) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, source, flags=re.S)
+
+
+def _given_role(text: str) -> str:
+    role = role_of(text) or text
+    if role not in ROLES and not re.fullmatch(r"-?\d+(\.\d*)?", role):
+        raise UsageError(f"--args: {text!r} is none of {', '.join(ROLES)}, and no number")
+    return role
+
+
+def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signature | None:
+    """The function after a `__global__`: attributes and a return type stand before its name."""
+    head = re.compile(r"\s*(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)|[\w:]+(?:\s*\*)?)\s*")
+    position, name = start, ""
+    while match := head.match(text, position):
+        name, position = match[0].strip(), match.end()
+        if text[position : position + 1] == "(" and not name.startswith("__launch_bounds__"):
+            break
+    if text[position : position + 1] != "(":
+        return None
+    end = _closing(text, position)
+    body, first, last = "", end, end
+    if opening := re.compile(r"\s*\{").match(text, end):
+        first, last = opening.end(), _closing(text, opening.end() - 1)
+        body = text[first : last - 1]
+    parameters = tuple(_parameter(part) for part in split(text[position + 1 : end - 1], angles=True) if part != "void")
+    return Signature(name, parameters, template, *(text.count("\n", 0, at) + 1 for at in (start, last, first)), body)
+
+
+def _template_before(text: str, start: int) -> tuple[Parameter, ...]:
+    """The parameters of the `template <...>` that ends just before `start`, but for `extern "C"` and the like."""
+    before = re.sub(r"(?:\s|static|inline|extern)+$", "", text[:start])
+    if not before.endswith(">"):
+        return ()
+    opening = before.rfind("template")
+    inside = before[opening + len("template") :].strip()
+    if opening < 0 or ";" in inside or "}" in inside:
+        return ()
+    return tuple(_parameter(part) for part in split(inside[1:-1], angles=True))
+
+
+def _parameter(text: str) -> Parameter:
+    declared, _, default = (part.strip() for part in text.partition("="))
+    declared = re.sub(r"\b(?:__restrict__|__restrict|restrict|__grid_constant__)\b", " ", declared)
+    match = re.fullmatch(r"(.*?)(\w+)\s*((?:\[\w*\])*)", declared.strip(), re.S)
+    if not match or not match[1].strip():
+        return Parameter(declared.strip(), "", default)
+    return Parameter(" ".join(match[1].split()) + ("*" if match[3] else ""), match[2], default)
+
+
+def _closing(text: str, opening: int) -> int:
+    """The place behind the bracket that closes the one at `opening`."""
+    pair = {"(": ")", "{": "}"}[text[opening]]
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += (text[position] == text[opening]) - (text[position] == pair)
+        if depth == 0:
+            return position + 1
+    return len(text)

@@ -1,0 +1,222 @@
+"""The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
+
+A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
+a small C with a deep K, and a rung's id its own numbers and what the compilers decided; those of docs/compilers.md
+and docs/memory.md are written by `experiments.documents.instruction_tables` and `experiments.documents.memory_tables`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import findings, instruction_tables, markdown, memory_tables, tensor_tables
+from experiments.plots import style
+from experiments.questions.ladder import DEEP
+from experiments.records import environment, frames, store
+from gemm_ref.baselines import BASELINES
+from gemm_ref.build import write_whole
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = {  # file -> the blocks that it must have
+    ROOT / "README.md": ("ladder", tensor_tables.OVERVIEW),
+    ROOT / "docs" / "ladder.md": ("conditions", "deep", *(stage.id for stage in gemm_ref.stages_in("fp32"))),
+    ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
+    ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
+    ROOT / "docs" / "tensor_cores.md": tensor_tables.PAGE,
+}
+PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
+
+
+class MarkerError(ValueError):
+    """A document lacks the markers of a generated block."""
+
+
+def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path = store.PUBLISHED) -> bool:
+    """Whether a block in `document` differs from what the data and the registry say; rewrites them if `write`.
+
+    Raises MarkerError where the file or the markers of one of `blocks` are missing.
+    """
+    old = document.read_text(encoding="utf-8") if document.exists() else ""
+    new, frame = old, store.read(published, "ladder")
+    for name in blocks:
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
+            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+        text = f"{begin}\n{_block(name, frame, published)}\n{end}"
+        new = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, text=text: text, new, flags=re.DOTALL)
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def update_page(document: Path, write: bool, published: Path = store.PUBLISHED) -> bool:
+    """Whether one of PAGES differs from what the data say; rewrites it if `write`."""
+    old = document.read_text(encoding="utf-8") if document.exists() else ""
+    new = PAGES[document](published)
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def stale(write: bool) -> list[Path]:
+    """All documents that are not what the published data give; they are rewritten if `write`.
+
+    Raises MarkerError and UsageError as `update` does.
+    """
+    changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
+    return changed + [path for path in PAGES if update_page(path, write)]
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block, by name."""
+    return _block(name, store.read(published, "ladder"), published)
+
+
+def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
+    for tables in (instruction_tables, memory_tables, tensor_tables):
+        if name in tables.BLOCKS:
+            return tables.block(name, published)
+    at_size = frames.largest_cube(frame)
+    if name == "conditions":
+        return _caption(at_size, published)
+    if name == "deep":
+        return _deep(frames.at(frames.timed(frame), DEEP))
+    if name == "ladder":
+        return _ladder(at_size, published)
+    return _rung(gemm_ref.get_stage(name), at_size)
+
+
+def _ladder(at_size: pd.DataFrame, published: Path) -> str:
+    """Table, caption, a line for each rung that does not beat the one below it, and what compilers decided."""
+    findings = [
+        f"- `{stage.id}`: {style.LABELS[dialect]} {finding}"
+        for stage in gemm_ref.STAGES.values()
+        for dialect, finding in stage.compiler.items()
+    ]
+    decided = "<details><summary>What each compiler decided, from its TTGIR, PTX or SASS</summary>"
+    parts = [_table(at_size), _caption(at_size, published), "\n".join(_not_faster(at_size))]
+    parts += [decided, "\n".join(findings), "</details>"]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _caption(at_size: pd.DataFrame, published: Path) -> str:
+    if at_size.empty:
+        return ""
+    runs = store.runs_of(at_size, published)
+    return (
+        f"TFLOP/s at M = N = K = {at_size.iloc[0].m:.0f} in fp32, and % of cuBLAS measured in the same rounds. "
+        f"{environment.caption(runs)}."
+    )
+
+
+def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
+    """One rung's variants, each with its speed over the rung below in the same dialect, and the compilers' part."""
+    rungs = gemm_ref.stages_in("fp32")
+    place = rungs.index(stage)
+    below = rungs[place - 1] if place else None
+    against = f"TFLOP/s (% of cuBLAS), times `{below.id[:3]}`" if below else "TFLOP/s (% of cuBLAS)"
+    lines = [[against, *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]]
+    lines.append(["---", *["---:"] * len(gemm_ref.DIALECTS)])
+    for variant in stage.variants:
+        cells = [
+            _cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in gemm_ref.DIALECTS
+        ]
+        lines.append([variant, *cells])
+    findings = [f"- {style.LABELS[dialect]} {finding}" for dialect, finding in stage.compiler.items()]
+    return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
+
+
+def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    times = gain(below, stage, variant, dialect, at_size)
+    return "" if times is None else f", {style.number(times)}"
+
+
+def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
+    """A kernel's speed over that of the rung `below` in the same dialect; None where one of them is missing."""
+    if below is None or dialect not in below.dialects or dialect not in stage.dialects:
+        return None
+    old, new = default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect)
+    return None if old is None or new is None else old.median_us / new.median_us
+
+
+def _deep(at_size: pd.DataFrame) -> str:
+    """The six fastest kernels at one deep problem."""
+    if at_size.empty:
+        return "not measured"
+    rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
+    lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
+    for row in rungs.head(6).itertuples():
+        name = f"`{row.stage}`" + ("" if row.variant == DEFAULT_VARIANT else f" {row.variant}")
+        interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
+        lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
+    reference = at_size[at_size["backend"] == "cublas"].iloc[0]
+    size = " x ".join(map(str, DEEP))
+    return f"{markdown.table(lines)}\n\nThe six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs."
+
+
+def _table(at_size: pd.DataFrame) -> str:
+    head = ["rung", "idea", *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]
+    lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
+    for stage in gemm_ref.stages_in("fp32"):
+        for index, variant in enumerate(stage.variants):
+            name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
+            cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
+            lines.append([name, "" if index else stage.idea, *cells])
+    for row in at_size[at_size["backend"] == "cutlass"].itertuples():
+        baseline = BASELINES[row.stage]
+        lines.append([baseline.title, baseline.idea, _speed(row), "", ""])
+    reference = at_size[at_size["backend"] == "cublas"]
+    if not reference.empty:
+        speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
+        lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
+    return markdown.table(lines)
+
+
+def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    if dialect not in stage.dialects:
+        return "no kernel: see below" if dialect in stage.compiler else "no kernel"
+    if variant not in stage.variants_in(dialect):
+        return "–"
+    row = row_of(at_size, stage, variant, dialect)
+    return "not measured" if row is None else _speed(row)
+
+
+def _speed(row) -> str:
+    """TFLOP/s, and % of cuBLAS where that was measured."""
+    share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
+    return f"{style.number(row.tflops)}{share}"
+
+
+def _not_faster(at_size: pd.DataFrame) -> list[str]:
+    """A line for each rung and dialect whose median is not below that of the rung under it."""
+    lines = []
+    rungs = gemm_ref.stages_in("fp32")
+    for below, rung in itertools.pairwise(rungs):
+        for dialect in gemm_ref.DIALECTS:
+            if dialect not in below.dialects or dialect not in rung.dialects:
+                continue
+            old, new = (default_row(at_size, stage, dialect) for stage in (below, rung))
+            if old is None or new is None or new.median_us < old.median_us:
+                continue
+            ratio = style.number(old.median_us / new.median_us)
+            lines.append(f"- `{rung.id}` does not beat `{below.id}` in {style.LABELS[dialect]}: {ratio} of its speed.")
+    return lines
+
+
+def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):
+    """As `row_of`, for the variant that is the dialect's default."""
+    return row_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
+
+
+def row_of(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+    """The first row of one kernel, or None."""
+    wanted = {"stage": stage.id, "variant": variant, "dialect": dialect}
+    own = np.logical_and.reduce([at_size[column].to_numpy() == name for column, name in wanted.items()])
+    return at_size.iloc[np.argmax(own)] if own.any() else None

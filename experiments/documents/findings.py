@@ -1,0 +1,187 @@
+"""docs/findings.md: what the published data say about CUDA against Triton, each number looked up when it is written.
+
+The words are in findings.md.j2; what they may ask of the data is the public methods of `Data`. A statement that
+depends on the data (who is faster, how often) is made from a verdict, never written down.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.plots import style
+from experiments.records import environment, frames, stats, store
+from experiments.selection import UsageError
+from gemm_ref.stage import Stage
+
+TEMPLATE = Path(__file__).with_name("findings.md.j2")
+SIZE = (4096, 4096, 4096)  # of the comparison rung by rung
+AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power of two beside it
+_WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
+
+
+def render(published: Path = store.PUBLISHED) -> str:
+    """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
+    import jinja2
+
+    settings = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    template = settings.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(data=Data(published), number=style.number, labels=style.LABELS, words=_WORDS)
+
+
+class Data:
+    """Questions to one folder of results; a row is what `itertuples` gives, None where it was not measured."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._frames: dict[str, pd.DataFrame] = {}
+        self.dialects = gemm_ref.DIALECTS
+        self.stages = gemm_ref.stages_in("fp32")
+
+    def _read(self, name: str) -> pd.DataFrame:
+        if name not in self._frames:
+            self._frames[name] = store.read(self._folder, name)
+        frame = self._frames[name]
+        if frame.empty:
+            raise UsageError(f"{self._folder} has no {name}.csv: `python -m experiments run {name}` measures it")
+        return frame
+
+    @cached_property
+    def _ladder(self) -> pd.DataFrame:
+        return frames.at(frames.timed(self._read("ladder")), SIZE)
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], object]:
+        """The first row at SIZE of each rung's default variant, by its id and dialect."""
+        return {(row.stage, row.dialect): row for row in reversed([*frames.defaults(self._ladder).itertuples()])}
+
+    @cached_property
+    def _squares(self) -> pd.DataFrame:
+        return frames.defaults(frames.cubes(frames.timed(self._read("squares"))))
+
+    @cached_property
+    def _shapes(self) -> pd.DataFrame:
+        return frames.defaults(frames.timed(self._read("shapes")))
+
+    def caption(self, experiment: str) -> str:
+        """Device, versions, commit and date of an experiment's rows."""
+        return environment.caption(store.runs_of(self._read(experiment), self._folder))
+
+    def cublas_tflops(self) -> float:
+        """cuBLAS at SIZE."""
+        return self._ladder[self._ladder["backend"] == "cublas"].iloc[0].tflops
+
+    def row(self, stage: Stage, dialect: str):
+        """A rung's default variant at SIZE."""
+        return self._rows.get((stage.id, dialect))
+
+    def versus(self, stage: Stage, dialect: str, other: str = "cuda") -> stats.Ratio | None:
+        """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
+        rows = [self.row(stage, name) for name in (other, dialect)]
+        if None in rows:
+            return None
+        return stats.change(*(stats.Ratio(row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high) for row in rows))
+
+    def word(self, stage: Stage, dialect: str) -> str:
+        """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""
+        ratio = self.versus(stage, dialect)
+        return "no kernel" if ratio is None else _WORDS[stats.verdict(ratio)]
+
+    def differs(self, stage: Stage) -> bool:
+        """Whether some dialect is faster or slower than CUDA."""
+        return any(self.word(stage, dialect) in ("faster", "slower") for dialect in ("triton", "gluon"))
+
+    def tally(self, dialect: str) -> dict[str, int]:
+        """How many rungs of a dialect are faster than CUDA's, the same, and so on."""
+        words = [self.word(stage, dialect) for stage in self.stages if dialect in stage.dialects]
+        return {word: words.count(word) for word in _WORDS.values() if word in words}
+
+    def best(self, dialect: str):
+        """The fastest kernel of a dialect at SIZE, of any variant."""
+        own = self._ladder[self._ladder["dialect"] == dialect]
+        return next(own.loc[[own["median_us"].idxmin()]].itertuples())
+
+    def sizes(self) -> list[int]:
+        """The square sizes that were timed."""
+        return sorted(set(self._squares["m"]))
+
+    def leaders(self) -> list[tuple[int, dict[str, object]]]:
+        """For each power of two, the fastest rung of each dialect."""
+        found = []
+        for size in self.sizes():
+            if size & (size - 1) == 0:
+                own = self._squares[self._squares["m"] == size]
+                best = {
+                    dialect: next(rows.loc[[rows["median_us"].idxmin()]].itertuples())
+                    for dialect in self.dialects
+                    if not (rows := own[own["dialect"] == dialect]).empty
+                }
+                found.append((size, best))
+        return found
+
+    def awkward(self, dialect: str, first: str = "s08_vectorized") -> dict[int, float]:
+        """Size -> speed there over that at the power of two beside it; the median of the rungs from `first` on."""
+        own = self._squares[(self._squares["dialect"] == dialect) & (self._squares["stage"] >= first)]
+        by_size = own.pivot_table(index="stage", columns="m", values="tflops")
+        there = {size: power for size, power in AWKWARD.items() if {size, power} <= set(by_size.columns)}
+        return {size: float((by_size[size] / by_size[power]).median()) for size, power in there.items()}
+
+    def cublas_awkward(self) -> dict[int, float]:
+        """The same for cuBLAS itself."""
+        speed = self._squares[self._squares["backend"] == "cublas"].set_index("m")["tflops"]
+        return {s: float(speed[s] / speed[p]) for s, p in AWKWARD.items() if s in speed.index and p in speed.index}
+
+    def beats_cublas(self) -> list:
+        """Rows of the square sizes and the shapes whose verdict is FASTER, the best of each problem, fastest first."""
+        rows = frames.rungs(pd.concat([self._squares, self._shapes]))
+        rows = rows[rows["verdict"] == stats.FASTER].sort_values("vs_cublas", ascending=False)
+        return list(rows.drop_duplicates(["m", "n", "k"]).itertuples())
+
+    def heuristic_misses(self) -> list:
+        """Rows where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, largest gain first."""
+        rows = pd.concat([self._squares, self._shapes])
+        rows = rows[(rows["backend"] == "cublaslt") & (rows["verdict"] == stats.FASTER)]
+        return list(rows.sort_values("vs_cublas", ascending=False).drop_duplicates(["m", "n", "k"]).itertuples())
+
+    def heuristic_tried(self) -> int:
+        """How many problems cuBLASLt's algorithms were tried at."""
+        rows = pd.concat([self._squares, self._shapes])
+        return len(rows[rows["backend"] == "cublaslt"].drop_duplicates(["m", "n", "k"]))
+
+    def mode_share(self, size: int, mode: str) -> float | None:
+        """The median over all rungs of the time in a mode over that from a cold cache."""
+        own = frames.rungs(frames.timed(self._read("modes")))
+        times = own[own["m"] == size].pivot_table(index=["stage", "dialect"], columns="mode", values="median_us")
+        return float((times[mode] / times["cold"]).median()) if {mode, "cold"} <= set(times.columns) else None
+
+    def cublas_mode_share(self, size: int, mode: str) -> float:
+        """The same for cuBLAS."""
+        own = self._read("modes")
+        times = own[(own["backend"] == "cublas") & (own["m"] == size)].set_index("mode")["median_us"]
+        return float(times[mode] / times["cold"])
+
+    def inputs(self, math: str, kind: str):
+        """The row of cuBLAS in a math mode on one kind of inputs, from `inputs`."""
+        own = self._read("inputs")
+        own = own[(own["backend"] == "cublas") & (own["math"] == math) & (own["inputs"] == kind)]
+        return next(own.itertuples())
+
+    def error(self, stage: str, k: int, math: str = "fp32", dialect: str = "") -> float:
+        """The relative error of a kernel at one depth, from `accuracy`."""
+        own = self._read("accuracy")
+        own = own[(own["stage"] == stage) & (own["k"] == k) & (own["math"] == math) & (own["dialect"] == dialect)]
+        return float(own.iloc[0].rel_error)
+
+    def deepest(self) -> int:
+        """The largest K of `accuracy`."""
+        return int(self._read("accuracy")["k"].max())
+
+    def control(self) -> tuple[int, int, float]:
+        """A-against-A rows of all timed experiments: how many say SAME, of how many, and the furthest from 1."""
+        names = ("ladder", "squares", "shapes", "modes")
+        rows = pd.concat([frame[frame["stage"] == "control"] for frame in map(self._read, names)])
+        return int((rows["verdict"] == stats.SAME).sum()), len(rows), float(np.abs(rows["vs_cublas"] - 1).max())

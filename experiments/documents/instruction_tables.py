@@ -1,0 +1,155 @@
+"""The tables of docs/compilers.md, from instructions.csv: all rungs beside each other, and a few rungs in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import markdown
+from experiments.plots import style
+from experiments.records import environment, store
+from gemm_ref.sass.mix import GROUPS
+from gemm_ref.stage import DEFAULT_VARIANT
+
+MAIN_ARCHITECTURE = "sm_90a"  # what tables and plots show where nothing else is said
+_NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A block that shows some kernels of one rung in full; an empty `variant` is each dialect's default."""
+
+    stage: str
+    variant: str = ""
+    archs: tuple[str, ...] = (MAIN_ARCHITECTURE,)
+
+
+_READINGS = MappingProxyType(
+    {
+        "instructions-tail": _Reading("s02_coalesced"),
+        "instructions-ldmatrix": _Reading("s04_shared_tile"),
+        "instructions-tile": _Reading("s09_conflict_free", "one_block"),
+        "instructions-copies": _Reading("s12_async_copy", "tile128"),
+        "instructions-ffma2": _Reading("s09_conflict_free", "one_block", (MAIN_ARCHITECTURE, "sm_100a")),
+    }
+)
+_TENSOR_CORES = "instructions-tensor-cores"
+_MMA_RUNGS, _MMA_MATH, _MMA_K = ("s15_wmma", "s16_mma_sync", "s17_wgmma_tma", "s18_warp_specialized"), "bf16", 64
+BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
+    frame = at_one_size(store.read(published, "instructions"))
+    if name == _TENSOR_CORES:
+        return _tensor_cores(frame[frame["arch"] == MAIN_ARCHITECTURE])
+    if name != "instructions":
+        return _in_full(_READINGS[name], frame)
+    shown = defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
+    if shown.empty:
+        return _NOT_MEASURED
+    caption = environment.compilers_caption(store.runs_of(shown, published))
+    return f"{_side_by_side(shown)}\n\nCUDA / Triton / Gluon on {MAIN_ARCHITECTURE}. {caption}."
+
+
+def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
+    """The compiled rows of the size that most of them have, the largest of several such."""
+    frame = frame[frame["instructions"].notna()]
+    sizes = frame.groupby(["m", "n", "k"]).size().to_dict()
+    if not sizes:
+        return frame
+    m, n, k = max(sizes, key=lambda size: (sizes[size], size))
+    return frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
+
+
+def defaults(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each dialect's default variant, in the first of its rung's math modes."""
+    default = [
+        _default(row.stage, row.dialect) == row.variant and row.math == gemm_ref.get_stage(row.stage).maths[0]
+        for row in frame.itertuples()
+    ]
+    return frame[pd.Series(default, index=frame.index, dtype=bool)]
+
+
+def _default(stage: str, dialect: str) -> str:
+    return gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
+
+
+def _side_by_side(frame: pd.DataFrame) -> str:
+    """A line a rung; in each cell a number for each dialect."""
+    columns: dict[str, Callable[..., str]] = {
+        "registers": lambda row: f"{row.registers:.0f}",
+        "spilled bytes": lambda row: f"{row.spill_bytes:.0f}",
+        "blocks an SM": lambda row: f"{row.blocks_per_sm:.0f}",
+        "multiply-adds, %": lambda row: f"{100 * row.ffma_share:.1f}",
+        "bytes a shared read": _bytes_a_shared_read,
+        "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
+    }
+    lines = [["rung", *columns], ["---", *["---:"] * len(columns)]]
+    for stage in style.rungs_of(frame):
+        own = {row.dialect: row for row in frame[frame["stage"] == stage].itertuples()}
+        cells = [
+            " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in gemm_ref.DIALECTS)
+            for text in columns.values()
+        ]
+        lines.append([f"`{stage}`", *cells])
+    return markdown.table(lines)
+
+
+def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
+    """A line for each kernel of one rung: instructions for 100 multiply-adds, by group."""
+    several = len(reading.archs) > 1
+    head = ["kernel", "registers", "spilled bytes", "k a trip", "all", *(group for group in GROUPS)]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for arch in reading.archs:
+        for dialect in gemm_ref.get_stage(reading.stage).dialects:
+            variant = reading.variant or _default(reading.stage, dialect)
+            math = gemm_ref.get_stage(reading.stage).maths[0]
+            who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "math": math, "arch": arch}
+            own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
+            if own.empty:
+                return _NOT_MEASURED
+            row = next(own.itertuples())
+            groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
+            counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
+            name = style.LABELS[dialect] + (f", {arch}" if several else "")
+            lines.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
+    variant = f" {reading.variant}" if reading.variant else ""
+    where = "" if several else f" on {reading.archs[0]}"
+    said = f"`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
+    return f"{markdown.table(lines)}\n\n{said}"
+
+
+def _tensor_cores(frame: pd.DataFrame) -> str:
+    """A line for each rung on tensor cores and dialect: instructions of a thread for _MMA_K of k, by group."""
+    groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
+    lines = [["kernel", "registers", "threads", "all", *groups], ["---", *["---:"] * (len(groups) + 3)]]
+    frame = frame[frame["math"] == _MMA_MATH]
+    for stage in _MMA_RUNGS:
+        for dialect in gemm_ref.get_stage(stage).dialects:
+            variant = _default(stage, dialect)
+            own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
+            if own.empty:
+                return _NOT_MEASURED
+            row = next(own.itertuples())
+            counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
+            each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
+            lines.append([f"`{stage}` {style.LABELS[dialect]}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+    said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
+    return f"{markdown.table(lines)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
+
+
+def _per_100(row, count: float) -> float:
+    return 100 * count / (row.flop_per_trip / 2)
+
+
+def _bytes_a_shared_read(row) -> str:
+    reads = sum(getattr(row, kind) for kind in GROUPS["shared read"])
+    if not reads:
+        return "–"
+    return f"{row.flop_per_trip / 2 / row.ffma_per_lds_byte / reads:.1f}"

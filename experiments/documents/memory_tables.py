@@ -1,0 +1,76 @@
+"""The generated blocks of docs/memory.md, from memory.csv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import markdown
+from experiments.plots import style
+from experiments.plots.memory_hardware import TITLES, confirmed
+from experiments.records import environment, store, traffic
+
+BLOCKS = ("requests", "hardware")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block; `not measured` where the counts are missing."""
+    frame = store.read(published, "memory")
+    return _hardware(frame, published) if name == "hardware" else _requests(frame, published)
+
+
+def _requests(frame: pd.DataFrame, published: Path) -> str:
+    """A line a rung: FLOP a byte of shared memory and of the sectors asked for, in each dialect's default variant."""
+    if frame.empty:
+        return "not measured"
+    table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
+    lines = [["rung", "FLOP a byte of shared memory", "FLOP a byte asked of global memory"], ["---", "---:", "---:"]]
+    for stage in gemm_ref.stages_in("fp32"):
+        keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
+        cells = [
+            " / ".join(_number(table.loc[key, f"{level}_intensity"]) if key in table.index else "–" for key in keys)
+            for level in ("shared", "l2")
+        ]
+        lines.append([f"`{stage.id}`", *cells])
+    m, n, k = table.iloc[0][["m", "n", "k"]]
+    said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {_caption(frame, published)}."
+    return f"{markdown.table(lines)}\n\n{said}"
+
+
+def _hardware(frame: pd.DataFrame, published: Path) -> str:
+    """How many launches agree, and the counts of each."""
+    table = confirmed(frame)
+    if table.empty:
+        return "not measured"
+    ratios = table.xs("ratio", axis=1, level=1)
+    off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
+    exact = int((ratios.isna() | (ratios == 1)).all(axis=1).sum())
+    said = f"{exact} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
+    lines = [["kernel", *(f"{space} {TITLES[space, kind]}" for space, kind in ratios.columns)]]
+    lines.append(["---", *["---:"] * len(ratios.columns)])
+    for key, row in table.iterrows():
+        stage, variant, _, dialect = key[:4]
+        second = ", second kernel" if key[-1] == 2 else ""
+        name = f"`{stage}`" + ("" if variant == "default" else f" {variant}") + f" {style.LABELS[dialect]}{second}"
+        lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
+    runs = store.runs_of(frame[frame["view"] == "hardware"], published)
+    return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."
+
+
+def _counts(cell: pd.Series) -> str:
+    """What was counted, and what was predicted where that is something else."""
+    if pd.isna(cell["ratio"]):
+        return "–"
+    predicted = "" if cell["ratio"] == 1 else f" ({cell['predicted']:.0f} predicted)"
+    return f"{cell['counted']:.0f}{predicted}"
+
+
+def _number(value: float) -> str:
+    return "–" if pd.isna(value) else style.number(value)
+
+
+def _caption(frame: pd.DataFrame, published: Path) -> str:
+    return environment.compilers_caption(store.runs_of(frame[frame["view"] == "compiled"], published))

@@ -1,0 +1,98 @@
+"""The generated tables of the tensor-core rungs: one line a rung in the README, one table a math mode in the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import markdown
+from experiments.plots import style
+from experiments.plots.tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
+from experiments.records import environment, frames, store
+from gemm_ref.baselines import BASELINES
+
+OVERVIEW = "tensor_cores"  # of the README
+MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
+PAGE = tuple(f"tensor_{math}" for math in MATHS)  # of docs/tensor_cores.md
+BLOCKS = (OVERVIEW, *PAGE)
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block, by name."""
+    frame = store.read(published, "tensor_cores")
+    if not frame.empty:
+        frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != "control")])
+    if frame.empty:
+        return "not measured"
+    return _overview(frame, published) if name == OVERVIEW else _table(frame, name.removeprefix("tensor_"), published)
+
+
+def at_size(folder: Path, math: str) -> pd.DataFrame:
+    """The timed rows of one math mode at the size of the tables, with B as `LAYOUT` has it; empty without any."""
+    frame = store.read(folder, "tensor_cores")
+    if frame.empty:
+        return frame
+    frame = shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
+    return frame[frame["m"] == frame["m"][frame["m"] <= frames.LARGEST].max()]
+
+
+def _stages() -> list[gemm_ref.Stage]:
+    return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(MATHS)]
+
+
+def _overview(frame: pd.DataFrame, published: Path) -> str:
+    """% of cuBLAS of each rung in CUDA / Triton / Gluon, by math mode, at the size of the other tables."""
+    frame = shown(frame)
+    size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
+    frame = frame[frame["m"] == size]
+    maths = maths_of(frame)
+    lines = [["rung", "idea", *maths], ["---", "---", *["---:"] * len(maths)]]
+    for stage in _stages():
+        cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in gemm_ref.DIALECTS) for math in maths]
+        lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
+    for name, baseline in BASELINES.items():
+        own = frame[(frame["stage"] == name) & (frame["backend"] != "cublas")]
+        if not own.empty:
+            shares = {row.math: f"{style.number(100 * row.vs_cublas)}%" for row in own.itertuples()}
+            lines.append([baseline.title, baseline.idea, *(shares.get(math, "–") for math in maths)])
+    reference = frame[frame["backend"] == "cublas"].set_index("math")["tflops"]
+    lines.append(["cuBLAS", "TFLOP/s", *(style.number(reference[math]) for math in maths)])
+    said = (
+        f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, but in "
+        f"fp8, which cuBLAS has for {LAYOUT_WORDS['nk']} alone."
+    )
+    return f"{markdown.table(lines)}\n\n{said} {environment.caption(store.runs_of(frame, published))}."
+
+
+def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
+    own = frame[(frame["stage"] == stage.id) & (frame["math"] == math) & (frame["dialect"] == dialect)]
+    return "–" if own.empty else style.number(100 * own.iloc[0].vs_cublas)
+
+
+def _table(frame: pd.DataFrame, math: str, published: Path) -> str:
+    """TFLOP/s and % of cuBLAS of every kernel of one math mode, with B both ways at every size."""
+    frame = frame[frame["math"] == math]
+    if frame.empty:
+        return "not measured"
+    columns = [(layout, size) for layout in gemm_ref.B_LAYOUTS for size in sorted(set(frame["m"]))]
+    heads = [f"{'by rows' if layout == 'kn' else 'by columns'}, {size}" for layout, size in columns]
+    lines = [["kernel", *heads], ["---", *["---:"] * len(columns)]]
+    keys = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], strict=True)))
+    order = {name: place for place, name in enumerate([*gemm_ref.STAGES, *BASELINES])}
+    for stage, dialect in sorted(keys, key=lambda key: order[key[0]]):
+        own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect)]
+        cells = [_cell(own[(own["b_layout"] == layout) & (own["m"] == size)]) for layout, size in columns]
+        name = f"`{stage}` {style.LABELS[dialect]}" if dialect else BASELINES[stage].title
+        lines.append([name, *cells])
+    said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
+    return f"{markdown.table(lines)}\n\n{said} {environment.caption(store.runs_of(frame, published))}."
+
+
+def _cell(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "–"
+    row = rows.iloc[0]
+    share = "" if row.stage == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
+    return f"{style.number(row.tflops)}{share}"

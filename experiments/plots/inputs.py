@@ -1,0 +1,68 @@
+"""The plot of `inputs`: speed, clock and power of each kernel by the kind of its inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.plots import style
+from experiments.records import environment, frames, store
+
+_KINDS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#14467f"}
+_PANELS = (
+    ("relative", "speed, normal inputs = 1"),
+    ("sm_mhz", "SM clock, MHz (median)"),
+    ("power_w", "power, W (median)"),
+)
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw inputs.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
+    frame = store.read(folder, "inputs")
+    frame = frames.defaults(frame[frame["median_us"].notna()])
+    if frame.empty:
+        return []
+    caption = environment.caption(store.runs_of(frame, folder))
+    with style.themed():
+        return style.save(_figure(frame, caption), target, "inputs")
+
+
+def _figure(frame: pd.DataFrame, caption: str) -> Figure:
+    frame = frame.assign(who=[_who(row) for row in frame.itertuples()])
+    names = list(dict.fromkeys(frame["who"]))
+    normal = frame[frame["inputs"] == "normal"].set_index("who")["tflops"]
+    frame = frame.assign(relative=frame["tflops"] / frame["who"].map(normal))
+    figure = Figure(figsize=(style.WIDTH, 1.7 + 0.62 * len(names)))
+    first = frame.iloc[0]
+    subtitle = f"the same kernel, back to back at {first.m:.0f} × {first.n:.0f} × {first.k:.0f}; only the values differ"
+    top = style.heading(figure, "What the bits of the inputs do", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(1, len(_PANELS), sharey=True)
+    for ax, (column, title) in zip(axes, _PANELS, strict=True):
+        for lane, (kind, colour) in enumerate(_KINDS.items()):
+            own = frame[frame["inputs"] == kind].set_index("who")[column].reindex(names)
+            y = np.arange(len(names)) + (lane - 1.5) * 0.19
+            ax.barh(y, own, height=0.17, color=colour, label=kind, lw=0)
+            for place, value in zip(y, own, strict=True):
+                if not np.isnan(value):
+                    text = f"{value:.2f}" if column == "relative" else f"{value:.0f}"
+                    ax.annotate(text, (value, place), (3, 0), textcoords="offset points", va="center", size=6.5)
+        ax.set_title(title, size=9)
+        ax.set_xmargin(0.16)
+        style.bare(ax, "y")
+        ax.tick_params(axis="x", labelsize=7)
+    axes[0].set_yticks(range(len(names)), names, size=8)
+    axes[0].invert_yaxis()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
+def _who(row) -> str:
+    if not row.dialect:
+        return f"{style.label_of(row.stage)} {row.math}"
+    return f"{row.stage[:3]} {style.LABELS[row.dialect]} {row.math}"

@@ -1,0 +1,91 @@
+"""Banks of shared memory by lane: where each lane of a warp finds its word, the picture behind a bank conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from experiments.plots import style
+from gemm_ref.ptx.count.banks import BANKS, WORD
+from gemm_ref.ptx.count.records import WRITTEN
+from gemm_ref.ptx.count.sectors import WARP
+
+_NONE = -1
+
+
+def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
+    """The rung of which an access conflicts most, a column a variant, a row an access; None where none conflicts.
+
+    Of accesses of 4 bytes a lane, as written; the request with most conflicts of each.
+    """
+    own = frame[(frame["view"] == WRITTEN) & (frame["space"] == "shared") & (frame["lane_bytes"] == WORD)]
+    own = own.assign(factor=own["wavefronts"] / own["ideal"])
+    if own.empty or own["factor"].max() <= 1:
+        return None
+    worst = own.loc[own["factor"].idxmax()]
+    own = own[(own["stage"] == worst["stage"]) & (own["dialect"] == worst["dialect"])]
+    keys = ["kind", "array"]
+    accesses = [key for key, part in own.groupby(keys, sort=False) if part["factor"].max() > 1]
+    variants = [variant for stage, variant in style.rows_of(own)]
+    return _figure(own, accesses, variants, caption)
+
+
+def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list[str], caption: str) -> Figure:
+    first = frame.iloc[0]
+    figure = Figure(figsize=(style.WIDTH, 1.5 + 2.1 * len(accesses)))
+    name = f"{style.label_of(first['stage'])}, {style.LABELS[first['dialect']]}"
+    subtitle = "across: the 32 lanes · down: the 32 banks · colour: when a lane is served, green first, red last"
+    top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
+    for line, (kind, array) in zip(axes, accesses, strict=True):
+        for ax, variant in zip(line, variants, strict=True):
+            own = frame[(frame["variant"] == variant) & (frame["kind"] == kind) & (frame["array"] == array)]
+            _panel(ax, own)
+        line[0].set_ylabel(f"{'reads' if kind == 'load' else 'writes'} of {array or 'shared memory'}", size=9.5)
+    for ax, variant in zip(axes[0], variants, strict=True):
+        ax.annotate(variant, (0.5, 1.16), xycoords="axes fraction", ha="center", size=10, weight="bold")
+    height = figure.get_figheight()
+    figure.subplots_adjust(
+        left=0.075, right=0.985, top=top - 0.42 / height, bottom=bottom + 0.25 / height, hspace=0.2, wspace=0.08
+    )
+    return figure
+
+
+def _panel(ax: Axes, own: pd.DataFrame) -> None:
+    ax.set_xlim(-0.5, WARP - 0.5)
+    ax.set_ylim(BANKS - 0.5, -0.5)
+    ax.set_xticks((0, 8, 16, 24, 31))
+    ax.set_yticks((0, 8, 16, 24, 31))
+    style.bare(ax)
+    ax.tick_params(labelsize=7.5)
+    ax.set_facecolor("#f5f7fa")
+    if own.empty:
+        return
+    row = own.loc[own["factor"].idxmax()]
+    words = [_NONE if word == "-" else int(word) for word in row["words"].split()]
+    served = wavefront_of_lane(words)
+    lanes = [lane for lane, word in enumerate(words) if word != _NONE]
+    ax.scatter(lanes, [words[lane] % BANKS for lane in lanes], c=[served[lane] for lane in lanes], **_MARK)
+    each = row["wavefronts"] / row["requests"]
+    ax.set_title(f"line {row['line']}: {each:.3g} wavefront{'s' if each > 1 else ''}", size=8.5, weight="normal", pad=4)
+
+
+def wavefront_of_lane(words: Sequence[int]) -> list[int]:
+    """For each lane, of 4 bytes, when its word's turn is: a bank serves its distinct words one after the other."""
+    turns: dict[int, list[int]] = {}
+    served = []
+    for word in words:
+        queue = turns.setdefault(word % BANKS, [])
+        if word not in queue:
+            queue.append(word)
+        served.append(queue.index(word))
+    return served
+
+
+_TURNS = LinearSegmentedColormap.from_list("turns", ["#76b900", "#f0b429", "#d1495b"])
+_MARK = {"marker": "s", "s": 15, "cmap": _TURNS, "vmin": 0, "vmax": BANKS - 1, "linewidths": 0, "zorder": 3}

@@ -1,0 +1,61 @@
+"""The plot of `modes`: the time of each kernel warm and from a graph, as a share of its time from a cold cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+import gemm_ref
+from experiments.bench.timers import COLD, GRAPH, WARM
+from experiments.plots import style
+from experiments.records import environment, frames, store
+
+_MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw modes.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed cold."""
+    frame = frames.defaults(frames.timed(store.read(folder, "modes")))
+    frame = frame[frame["stage"] != "control"]
+    if not (frame["mode"] == COLD).any():
+        return []
+    caption = environment.caption(store.runs_of(frame, folder))
+    with style.themed():
+        return style.save(_figure(frame, caption), target, "modes")
+
+
+def _figure(frame: pd.DataFrame, caption: str) -> Figure:
+    sizes = sorted(set(frame["m"]))
+    rows = [*style.rungs_of(frame), *dict.fromkeys(frame[frame["dialect"] == ""]["stage"])]
+    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(rows)))
+    subtitle = "time in a mode / time from a cold cache: warm is hollow, replayed from a CUDA graph is full"
+    top = style.heading(figure, "What a warm cache and a hidden launch are worth, fp32", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
+    key = ["stage", "dialect"]
+    for ax, size in zip(axes, sizes, strict=True):
+        own = frame[frame["m"] == size]
+        cold = own[own["mode"] == COLD].set_index(key)["median_us"]
+        for mode, (marker, fill) in _MARKS.items():
+            for row in own[own["mode"] == mode].itertuples():
+                if (row.stage, row.dialect) not in cold.index:
+                    continue
+                lane = {"cuda": -0.25, "gluon": 0.25}.get(row.dialect, 0.0)
+                share = row.median_us / cold[row.stage, row.dialect]
+                colour = style.COLOURS.get(row.dialect, style.BASELINE)
+                ax.plot(share, rows.index(row.stage) + lane, marker, color=colour, mfc=fill or colour, ms=4, mew=1)
+        ax.axvline(1, color=style.BASELINE, lw=1)
+        ax.set_title(f"M = N = K = {size:.0f}", size=9.5)
+        style.bare(ax, "y")
+        for index in range(0, len(rows), 2):
+            ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+    axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows], size=8)
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
+    for dialect in gemm_ref.DIALECTS:
+        axes[0].plot([], [], "o", color=style.COLOURS[dialect], label=style.LABELS[dialect])
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure

@@ -1,0 +1,114 @@
+"""Plots of square problems: TFLOP/s over the size, a panel a rung; and the share of cuBLAS at every size, as a map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.ticker as ticker
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import gemm_ref
+from experiments.plots import style
+from experiments.records import environment, frames, store
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw squares.csv of `folder` into `target` as PNG and SVG; nothing where fewer than two sizes were timed."""
+    frame = frames.timed(store.read(folder, "squares"))
+    timed = frames.defaults(frames.cubes(frame[frame["stage"] != "control"]))
+    if timed["m"].nunique() < 2:
+        return []
+    caption = environment.caption(store.runs_of(timed, folder))
+    with style.themed():
+        paths = style.save(_over_sizes(timed, caption), target, "squares_tflops")
+        shares = frames.rungs(timed)
+        if not shares.empty:
+            paths += style.save(_map(shares, caption), target, "squares_vs_cublas")
+    return paths
+
+
+def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
+    """Small multiples: one panel a rung, the size across; a line through powers of two, other sizes hollow."""
+    rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
+    on_gpu = bool(rungs)
+    panels = rungs or style.rungs_of(timed)
+    columns = min(4, len(panels))
+    lines = -(-len(panels) // columns)
+    figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
+    subtitle = "median, with a bar from the 20th to the 80th percentile; sizes that are no power of two are hollow"
+    top = style.heading(figure, "Speed over the size of a cube, fp32", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for ax, name in zip(axes, panels, strict=False):
+        own = timed[timed["stage"] == name]
+        if on_gpu:
+            _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
+        for dialect in gemm_ref.DIALECTS if on_gpu else ("",):
+            colour, marker = style.COLOURS.get(dialect, style.BASELINE), style.MARKERS.get(dialect, "o")
+            _line(ax, own[own["dialect"] == dialect], colour, marker, style.LABELS.get(dialect, ""))
+        ax.set_title(style.label_of(name), size=9.5)
+        style.bare(ax, "x")
+    powers = [size for size in sorted(set(timed["m"])) if _is_power(size)]
+    ax = axes[0]
+    ax.set_xscale("log", base=2)
+    ax.set_xmargin(0.1)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_major_locator(ticker.FixedLocator(powers[1::2] if len(powers) > 5 else powers))
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    for ax in axes[: len(panels) : columns]:
+        ax.set_ylabel("TFLOP/s")
+    for ax in axes[: len(panels)][-columns:]:  # the lowest in each column
+        ax.set_xlabel("M = N = K")
+        ax.tick_params(labelbottom=True)
+    if on_gpu:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    for ax in axes[len(panels) :]:
+        ax.set_visible(False)
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
+def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -> None:
+    frame = frame.sort_values("m")
+    power = np.array([_is_power(size) for size in frame["m"]], dtype=bool)
+    on, off = frame[power], frame[~power]
+    if not on.empty:
+        ax.plot(on["m"], on["tflops"], color=colour, marker=marker or None, ms=4, lw=1.4, label=label)
+        ax.vlines(on["m"], *zip(*map(frames.spread, on.itertuples()), strict=True), color=colour, lw=3, alpha=0.45)
+    ax.plot(off["m"], off["tflops"], marker or ".", color=colour, mfc="none", mew=0.7, ms=3.5, alpha=0.8, ls="none")
+
+
+def _map(timed: pd.DataFrame, caption: str) -> Figure:
+    """The share of cuBLAS: a row a rung and dialect, a column a size."""
+    sizes = sorted(set(timed["m"]))
+    rows = [
+        (stage, dialect)
+        for stage in style.rungs_of(timed)
+        for dialect in gemm_ref.DIALECTS
+        if ((timed["stage"] == stage) & (timed["dialect"] == dialect)).any()
+    ]
+    shares = np.full((len(rows), len(sizes)), np.nan)
+    for row in timed.itertuples():
+        shares[rows.index((row.stage, row.dialect)), sizes.index(row.m)] = 100 * row.vs_cublas
+    figure = Figure(figsize=(style.WIDTH, 1.9 + 0.24 * len(rows)))
+    subtitle = "the median of the ratios in a round, at each M = N = K; white is cuBLAS, green is faster"
+    top = style.heading(figure, "% of cuBLAS at every size, fp32", subtitle)
+    bottom = style.footer(figure, caption)
+    ax = figure.subplots()
+    style.share_map(ax, shares, [f"{style.label_of(s)} {style.LABELS[d]}" for s, d in rows], [str(s) for s in sizes])
+    ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
+    for y in range(1, len(rows)):
+        if rows[y][0] != rows[y - 1][0]:
+            ax.axhline(y, color=style.MUTED, lw=0.5)
+    figure.subplots_adjust(left=0.215, right=0.985, top=top - 0.42 / figure.get_figheight(), bottom=bottom + 0.02)
+    return figure
+
+
+def _is_power(size: int) -> bool:
+    return int(size) & (int(size) - 1) == 0

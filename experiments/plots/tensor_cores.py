@@ -1,0 +1,128 @@
+"""Plots of `tensor_cores`: the share of cuBLAS by math mode and size, and what the layout of B is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.plots import style
+from experiments.records import environment, frames, store
+from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
+from gemm_ref.baselines import BASELINES
+
+# How B lies where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
+LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in MATHS}
+LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
+_LANE = 0.26  # of a row: the height of a dialect's bar
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw tensor_cores.csv of `folder` into `target`, PNG and SVG; nothing where nothing was timed."""
+    frame = store.read(folder, "tensor_cores")
+    if frame.empty or frame["vs_cublas"].isna().all():
+        return []
+    frame = frames.defaults(frame[frame["vs_cublas"].notna() & (frame["stage"] != "control")])
+    caption = environment.caption(store.runs_of(frame, folder))
+    with style.themed():
+        return [
+            *style.save(_shares(shown(frame), caption), target, "tensor_cores_vs_cublas"),
+            *style.save(_layouts(frame, caption), target, "tensor_cores_layouts"),
+        ]
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with B as LAYOUT has it for their math mode."""
+    return frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
+
+
+def maths_of(frame: pd.DataFrame) -> list[str]:
+    """The math modes of a frame, in the registry's order."""
+    return [math for math in MATHS if math in set(frame["math"])]
+
+
+def _shares(frame: pd.DataFrame, caption: str) -> Figure:
+    """A panel a size and math mode; a row a rung, a bar a dialect."""
+    maths, sizes = maths_of(frame), sorted(set(frame["m"]))
+    frame = frame[frame["backend"] != "cublas"]
+    rows = [name for name in (*STAGES, *BASELINES) if name in set(frame["stage"])]
+    figure = Figure(figsize=(style.WIDTH, 1.7 + len(sizes) * (0.5 + 0.42 * len(rows))))
+    subtitle = "median of the ratios in a round and its 95% interval; each dialect's best variant"
+    top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(len(sizes), len(maths), sharex=True, sharey=True, squeeze=False)
+    for line, size in zip(axes, sizes, strict=True):
+        for ax, math in zip(line, maths, strict=True):
+            own = frame[(frame["m"] == size) & (frame["math"] == math)]
+            _bars(ax, own, rows)
+            ax.set_title(f"{math}, {size}³" + (", B by columns" if LAYOUT[math] == "nk" else ""), size=9)
+    axes[0][0].set_xlim(0, 118)
+    axes[0][0].set_ylim(len(rows) - 0.5, -0.5)
+    axes[0][0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
+    for line in axes:
+        line[0].tick_params(axis="y", labelsize=8)
+    for ax in axes[-1]:
+        ax.set_xlabel("% of cuBLAS")
+    _legend(figure)
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
+def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
+    for row in frame.itertuples():
+        y = rows.index(row.stage) + (_LANE * (DIALECTS.index(row.dialect) - 1) if row.dialect else 0)
+        share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
+        ax.barh(y, share, height=_LANE * 0.9, color=style.COLOURS.get(row.dialect, style.BASELINE), lw=0)
+        ax.plot([low, high], [y, y], color=style.INK, lw=1)
+        ax.annotate(f"{share:.0f}", (max(share, high), y), (3, 0), textcoords="offset points", va="center", size=6.5)
+    ax.axvline(100, color=style.BASELINE, lw=1)
+    style.bare(ax, "y")
+
+
+def _layouts(frame: pd.DataFrame, caption: str) -> Figure:
+    """A panel a math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
+    size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
+    frame = frame[frame["m"] == size]
+    maths = maths_of(frame)
+    who = [name for name in ("cublas", "cublaslt", "cutlass", *DIALECTS) if name in set(_who(frame))]
+    figure = Figure(figsize=(style.WIDTH, 3.6))
+    subtitle = f"at {size}³, the fastest kernel of each; filled: {LAYOUT_WORDS['kn']}, hatched: {LAYOUT_WORDS['nk']}"
+    top = style.heading(figure, "What the layout of B is worth", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(1, len(maths), sharey=True, squeeze=False)[0]
+    for ax, math in zip(axes, maths, strict=True):
+        best = frame[frame["math"] == math].groupby([_who(frame), "b_layout"])["tflops"].max()
+        for y, name in enumerate(who):
+            for lane, layout in enumerate(B_LAYOUTS):
+                value = best.get((name, layout))
+                if value is None:
+                    continue
+                at, colour = y + 0.36 * (lane - 0.5), style.COLOURS.get(name, style.BASELINE)
+                fill = {"color": colour} if layout == "kn" else {"fc": "none", "ec": colour, "hatch": "////"}
+                ax.barh(at, value, height=0.3, lw=0.8, **fill)
+                ax.annotate(f"{value:.0f}", (value, at), (3, 0), textcoords="offset points", va="center", size=7)
+        ax.set_title(math, size=9.5)
+        ax.set_xlabel("TFLOP/s")
+        ax.margins(x=0.18)
+        style.bare(ax, "y")
+    axes[0].set_yticks(range(len(who)), [_LIBRARIES.get(name) or style.LABELS[name] for name in who])
+    axes[0].set_ylim(len(who) - 0.5, -0.5)
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
+_LIBRARIES = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt best", "cutlass": "CUTLASS"}
+
+
+def _who(frame: pd.DataFrame) -> pd.Series:
+    """A rung's dialect, or a library's name."""
+    return frame["dialect"].where(frame["dialect"] != "", frame["backend"]).rename("who")
+
+
+def _legend(figure: Figure) -> None:
+    ax = figure.axes[0]
+    for dialect, colour in style.COLOURS.items():
+        ax.plot([], [], "s", color=colour, label=style.LABELS[dialect])
+    figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))

@@ -1,0 +1,74 @@
+"""How does the error grow with K, in each math mode, library and rung?
+
+Expectation: in fp32 the errors of K additions wander, so the relative error grows like sqrt(K) or slower; a sum that is
+split (s13, cuBLAS' split-K) or kept in several partial sums grows slower still. Lower precisions start where the
+rounding of their operands or of C puts them, and stay there until the accumulation overtakes it.
+
+Method: C is SIDE x SIDE, K from 16 up to 2^18, normal inputs, the error against the float64 oracle in the Frobenius
+norm. Without a GPU only the CPU's libraries take part: the reference GPU takes minutes for a K that shows anything.
+
+Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32] [--size 256x256x65536]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import gemm_ref
+from experiments.bench import timing
+from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
+from experiments.plots import accuracy
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import Checked
+from experiments.selection import Request
+
+NAME = "accuracy"
+ROW = Checked
+SIDE = 256
+DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
+KIND = "normal"
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if not contender.is_default:
+        return "only the default variant of a rung takes part"
+    if not contender.is_baseline:
+        return "" if request.device == "cuda" else "the rungs take part on a GPU alone"
+    return "" if request.device == "cuda" or "cpu" in contender.devices else f"{contender.backend} needs a GPU"
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+    """A row for each contender and problem."""
+    able, broken = load_all(chosen, request.device)
+    problems = request.problems or [gemm_ref.Problem(SIDE, SIDE, k) for k in DEPTHS[request.device]]
+    bars.begin("checking", len(problems) * len(chosen))
+    for size in problems:
+        for math in dict.fromkeys(contender.math for contender in chosen):
+            case = Case.make(gemm_ref.Problem(size.m, size.n, size.k, math), KIND)
+            alike = [contender for contender in chosen if contender.math == math]
+            placed = {home: (case.a.to(home), case.b.to(home)) for home in {*map(timing.home_of, alike)}}
+            for contender in alike:
+                bars.doing(f"{contender} {case.problem}")
+                home = timing.home_of(contender)
+                a, b = placed[home]
+                slow = timing.too_slow_on_cpu(contender, case.problem) if home == "cpu" else None
+                verdict = broken.get(contender) or slow or verify(contender, able[contender], a, b, case)
+                yield _row(contender, case, verdict)
+                if verdict.lost:
+                    raise DeviceLost(verdict.lost)
+                bars.done()
+
+
+def _row(contender: Contender, case: Case, verdict: Verdict) -> Checked:
+    values = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
+    if verdict.accuracy:
+        values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
+    return Checked.about(NAME, contender, case.problem, **values)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return accuracy.draw(folder, target)

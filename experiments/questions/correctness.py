@@ -1,0 +1,165 @@
+"""Is every rung right, in every dialect, at every kind of edge?
+
+Expectation: yes, with errors well under the bound, and bit for bit where the inputs make that possible.
+
+Method: each kernel multiplies the same seeded inputs, into a C full of NaN between guard bands, and is compared with
+the float64 oracle: normal inputs against the elementwise bound K * eps * (|A| @ |B|), integers and one-hot rows bit
+for bit. Sizes are those around the edges of the tiles; on the GPU each pair of them meets in each pair of
+dimensions, and two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU, and
+at the small sizes its fault detectors look on: a race, a skipped barrier or an element that nobody writes fails the
+kernel even where C comes out right.
+
+Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import gemm_ref
+from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
+from experiments.plots import correctness
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import ERROR, SKIPPED, Checked
+from experiments.records.store import short
+from experiments.selection import DEFAULT, FULL, Request
+from gemm_ref.problem import integers_are_exact
+
+NAME = "correctness"
+ROW = Checked
+KINDS = ("normal", "integers", "one_hot")
+
+# Nothing, one, less than a warp, and one beside a tile edge on either side.
+EDGES = (0, 1, 2, 31, 33, 127, 129, 257)
+
+ON_CPU = (
+    (0, 33, 127),  # no rows
+    (31, 0, 2),  # no columns
+    (129, 127, 0),  # nothing to sum: zeros
+    (1, 1, 1),  # one element
+    (2, 257, 33),  # two rows across many tiles
+    (257, 31, 31),  # many tiles down, K inside one
+    (33, 129, 257),  # K in several steps with a tail, one past the tile on each side
+    (127, 2, 129),  # one short of a tile edge, two columns
+    (33, 31, 33),  # around one tile on every side
+    (1, 127, 1),  # an outer product of one row
+    (129, 1, 31),  # a matrix times a vector
+    (2, 2, 127),  # a deep, tiny product
+)
+# The same for tensor cores, whose kernels take seconds each to compile and to run; the full preset has all of ON_CPU.
+ON_CPU_TENSOR_CORES = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
+ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
+ON_GPU_LARGE = {
+    DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
+    FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
+}
+CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
+CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
+WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
+WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if contender.is_baseline:
+        return "baselines are not part of it: they are checked where they are timed"
+    if request.device == "cpu" and request.preset == DEFAULT and contender.math == "fp16" != request.math:
+        return "bf16 stands for fp16 on a CPU: --math fp16 or --preset full has it"
+    return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
+
+
+def cases(request: Request, math: str) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
+    """Each problem in a math mode with the kinds of inputs it is run with, where those are exact."""
+    if request.problems:
+        return [(replace(problem, math=math), KINDS) for problem in request.problems]
+    if request.device == "cpu" and request.preset == DEFAULT and math != "fp32":
+        plan = [(sizes, KINDS) for sizes in ON_CPU_TENSOR_CORES]
+    elif request.device == "cpu":
+        plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
+    else:
+        plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
+        plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE[request.preset]]
+    return [(gemm_ref.Problem(*sizes, math), kinds) for sizes, kinds in plan]
+
+
+def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
+    """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
+
+    edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
+    """
+    count = len(edges)
+    return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
+
+
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+    """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
+    plan = [case for math in dict.fromkeys(each.math for each in contenders) for case in cases(request, math)]
+    alike_in = {problem.math: [each for each in contenders if each.math == problem.math] for problem, _ in plan}
+    bars.begin("checking", sum(len(kinds) * len(alike_in[problem.math]) for problem, kinds in plan))
+    able, broken = load_all(contenders, request.device)
+    for problem, kinds in plan:
+        alike = alike_in[problem.math]
+        slow = too_slow(problem) if request.device == "cpu" else None
+        for kind in kinds:
+            if kind == "integers" and not integers_are_exact(problem):
+                bars.done(len(alike))
+                continue
+            if slow:
+                yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in alike)
+                bars.done(len(alike))
+            else:
+                yield from _check_all(Case.make(problem, kind), request.device, alike, able, broken, bars)
+
+
+def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
+    """SKIPPED, with how long it would take, where the reference GPU would take more than some seconds."""
+    products = problem.flops // 2
+    if products <= CPU_MOST_PRODUCTS:
+        return None
+    seconds = products / CPU_PRODUCTS_PER_S
+    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+    return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
+
+
+def is_watched(case: Case) -> bool:
+    """Whether the fault detectors look on: where that takes a moment, and once a problem, as no address is data."""
+    return case.kind == WATCHED_KIND and case.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
+
+
+def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Checked]:
+    a, b = case.a.to(device), case.b.to(device)
+    for contender in contenders:
+        bars.doing(f"{contender} {case.problem}")
+        verdict = broken.get(contender)
+        if verdict is None:
+            verdict = verify(contender, able[contender], a, b, case, detect=device == "cpu" and is_watched(case))
+            if verdict.status == ERROR:  # it would say the same at every size
+                broken[contender] = Verdict(
+                    SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}"
+                )
+        elif verdict.status == ERROR:
+            broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
+        yield _row(contender, case.problem, case.kind, verdict)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
+        bars.done()
+    if device == "cuda":
+        del a, b
+        torch.cuda.empty_cache()  # the largest operand takes 17 GB
+
+
+def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Checked:
+    values = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
+    if verdict.accuracy:
+        values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
+    return Checked.about(NAME, contender, problem, **values)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return correctness.draw(folder, target)

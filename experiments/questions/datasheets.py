@@ -1,0 +1,65 @@
+"""What the vendor says a GPU reaches, and what the device's own properties allow at its highest clock."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.questions.probes import Probe
+
+FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
+
+# The CUDA C++ Programming Guide, 'Throughput of Native Arithmetic Instructions': fp32 FMAs a clock, by capability.
+FMAS_PER_CLOCK = {(7, 0): 64, (7, 5): 64, (8, 0): 64} | dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (12, 0)], 128)
+# From the whitepapers of the A100 and the H100, their peak over multiprocessors and clock: 16-bit FLOP a clock. GPUs of
+# one capability differ in this where it is not listed (an L40S has twice an RTX 4090's).
+TENSOR_FLOP_PER_CLOCK = {(8, 0): 2048, (9, 0): 4096}
+OF_16_BIT = {"tf32": 0.5, "bf16": 1.0, "fp16": 1.0, "fp8": 2.0}
+L1_BYTES_PER_CLOCK = 128  # a multiprocessor's L1 and shared memory: 32 banks of 4 bytes; and a warp's widest wavefront
+
+
+@dataclass(frozen=True)
+class Datasheet:
+    """A vendor's figures: TFLOP/s dense, by arithmetic, and TB/s of device memory as `dram`."""
+
+    source: str
+    figures: dict[str, float]
+
+    def figure(self, probe: Probe) -> float | None:
+        """The figure that a ceiling is to be compared with; None where the document has none."""
+        return self.figures.get("dram" if probe.name.startswith("dram") else probe.math)
+
+
+@functools.cache
+def _entries() -> dict[str, Datasheet]:
+    entries = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["gpu"]
+    return {
+        name: Datasheet(entry["source"], {key: entry[key] for key in FIGURES if key in entry})
+        for entry in entries
+        for name in entry["names"]
+    }
+
+
+def find(device: str) -> Datasheet | None:
+    """The figures of the GPU with exactly this name (an `H200 NVL` is no `H200`); None for an unknown one."""
+    return _entries().get(device)
+
+
+def by_clock(probe: Probe, gpu: dict) -> float | None:
+    """A ceiling from the device's multiprocessors and highest clock; None where either is unknown.
+
+    gpu: as in environment.json. In the probe's unit: TFLOP/s or TB/s.
+    """
+    if not gpu.get("max_sm_clock_mhz"):
+        return None
+    capability = tuple(int(part) for part in gpu["capability"].split("."))
+    clocks = gpu["multiprocessors"] * gpu["max_sm_clock_mhz"] * 1e6
+    if probe.math == "fp32":
+        a_clock = 2 * FMAS_PER_CLOCK.get(capability, 0)
+    elif probe.math:
+        a_clock = OF_16_BIT[probe.math] * TENSOR_FLOP_PER_CLOCK.get(capability, 0)
+    else:
+        a_clock = L1_BYTES_PER_CLOCK if probe.name in ("l1_read", "shared_read") else 0
+    return clocks * a_clock / 1e12 or None

@@ -1,0 +1,170 @@
+"""What machine code does each rung become, and what did Triton's compiler do that the hand did not?
+
+Expectation: the main loop of a good rung is little but multiply-adds; the dialects differ in how wide they read
+shared memory, in what they spend on addresses, and in registers, which decide how many blocks a multiprocessor holds.
+
+Method: every kernel is compiled to a cubin, without a GPU: CUDA by nvcc, Triton and Gluon by Triton and the ptxas in
+its wheel, for a call with aligned matrices of 4096 x 4096 (or the --size asked for): Triton compiles anew for sizes
+that 16 divides, so there are other kernels for other sizes, while CUDA has one for all. Registers, stack and static
+shared memory are what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit
+is computed from that and the architecture's limits (`gemm_ref.sass.occupancy`), whatever the grid. The counts are
+of nvdisasm's text of one trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes of
+a whole slice, instructions under a guard included. They are counts, never times, and trips differ in length:
+`k_per_trip` says how much a trip does, and shares can be compared. Where a loop over slices holds one over k that was
+not unrolled whole (s03 in CUDA), a trip is one of the inner loop. Of a rung with two kernels the one with the main loop
+is meant. Spilled bytes are of the whole kernel.
+
+Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import gemm_ref
+from experiments.bench.verify import describe
+from experiments.documents.instruction_tables import MAIN_ARCHITECTURE
+from experiments.plots import instructions
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import ERROR, SKIPPED, Compiled
+from experiments.selection import FULL, Request
+from gemm_ref.sass import mix, tools
+from gemm_ref.sass.listing import Instruction, Kernel, parse
+from gemm_ref.sass.loop import main_trip
+from gemm_ref.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
+
+NAME = "instructions"
+ROW = Compiled
+ALIGNED = (4096, 4096, 4096)
+
+
+class _Uncounted(ValueError):
+    """The kernel computes with instructions whose operations cannot be counted from the text."""
+
+
+_TCGEN05 = re.compile(r"UTC\w*MMA")  # tensor cores from compute capability 10.0 on: the shape is in a descriptor
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    return "baselines are not part of it: their machine code is not compiled here" if contender.is_baseline else ""
+
+
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Compiled]:
+    """A row for each contender, problem and architecture: sm_90a, and with the full preset all of them."""
+    archs = ARCHITECTURES if request.preset == FULL else (MAIN_ARCHITECTURE,)
+    problems = request.problems or (gemm_ref.Problem(*ALIGNED),)
+    jobs = [(contender, problem, arch) for contender in contenders for problem in problems for arch in archs]
+    bars.begin("compiling", len(jobs))
+    # Compilers are processes of their own, so threads are enough; Triton's own part is done by one at a time, and the
+    # others wait, so there are more of them than cores.
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+        for (contender, _, arch), row in zip(jobs, pool.map(_row, *zip(*jobs, strict=True)), strict=True):
+            bars.doing(f"{contender} {arch}")
+            yield row
+            bars.done()
+
+
+def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled:
+    sm = ARCHITECTURES[arch]
+    if reason := contender.refusal(sm.capability):
+        return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            cubin, threads, dynamic_bytes = _compile(contender, problem, sm, Path(folder) / "kernel.cubin")
+            values = examine(cubin, sm, threads, dynamic_bytes)
+    except _Uncounted as reason:
+        return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
+    except Exception as error:  # a rung that does not compile is a row, and the others go on
+        return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
+    config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
+    launch = _launch(contender, problem)
+    loaders = launch.loaders if threads == launch.threads else 0  # a twin with other warps has none
+    products = values["flop_per_trip"] / 2 * (threads - loaders)
+    values["k_per_trip"] = products / (config.BLOCK_M * config.BLOCK_N)
+    return Compiled.about(NAME, contender, problem, arch=arch, **values)
+
+
+def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor, path: Path) -> tuple[Path, int, int]:
+    """The contender's cubin, written to `path` if it is not on disk yet; a block's threads and dynamic shared bytes."""
+    rung = gemm_ref.get_stage(contender.stage)
+    if contender.backend == "cuda":
+        from cuda_kernels.source import cubin
+
+        layout = rung.reads_b(contender.math, contender.dialect)[0]
+        item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
+        launch = _launch(contender, problem)
+        return cubin(item, sm.capability), launch.threads, launch.shared_bytes
+    from triton_kernels.launcher import compile_for_inspection
+
+    compiled = compile_for_inspection(
+        rung.id,
+        contender.dialect,
+        *(problem.m, problem.n, problem.k),
+        variant=contender.variant,
+        math=contender.math,
+        capability=sm.capability,
+    )
+    path.write_bytes(compiled.asm["cubin"])
+    return path, 32 * compiled.metadata.num_warps, compiled.metadata.shared
+
+
+def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:
+    rung = gemm_ref.get_stage(contender.stage)
+    return rung.launch(problem.m, problem.n, problem.k, contender.variant)
+
+
+def examine(cubin: Path, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, object]:
+    """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
+
+    threads, dynamic_bytes: threads and dynamic shared memory of a block. Raises ValueError where no kernel has a loop
+    that computes, BuildError where the tools are missing or cannot read the file.
+    """
+    kernel, trip = _main(parse(tools.disassemble(cubin)))
+    use = tools.usage(cubin)[kernel.name]
+    shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
+    held = occupancy(sm, threads, use.registers, shared)
+    flop, read_bytes = sum(map(mix.flop_of, trip)), mix.shared_read_bytes(trip)
+    counts = mix.count(trip)
+    return {
+        **asdict(use),
+        "spill_bytes": mix.spilled_bytes(kernel.code),
+        "shared_bytes": shared,
+        "threads": threads,
+        "blocks_per_sm": held.blocks,
+        "occupancy": held.share,
+        "limited_by": held.limited_by,
+        "instructions": len(trip),
+        **counts,
+        "flop_per_trip": flop,
+        "ffma_share": sum(counts[kind] for kind in mix.GROUPS["multiply-add"]) / len(trip),
+        "integer_share": counts["integer"] / len(trip),
+        "ffma_per_lds_byte": flop / 2 / read_bytes if read_bytes else None,
+    }
+
+
+def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
+    """Of several kernels the one whose main loop computes most in a trip, and that trip."""
+    trips = [(kernel, main_trip(kernel)) for kernel in kernels]
+    kernel, trip = max(trips, key=lambda each: sum(map(mix.flop_of, each[1])), default=(None, ()))
+    if not trip:
+        apart = {
+            instruction.name for kernel in kernels for instruction in kernel.code if _TCGEN05.match(instruction.name)
+        }
+        if apart:
+            raise _Uncounted(f"{', '.join(sorted(apart))}: what tcgen05 multiplies is not in the instruction's name")
+        names = ", ".join(kernel.name for kernel in kernels) or "none"
+        raise ValueError(f"no loop with a multiply-add or an MMA in any kernel (found: {names})")
+    return kernel, trip
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return instructions.draw(folder, target)

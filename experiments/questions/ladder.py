@@ -1,0 +1,46 @@
+"""How fast is each rung, in each dialect and variant, beside cuBLAS and the CPU?
+
+Expectation: each rung is faster than the one below it; where it is not, the number stays and the README says why.
+
+Method: every contender is checked against the oracle at the size it is timed at, normal inputs by the bound and
+one-hot rows bit for bit, and never timed if wrong. On a GPU all contenders of a size then take turns in one process,
+from a cold L2 cache, until their ratio to cuBLAS is known to 0.5% or has had a second (docs/method.md). CPU baselines
+are timed by the wall clock. Without a GPU they are all there is to time, since the reference GPU runs kernels but has
+no clock; the plots then show the data that was published.
+
+Run: `python -m experiments run ladder [--stage S] [--backend B] [--size 4096]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.bench import timing
+from experiments.plots import ladder
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import Timed
+from experiments.selection import Request
+
+NAME = "ladder"
+ROW = Timed
+DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
+SIZES = {"cuda": ((4096, 4096, 4096), DEEP), "cpu": ((512, 512, 512),)}  # at 512 the CPU loop takes a moment
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is not timed on this device or at these sizes; empty if it is."""
+    return timing.unsuited(contender, request)
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+    """A row for each contender and problem, timed where it is right."""
+    with timing.Bench(timing.Setting(NAME, request.device), chosen, bars) as bench:
+        for problem in timing.problems(request, SIZES[request.device]):
+            yield from bench.time(problem)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return ladder.draw(folder, target)

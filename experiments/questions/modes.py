@@ -1,0 +1,55 @@
+"""How much of a time is the cache, and how much the launch: cold, warm, and replayed from a CUDA graph?
+
+Expectation: at 4096 all three agree, since the operands do not fit the L2 cache and a launch takes microseconds of
+milliseconds. At 256 a warm cache and a launch-free replay flatter whoever reports them.
+
+Method: that of `ladder`, in each of the timing modes of `experiments.bench.timers`; each ratio is to cuBLAS in the same
+mode.
+
+Run: `python -m experiments run modes [--stage S] [--backend B] [--size 256]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.bench import timing
+from experiments.bench.rounds import Plan
+from experiments.bench.timers import MODES
+from experiments.plots import modes
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import Timed
+from experiments.selection import Request
+
+NAME = "modes"
+ROW = Timed
+SIZES = (256, 1024, 4096)
+PLAN = Plan(least=5, most=60, each_s=0.2, total_s=3.0)
+LIMIT_S = 0.02  # a kernel that takes longer at 4096 is shown at the smaller sizes, where the modes differ
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is not timed on this device or at these sizes; empty if it is."""
+    if request.device == "cpu":
+        return "the modes are those of a GPU"
+    if contender.is_baseline and not timing.is_reference(contender):
+        return "of the libraries cuBLAS alone takes part"
+    if not contender.is_default:
+        return "only the default variant of a rung takes part"
+    return timing.unsuited(contender, request)
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+    """A row for each contender, problem and mode, timed where it is right."""
+    for mode in MODES:
+        setting = timing.Setting(NAME, request.device, mode, PLAN, LIMIT_S)
+        with timing.Bench(setting, chosen, bars) as bench:
+            for problem in timing.problems(request, [(size, size, size) for size in SIZES]):
+                yield from bench.time(problem)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return modes.draw(folder, target)

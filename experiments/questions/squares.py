@@ -1,0 +1,58 @@
+"""How does the speed of each rung change with the size of a square problem, also where the size is awkward?
+
+Expectation: a rung with large tiles needs a large C to fill the GPU, so the order of the rungs changes below about
+2048; a size one off a power of two costs what the unaligned path and the last partial tiles cost.
+
+Method: that of `ladder`, on cubes: powers of two, their neighbours, and primes. Each rung's default variant takes
+part. The default preset leaves out what would take longer than half a second a call, and most neighbours; `full`
+times every rung at every size.
+
+Run: `python -m experiments run squares [--preset full] [--stage S] [--backend B] [--size 1021]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.bench import timing
+from experiments.bench.rounds import Plan
+from experiments.plots import squares
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import Timed
+from experiments.selection import DEFAULT, FULL, Request
+
+NAME = "squares"
+ROW = Timed
+POWERS = tuple(2**n for n in range(7, 15))  # 128 to 16384
+PRIMES = (509, 1021, 2039, 4093, 8191)  # 127 and 257 are neighbours of powers already
+NEIGHBOURS = tuple(2**n + one for n in range(7, 13) for one in (-1, 1))
+SIZES = {
+    DEFAULT: (127, 128, 129, 256, 512, 1021, 1024, 1025, 2048, 4095, 4096, 4097, 8192),
+    FULL: tuple(sorted({*POWERS, *PRIMES, *NEIGHBOURS})),
+}
+CPU_SIZES = (128, 256, 512, 1024)
+LIMIT_S = {DEFAULT: 0.5, FULL: float("inf")}
+PLAN = {DEFAULT: Plan(each_s=0.4, total_s=8.0), FULL: Plan(total_s=15.0)}
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is not timed on this device or at these sizes; empty if it is."""
+    if not contender.is_default:
+        return "only the default variant of a rung takes part"
+    return timing.unsuited(contender, request)
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+    """A row for each contender and problem, timed where it is right."""
+    sizes = SIZES[request.preset] if request.device == "cuda" else CPU_SIZES
+    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], limit_s=LIMIT_S[request.preset])
+    with timing.Bench(setting, chosen, bars) as bench:
+        for problem in timing.problems(request, [(size, size, size) for size in sizes]):
+            yield from bench.time(problem)
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return squares.draw(folder, target)

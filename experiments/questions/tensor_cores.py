@@ -1,0 +1,57 @@
+"""How near do the tensor-core rungs come to cuBLAS, in each math mode and with B either way round?
+
+Expectation: each rung gains on the one below it, since the tensor cores wait less for what they multiply. B by columns,
+as weights often lie, is as fast as B by rows in 16-bit types, which the tensor cores read both ways; in tf32 and fp8 B
+by rows costs a copy, or the detour through registers that s18 takes in tf32.
+
+Method: that of `ladder`, in every math mode, each beside cuBLAS of the same mode; for B by rows (K x N) and by columns
+(N x K). A copy that a kernel needs is part of its time. cuBLAS has fp8 for B by columns alone, so by rows its time has
+a copy too; its sums stay in the tensor cores ("fast accumulation"), as the rungs' do.
+
+Run: `python -m experiments run tensor_cores [--stage S] [--backend B] [--math bf16] [--size 4096]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.bench import timing
+from experiments.bench.rounds import Plan
+from experiments.plots import tensor_cores
+from experiments.progress import Bars
+from experiments.records.contenders import Contender
+from experiments.records.rows import TimedLayout
+from experiments.selection import DEFAULT, FULL, Request
+from gemm_ref import B_LAYOUTS
+
+NAME = "tensor_cores"
+ROW = TimedLayout
+SIZES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
+PLAN = {DEFAULT: Plan(each_s=0.4, total_s=6.0), FULL: Plan(total_s=10.0)}
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if contender.math == "fp32":
+        return "in fp32 no tensor core takes part: `ladder` times it"
+    if request.device != "cuda":
+        return "tensor cores are timed on a GPU alone"
+    return timing.unsuited(contender, replace(request, math=contender.math))
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedLayout]:
+    """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
+    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=ROW)
+    sizes = [(size, size, size) for size in SIZES[request.preset]]
+    for math in dict.fromkeys(contender.math for contender in chosen):
+        with timing.Bench(setting, [each for each in chosen if each.math == math], bars) as bench:
+            for problem in timing.problems(replace(request, math=math), sizes):
+                for layout in B_LAYOUTS:
+                    yield from bench.time(replace(problem, b_layout=layout))
+
+
+def plot(folder: Path, target: Path) -> list[Path]:
+    """Draw the CSV in `folder` into `target`; return the files."""
+    return tensor_cores.draw(folder, target)

@@ -1,0 +1,126 @@
+"""What changed between two folders of results: a verdict for each row that both have.
+
+A kernel has changed where both its time and its share of cuBLAS have: a share alone moves where cuBLAS does, a time
+alone where the clock does. So a row is SAME where the interval of its share's change is within `margin`, or where its
+time moved by no more; the margin is never less than CUDA's events resolve in the shorter time (`stats.margin_for`).
+cuBLAS' own rows go by time. A row whose status changed, or that only one folder has, is listed as such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.records import stats, store
+from experiments.records.rows import Timed
+from experiments.selection import EXPERIMENTS, UsageError, load_experiment
+
+MARGIN = 0.03  # what the same code may differ by from machine to machine (docs/method.md has what was seen)
+_ENVIRONMENT = ("device", "commit", "date", "torch", "triton", "cuda")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row that both folders have a time for."""
+
+    name: str  # rung, variant, dialect, math
+    problem: str
+    old: float  # share of cuBLAS
+    new: float
+    ratio: stats.Ratio  # of speed, new / old: by shares of cuBLAS, and for cuBLAS itself by times
+    by_time: float  # the ratio of speed by times alone
+    verdict: str
+    is_control: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One experiment in two folders."""
+
+    experiment: str
+    changes: list[Change]
+    statuses: list[str] = field(default_factory=list)  # rows that passed in one and not in the other, in words
+    only_old: int = 0  # rows that the new folder lacks,
+    only_new: int = 0  # and that the old one lacks
+
+    def verdicts(self, control: bool = False) -> Counter[str]:
+        """How many rows of each verdict: of the control rows, or of the others."""
+        return Counter(change.verdict for change in self.changes if change.is_control == control)
+
+    def summary(self) -> str:
+        """One line: how many rows have which verdict, and what has none."""
+        parts = []
+        for control, what in ((False, "rows"), (True, "control rows")):
+            verdicts = self.verdicts(control)
+            if total := verdicts.total():
+                said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+                parts.append(f"{total} {what}: {said} ({100 * verdicts[stats.SAME] / total:.1f}% SAME)")
+        parts.append(f"{len(self.statuses)} with another status")
+        apart = (("old", self.only_old), ("new", self.only_new))
+        parts += [f"{count} only in the {which} folder" for which, count in apart if count]
+        return f"{self.experiment}: " + "; ".join(parts)
+
+
+def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
+    """All experiments that both folders have. Raises UsageError where there is none, or for a folder that is not."""
+    for folder in (old, new):
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is no folder of results: name one that `run --results FOLDER` wrote")
+    shared = [name for name in EXPERIMENTS if all(store.csv_path(folder, name).exists() for folder in (old, new))]
+    if not shared:
+        raise UsageError(f"{old} and {new} have no experiment in common")
+    return [_compare(name, store.read(old, name), store.read(new, name), margin) for name in shared]
+
+
+def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
+    """(what, old, new) of the last run in each folder, for what a reader must know or that differs."""
+    last = [max(store.read_runs(folder).values(), key=lambda run: run["date"], default={}) for folder in (old, new)]
+    return [(name, *(str(run.get(name) or "unknown") for run in last)) for name in _ENVIRONMENT]
+
+
+def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
+    row_type = load_experiment(name).ROW
+    key = list(row_type.key())
+    both = old.merge(new, on=key, how="outer", suffixes=("_old", "_new"), indicator=True)
+    shared = both[both["_merge"] == "both"]
+    statuses = [
+        f"{_name(row)} at {_problem(row)}: {row.status_old}, now {row.status_new}"
+        for row in shared[shared["status_old"] != shared["status_new"]].itertuples()
+    ]
+    changes = []
+    if issubclass(row_type, Timed):
+        timed = shared[shared["vs_cublas_old"].notna() & shared["vs_cublas_new"].notna()]
+        changes = [_change(row, margin) for row in timed.itertuples()]
+    counts = both["_merge"].value_counts()
+    return Comparison(name, changes, statuses, int(counts["left_only"]), int(counts["right_only"]))
+
+
+def _change(row, margin: float) -> Change:
+    old, new = (
+        stats.Ratio(*(getattr(row, f"{column}_{which}") for column in ("vs_cublas", "vs_cublas_low", "vs_cublas_high")))
+        for which in ("old", "new")
+    )
+    by_time = row.median_us_old / row.median_us_new
+    shorter_us = min(row.median_us_old, row.median_us_old * old.median)  # the kernel's time, and cuBLAS'
+    margin = stats.margin_for(shorter_us, margin)
+    if row.backend == "cublas":
+        ratio = stats.Ratio(by_time, row.p20_us_old / row.p80_us_new, row.p80_us_old / row.p20_us_new)
+    else:
+        ratio = stats.change(old, new)
+    same_time = abs(by_time - 1) <= margin
+    verdict = stats.SAME if same_time else stats.verdict(ratio, margin)
+    name, problem = _name(row), _problem(row)
+    return Change(name, problem, old.median, new.median, ratio, by_time, verdict, row.backend == "control")
+
+
+def _name(row) -> str:
+    variant = "" if row.variant == "default" else f":{row.variant}"
+    return f"{row.stage}{variant} {row.dialect} {row.math}".replace("  ", " ")
+
+
+def _problem(row) -> str:
+    extra = "".join(f" {getattr(row, name)}" for name in ("mode", "inputs") if getattr(row, name, ""))
+    return f"{row.m}x{row.n}x{row.k}{extra}"

@@ -1,0 +1,220 @@
+"""What a row of results holds: dataclasses whose fields are the columns of a CSV. An experiment names its own as `ROW`.
+
+All rows begin with who and what (`Row`), and end with how it went and in which run. Times are in microseconds; None
+is a value that was not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+from experiments.records.contenders import Contender
+from gemm_ref.problem import MATHS, Problem
+
+PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
+
+_WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What every row has. A rerun replaces the row whose `key()` columns are the same."""
+
+    experiment: str
+    stage: str  # a rung's id or a baseline's name
+    variant: str
+    backend: str
+    dialect: str  # empty for baselines
+    math: str
+    dtype: str
+    m: int
+    n: int
+    k: int
+    status: str = PASS
+    detail: str = ""  # why it was skipped or how it failed, whole; the CSV keeps a cell's length of it
+    run: str = ""  # key of environment.json; set when saved
+
+    @classmethod
+    def about(cls, experiment: str, contender: Contender, problem: Problem, **values: object) -> Self:
+        """A row about one contender and one problem."""
+        return cls(
+            experiment=experiment,
+            stage=contender.stage,
+            variant=contender.variant,
+            backend=contender.backend,
+            dialect=contender.dialect,
+            math=contender.math,
+            dtype=str(MATHS[contender.math].dtype).removeprefix("torch."),
+            m=problem.m,
+            n=problem.n,
+            k=problem.k,
+            **values,
+        )
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        """The columns that say which measurement it is."""
+        return _WHO
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The columns of the CSV, in order: status, detail and run are last."""
+        names = [field.name for field in fields(cls)]
+        last = ("status", "detail", "run")
+        return (*(name for name in names if name not in last), *last)
+
+    @classmethod
+    def types(cls) -> dict[str, str | type]:
+        """Column -> its type in a data frame; a number that may be missing is a float."""
+        return {field.name: {"str": str, "int": "int64"}.get(field.type, "float64") for field in fields(cls)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Row):
+    """One run against the oracle."""
+
+    inputs: str = ""  # kind of the inputs
+    rel_error: float | None = None
+    bound_share: float | None = None  # largest |error| / allowed error; at most 1 when correct
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*_WHO, "inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(Checked):
+    """Times of one contender at one problem, checked first."""
+
+    mode: str = ""  # of `experiments.bench.rounds`: what the caches hold and whether a launch is part of the time
+    median_us: float | None = None
+    p20_us: float | None = None
+    p80_us: float | None = None
+    repeats: int | None = None
+    tflops: float | None = None
+    vs_cublas: float | None = None  # speed as a share of cuBLAS of the same math in the same rounds: the median, and
+    vs_cublas_low: float | None = None  # its 95% interval
+    vs_cublas_high: float | None = None
+    verdict: str = ""  # FASTER, SLOWER, SAME or UNSURE, beside cuBLAS
+    kernel: str = ""  # what the GPU ran, where a library chose it
+    sm_mhz: float | None = None  # median of the multiprocessors' clock while the problem was timed,
+    sm_mhz_low: float | None = None  # and the lowest that was seen
+    power_w: float | None = None  # median,
+    power_w_high: float | None = None  # and the largest
+    temperature_c: float | None = None  # the largest
+    throttle: str = ""  # reasons for which the driver held the clock down, if any
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "mode")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedLayout(Timed):
+    """As `Timed`, where B may lie either way."""
+
+    b_layout: str = ""  # of gemm_ref.B_LAYOUTS
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "b_layout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Row):
+    """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
+
+    arch: str  # "sm_90a"
+    registers: int | None = None  # of a thread
+    stack_bytes: int | None = None  # of a thread, in local memory
+    spill_bytes: int | None = None  # of a thread: what all loads and stores of local memory in the text move
+    shared_bytes: int | None = None  # of a block, static and dynamic
+    threads: int | None = None  # of a block
+    blocks_per_sm: int | None = None  # that fit a multiprocessor at once, and
+    occupancy: float | None = None  # the share of its warps that they fill
+    limited_by: str = ""  # what runs out first, with commas
+    instructions: int | None = None  # in the trip; the columns below are parts of it, as in `gemm_ref.sass.mix`
+    ffma: int | None = None
+    ffma2: int | None = None
+    mma: int | None = None
+    lds_32: int | None = None
+    lds_64: int | None = None
+    lds_128: int | None = None
+    ldsm: int | None = None
+    sts_32: int | None = None
+    sts_64: int | None = None
+    sts_128: int | None = None
+    stsm: int | None = None
+    ldg_32: int | None = None
+    ldg_64: int | None = None
+    ldg_128: int | None = None
+    ldgsts_32: int | None = None
+    ldgsts_64: int | None = None
+    ldgsts_128: int | None = None
+    stg: int | None = None
+    integer: int | None = None
+    barrier: int | None = None
+    control: int | None = None
+    spill: int | None = None
+    other: int | None = None
+    flop_per_trip: float | None = None
+    k_per_trip: float | None = None  # steps along K
+    ffma_share: float | None = None  # of the instructions, FFMA2 and MMA with it
+    integer_share: float | None = None
+    ffma_per_lds_byte: float | None = None  # multiply-adds a byte that the thread gets from shared memory
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*_WHO, "arch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Row):
+    """What the device reached in one micro-kernel, which `stage` names; it has no sizes M, N, K."""
+
+    unit: str = ""  # TFLOP/s or TB/s, of all that follow
+    value: float | None = None  # the median of `repeats` runs,
+    low: float | None = None  # and their 20th
+    high: float | None = None  # and 80th percentile
+    repeats: int | None = None
+    median_us: float | None = None
+    by_clock: float | None = None  # what the device's own properties allow at its highest clock
+    datasheet: float | None = None  # the vendor's figure
+    source: str = ""  # the title of the document that it is from
+    sm_mhz: float | None = None  # the multiprocessors' clock under this load
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return ("experiment", "stage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Row):
+    """What one source line of a kernel asks of memory by one kind of access; a kernel has many such rows.
+
+    All numbers are sums over the launch. `space` once: the distinct sectors of a tensor that the launch touches at all.
+    """
+
+    view: str = ""  # written: as the PTX says; compiled: with the widths of the machine code
+    launch: int = 0  # of the kernels that one call starts, from 1
+    file: str = ""
+    line: int = 0
+    op: str = ""  # the instruction, in PTX or in machine code
+    space: str = ""  # global, shared, local, once; empty for arithmetic
+    array: str = ""  # a tensor's name, or that of a shared array where the kernel names it
+    kind: str = ""  # load, store, async load and async store (the sides of a cp.async), atomic; flop
+    lane_bytes: int = 0
+    requests: int = 0  # of a warp
+    lanes: int = 0
+    sectors: int = 0  # of 32 bytes
+    wavefronts: int = 0
+    ideal: int = 0  # wavefronts without bank conflicts
+    flop: int = 0
+    spills: int = 0  # compiled: instructions that keep registers in local memory, in the launch's kernel
+    unmatched: int = 0  # compiled: bytes asked for beyond the written ones by all of the launch's accesses of this kind
+    words: str = ""  # shared: the first word of each lane, - for one that takes no part, in the worst request
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return _WHO  # a kernel is counted whole: its lines may have moved since the last time

@@ -1,0 +1,138 @@
+"""Results on disk: a tidy CSV an experiment, one row a measurement, with `environment.json` beside them.
+
+The `run` column of a row is a key of environment.json, which says on what machine, with what versions, at what
+commit and when that row was measured. A rerun replaces the rows that it measured again and keeps the others with
+their own key, so rows of two environments can stand in one file, but never unmarked.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.records.rows import Row
+from experiments.selection import EXPERIMENTS, UsageError, load_experiment
+from gemm_ref.build import write_whole
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+PUBLISHED = RESULTS / "nvidia-h200"  # what the README shows
+ENVIRONMENT = "environment.json"
+
+_RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
+_DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
+
+
+def csv_path(folder: Path, experiment: str) -> Path:
+    return folder / f"{experiment}.csv"
+
+
+def short(detail: str) -> str:
+    """A message in one line that fits a cell; what is cut is its beginning, as errors stand at the end."""
+    line = " ".join(detail.split())
+    return line if len(line) <= _DETAIL_LENGTH else "…" + line[1 - _DETAIL_LENGTH :]
+
+
+def prepare(folder: Path) -> None:
+    """Make sure that `save` will succeed, before anything is measured for it.
+
+    Raises UsageError where the folder cannot be written, or where it holds files that rows cannot be merged into.
+    """
+    check_writable(folder)
+    read_runs(folder)
+    for experiment in EXPERIMENTS:
+        read(folder, experiment)
+
+
+def check_writable(folder: Path) -> None:
+    """Create the folder where it is missing. Raises UsageError if no file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; pass another --results") from error
+
+
+def read(folder: Path, experiment: str) -> pd.DataFrame:
+    """The rows of one experiment in file order; empty, with all columns, where there is no file.
+
+    Raises UsageError where the file is not one of this experiment.
+    """
+    path, row_type = csv_path(folder, experiment), load_experiment(experiment).ROW
+    types = row_type.types()
+    if not path.exists():
+        return pd.DataFrame(columns=list(row_type.columns()))
+    try:
+        frame = pd.read_csv(path, dtype=types, na_values=[""], keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise _foreign(path, "results file of this experiment", str(error).strip()) from error
+    missing = [name for name in row_type.columns() if name not in frame.columns]
+    if missing:
+        raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
+    return frame.fillna({name: "" for name, kind in types.items() if kind is str})
+
+
+def read_runs(folder: Path) -> dict[str, dict]:
+    """environment.json: run key -> environment; empty where there is no file. Raises UsageError for another file."""
+    path = folder / ENVIRONMENT
+    if not path.exists():
+        return {}
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _foreign(path, "record of environments", str(error)) from error
+    if not isinstance(runs, dict) or not all(isinstance(run, dict) and run.keys() >= _RECORD for run in runs.values()):
+        raise _foreign(path, "record of environments", "it does not map dates to environments")
+    return runs
+
+
+def runs_of(frame: pd.DataFrame, folder: Path) -> list[dict]:
+    """The environments that these rows were measured in, oldest first."""
+    runs = read_runs(folder)
+    return [runs[key] for key in sorted(set(frame["run"])) if key in runs]
+
+
+def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) -> Path:
+    """Merge `rows` into the experiment's CSV, with `environment` as theirs; return the CSV's path.
+
+    Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
+    """
+    run, row_type = environment["date"], load_experiment(experiment).ROW
+    records = [asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows]
+    new = pd.DataFrame(records, columns=list(row_type.columns()))
+    merged = merge(read(folder, experiment), new, row_type.key())
+    runs = read_runs(folder) | {run: environment}
+    _write_runs(folder, runs)
+    path = csv_path(folder, experiment)
+    text = io.StringIO()
+    merged.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
+    write_whole(path, text.getvalue())
+    used = {key for name in EXPERIMENTS for key in read(folder, name)["run"]}
+    _write_runs(folder, {key: value for key, value in runs.items() if key in used})
+    return path
+
+
+def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.DataFrame:
+    """`old` with the rows of `new` in place of all those that agree in the `key` columns, then the rest of `new`."""
+    if old.empty or new.empty:
+        return new if old.empty else old
+    groups = [{}, {}]
+    for of_key, frame in zip(groups, (old, new), strict=True):
+        for row in frame.to_dict("records"):
+            of_key.setdefault(tuple(row[name] for name in key), []).append(row)
+    rows = [row for group in (groups[0] | groups[1]).values() for row in group]
+    return pd.DataFrame(rows, columns=list(new.columns))
+
+
+def _foreign(path: Path, what: str, why: str) -> UsageError:
+    return UsageError(f"{path} is not a {what} ({why}): move it away or pass another --results")
+
+
+def _write_runs(folder: Path, runs: dict[str, dict]) -> None:
+    write_whole(folder / ENVIRONMENT, json.dumps(runs, indent=1, sort_keys=True) + "\n")

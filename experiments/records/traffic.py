@@ -1,0 +1,60 @@
+"""From the rows of `memory` to one row a kernel: what it moves at each level, and how much it computes with that."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from experiments.records.rows import PASS
+from gemm_ref.ptx.count.records import COMPILED, ONCE
+from gemm_ref.ptx.count.sectors import SECTOR
+
+WAVEFRONT = 128  # bytes that shared memory moves at most in one
+KERNEL = ("stage", "variant", "backend", "dialect", "math", "m", "n", "k")
+ACCESSES = {  # as profilers tell them apart: those of a cp.async, which passes the registers by, are neither
+    "global": ("load", "store", "async load"),
+    "shared": ("load", "store", "async store"),
+}
+_MEASURES = {
+    "global": ("requests", "lanes", "bytes", "sectors"),
+    "shared": ("requests", "lanes", "bytes", "wavefronts", "ideal"),
+}
+
+
+def totals(frame: pd.DataFrame, each: tuple[str, ...] = ()) -> pd.DataFrame:
+    """One row for each kernel, problem and view; `each` names more columns to keep apart, such as `launch`.
+
+    Columns such as `global_load_sectors` and `shared_async_store_wavefronts` for each of ACCESSES, 0 where there are
+    none; `bytes` is what lanes asked for. `flop` is 2 M N K, the same for all kernels of a problem, `done_flop` what
+    was executed. `dram_bytes` counts each sector once a launch that reads or writes it, `l2_bytes` all that were asked
+    for (the L1 cache answers some of them), `shared_bytes` 128 a wavefront; `dram_intensity`, `l2_intensity` and
+    `shared_intensity` are flop over those, missing where nothing was moved.
+    """
+    keys = [*KERNEL, "view", *each]
+    counted = frame[frame["status"] == PASS]
+    counted = counted.assign(bytes=counted["lane_bytes"] * counted["lanes"])
+    table = counted.groupby(keys)[["flop"]].sum().rename(columns={"flop": "done_flop"})
+    for space, kinds in ACCESSES.items():
+        own = counted[counted["space"] == space]
+        for kind in kinds:
+            sums = own[own["kind"] == kind].groupby(keys)[list(_MEASURES[space])].sum()
+            table = table.join(sums.add_prefix(f"{space}_{kind.replace(' ', '_')}_"))
+    once = counted[counted["space"] == ONCE].groupby(keys)["sectors"].sum()
+    table = table.join(SECTOR * once.rename("dram_bytes")).fillna(0).astype("int64").reset_index()
+    table["l2_bytes"] = SECTOR * _over_kinds(table, "global", "sectors")
+    table["shared_bytes"] = WAVEFRONT * _over_kinds(table, "shared", "wavefronts")
+    table["flop"] = 2 * table["m"] * table["n"] * table["k"]
+    for level in ("dram", "l2", "shared"):
+        moved = table[f"{level}_bytes"]
+        table[f"{level}_intensity"] = (table["flop"] / moved).where(moved > 0)
+    return table
+
+
+def _over_kinds(table: pd.DataFrame, space: str, measure: str) -> pd.Series:
+    return sum(table[f"{space}_{kind.replace(' ', '_')}_{measure}"] for kind in ACCESSES[space])
+
+
+def best_view(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows as compiled, and those as written of kernels whose machine code was not read."""
+    compiled = frame["view"] == COMPILED
+    who = frame[list(KERNEL)].apply(tuple, axis=1)
+    return frame[compiled | ~who.isin(set(who[compiled & (frame["status"] == PASS)]))]

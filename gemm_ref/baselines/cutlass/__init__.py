@@ -1,0 +1,231 @@
+"""CUTLASS's own GEMMs, compiled from the headers in the `nvidia-cutlass` wheel (an extra): what its templates reach.
+
+`SIMT` is the SGEMM of CUTLASS 2 on the CUDA cores; `HOPPER` has the warp-specialised kernel of CUTLASS 3 for each math
+mode, with fp32 accumulation. Each is a library of its own, built when first used: nvcc 13.0 takes 9 s for the first
+and about a minute and 4 GB of memory for each of the others.
+
+TMA wants rows and addresses that are multiples of 16 bytes. An operand that has others is copied into a buffer that
+has them, with zeros in what was added, and C goes through such a buffer too: that is part of a call, and of its time.
+SIMT reads element by element, so it takes every size as it is.
+
+wgmma takes 16-bit operands from shared memory in either order, 32-bit and 8-bit ones only with K as the order of their
+elements, which row-major B has not. CUTLASS can bring such an operand into registers instead, where only the first of
+the two may be: so it computes C^T = B^T A^T (`swapped`). Or a copy of B is made (`transposed`), unless B.T lies so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gemm_ref.build import BuildError, build_library, digest, open_library
+from gemm_ref.call import MAX_SIZE
+from gemm_ref.launch import cdiv
+from gemm_ref.toolchain import architecture, find_toolkit
+
+PACKAGE = "cutlass_library"  # what the wheel is imported as
+INSTALL = "nvidia-cutlass"  # what pip knows it as
+FOLDER = Path(__file__).resolve().parent
+FLAGS = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-DNDEBUG")  # the last: no device asserts, as in its releases
+TMA_BYTES = 16
+ORDERS = ("direct", "swapped", "transposed")  # how a row-major B is read
+ELEMENTS = {  # what CUTLASS calls them
+    torch.float32: "float",
+    torch.float16: "cutlass::half_t",
+    torch.bfloat16: "cutlass::bfloat16_t",
+    torch.float8_e4m3fn: "cutlass::float_e4m3_t",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One instantiation of a .cu of this folder."""
+
+    file: str  # its stem
+    macros: tuple[tuple[str, object], ...]  # what the file leaves open
+    element: torch.dtype = torch.float32  # of A and B
+    result: torch.dtype = torch.float32  # of C
+    row_bytes: int = 1  # addresses and rows have to be multiples of this
+    transposed_b: bool = False  # B is read as N x K
+    swizzle: int = 1  # clusters across, at most, in the strips in which the tiles of C are taken
+
+    def __str__(self) -> str:
+        return f"CUTLASS's {self.file} kernel with {', '.join(f'{name}={value}' for name, value in self.macros)}"
+
+
+def simt(tile: tuple[int, int, int], warp: tuple[int, int], stages: int) -> Kernel:
+    """CUTLASS 2's SGEMM. tile: M, N, K of a block; warp: M, N of a warp; stages: buffers in shared memory."""
+    names = ("TILE_M", "TILE_N", "TILE_K", "WARP_M", "WARP_N", "STAGES")
+    return Kernel("simt", tuple(zip(names, (*tile, *warp, stages), strict=True)))
+
+
+def hopper(
+    element: torch.dtype,
+    tile: tuple[int, int, int],
+    cluster: tuple[int, int],
+    schedule: str = "Cooperative",
+    b: str = "direct",
+    result: torch.dtype | None = None,
+    swizzle: int = 1,
+) -> Kernel:
+    """CUTLASS 3's warp-specialised GEMM.
+
+    element: of A and B; result: of C, else the same; tile: M, N, K of a block and cluster: blocks along M, N, both of
+    C^T where B is swapped; schedule: "Cooperative" (two warp groups share a tile) or "Pingpong" (each has its own),
+    with "FP8FastAccum" behind it for sums that stay in the tensor core; b: one of ORDERS, "direct" for 16 bits alone.
+    """
+    if b not in ORDERS:
+        raise ValueError(f"B cannot be read {b!r}: there are {', '.join(ORDERS)}")
+    result = result or element
+    shape = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile, strict=True))
+    shape |= dict(zip(("CLUSTER_M", "CLUSTER_N"), cluster, strict=True))
+    macros = {
+        "ELEMENT": ELEMENTS[element],
+        "RESULT": ELEMENTS[result],
+        **shape,
+        "SCHEDULE": f"KernelTmaWarpSpecialized{schedule}",
+        "EPILOGUE": "TmaWarpSpecialized" + ("Cooperative" if schedule.startswith("Cooperative") else ""),
+        "B_IS_TRANSPOSED": int(b == "transposed"),
+        "SWAPPED": int(b == "swapped"),
+    }
+    return Kernel("hopper", tuple(macros.items()), element, result, TMA_BYTES, b == "transposed", swizzle)
+
+
+# The fastest of the tiles, clusters and orders that were tried on an H200 (docs/tensor_cores.md).
+SIMT = simt((256, 128, 8), warp=(64, 64), stages=3)
+_PAIRS = {"tile": (128, 256, 64), "cluster": (2, 1), "swizzle": 8}
+_PAIRS_TF32 = {**_PAIRS, "tile": (128, 256, 32)}
+_FP8 = hopper(
+    torch.float8_e4m3fn, (128, 256, 128), (2, 1), "CooperativeFP8FastAccum", b="transposed", result=torch.bfloat16
+)
+HOPPER = {  # math mode -> how B lies -> the kernel
+    "tf32": {
+        "kn": hopper(torch.float32, **_PAIRS_TF32, b="swapped"),
+        "nk": hopper(torch.float32, **_PAIRS_TF32, b="transposed"),
+    },
+    "fp16": {
+        "kn": hopper(torch.float16, **_PAIRS),
+        "nk": hopper(torch.float16, **_PAIRS, b="transposed"),
+    },
+    "bf16": {
+        "kn": hopper(torch.bfloat16, **_PAIRS),
+        "nk": hopper(torch.bfloat16, **_PAIRS, b="transposed"),
+    },
+    "fp8": {"kn": _FP8, "nk": _FP8},
+}
+
+
+def include_folders() -> tuple[Path, Path]:
+    """Where the wheel has CUTLASS's headers, and those of its tools. Raises BuildError where it is not installed."""
+    found = importlib.util.find_spec(PACKAGE)  # looks, and imports nothing
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        source = Path(folder) / "source"
+        if (source / "include" / "cutlass" / "version.h").is_file():
+            return source / "include", source / "tools" / "util" / "include"
+    raise BuildError(f"CUTLASS's headers were not found: `pip install {INSTALL}` brings them")
+
+
+@functools.cache
+def library(kernel: Kernel, capability: tuple[int, int]) -> Path:
+    """The shared library of one kernel for one GPU architecture, built once.
+
+    Raises BuildError when the wheel or a compiler is missing, or with the compiler's output.
+    """
+    arch = architecture(capability)
+    include, util = include_folders()
+    version = digest((include / "cutlass" / "version.h").read_text(encoding="utf-8"))
+    text = (FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
+    return build_library(
+        f"cutlass_{kernel.file}_sm_{arch}",
+        cuda=f'// {version}: the version of CUTLASS\n#line 1 "{kernel.file}.cu"\n{text}',
+        cuda_cflags=(
+            *FLAGS,
+            *(f"-D{name}={value}" for name, value in kernel.macros),
+            *(f"-I{folder}" for folder in (include, util)),
+            f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        ),
+        cuda_home=find_toolkit(),
+    )
+
+
+def multiply(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """C = A @ B on the tensors' GPU, on torch's current stream; a (M, K), b (K, N), c (M, N) of any strides and sizes.
+
+    Operands that do not lie as the kernel reads them are copied first, and a C that does not is copied to last.
+    Raises BuildError if the kernel does not compile, ValueError for a dtype that it does not take or a size that it
+    cannot count, and RuntimeError with CUTLASS's own words if it does not start.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    given, taken = (a.dtype, b.dtype, c.dtype), (kernel.element, kernel.element, kernel.result)
+    if given != taken:
+        raise ValueError(f"A, B and C must be {', '.join(map(str, taken))}; they are {', '.join(map(str, given))}")
+    if max(m, n, k) > MAX_SIZE:
+        raise ValueError(f"CUTLASS counts in 32 bits here, so no size may pass {MAX_SIZE}; they are {m}, {n}, {k}")
+    if not (m and n and k):
+        c.zero_()
+        return
+    depth = _rounded(k, kernel.row_bytes, a)
+    width = max(_rounded(n, kernel.row_bytes, x) for x in ((c,) if kernel.transposed_b else (b, c)))
+    a = _as_read(kernel, a, (m, depth))
+    b = _as_read(kernel, b.T, (width, depth)) if kernel.transposed_b else _as_read(kernel, b, (depth, width))
+    direct = c.shape[1] == width and _lies_well(kernel, c)
+    whole = c if direct else torch.empty((m, width), dtype=c.dtype, device=c.device)
+    _launch(kernel, a, b, whole, (m, width, depth))
+    if not direct:
+        c.copy_(whole[:, :n])
+
+
+def _rounded(size: int, row_bytes: int, x: torch.Tensor) -> int:
+    """The least size from this one on with which a row of x's elements is a multiple of `row_bytes`."""
+    step = max(1, row_bytes // x.element_size())
+    return cdiv(size, step) * step
+
+
+def _lies_well(kernel: Kernel, x: torch.Tensor) -> bool:
+    return x.is_contiguous() and not x.is_neg() and x.data_ptr() % kernel.row_bytes == 0
+
+
+def _as_read(kernel: Kernel, x: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """x if it has this shape and lies as the kernel reads it, else a copy with zeros below and on the right."""
+    if tuple(x.shape) == shape and _lies_well(kernel, x):
+        return x
+    rows, columns = x.shape
+    copy = torch.empty(shape, dtype=x.dtype, device=x.device)
+    copy[:rows, :columns] = x
+    copy[rows:] = 0
+    copy[:rows, columns:] = 0
+    return copy
+
+
+def _launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, sizes: tuple[int, int, int]) -> None:
+    """Start the kernel on operands that lie as it reads them."""
+    functions = _functions(kernel, torch.cuda.get_device_capability(a.device))
+    with torch.cuda.device(a.device):
+        options = (torch.cuda.current_device(), kernel.swizzle)
+        stream = torch.cuda.current_stream().cuda_stream
+        needed = functions.workspace_bytes(*sizes, *options)
+        workspace = torch.empty(needed, dtype=torch.uint8, device=a.device) if needed else None
+        held = workspace.data_ptr() if needed else None
+        status = functions.gemm(a.data_ptr(), b.data_ptr(), c.data_ptr(), *sizes, held, *options, stream)
+    if status:
+        said = functions.describe_status(status).decode()
+        raise RuntimeError(f"{kernel} did not start at {'x'.join(map(str, sizes))}: CUTLASS says {said!r}")
+
+
+@functools.cache
+def _functions(kernel: Kernel, capability: tuple[int, int]) -> ctypes.CDLL:
+    """The library of one kernel, opened, its functions with their types."""
+    opened = open_library(library(kernel, capability))
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    opened.workspace_bytes.argtypes = [number] * 5
+    opened.workspace_bytes.restype = ctypes.c_size_t
+    opened.gemm.argtypes = [*[pointer] * 3, *[number] * 3, pointer, number, number, pointer]
+    opened.gemm.restype = number
+    opened.describe_status.argtypes = [number]
+    opened.describe_status.restype = ctypes.c_char_p
+    return opened

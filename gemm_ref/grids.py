@@ -1,0 +1,132 @@
+"""How many blocks and threads each kind of kernel is launched with: the one place where grids are computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemm_ref.launch import Launch, cdiv
+from gemm_ref.problem import MATHS
+from gemm_ref.stage import Box, Config
+
+VECTOR = 4  # floats in the 16 bytes that a thread can move at once
+PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
+SMS = 132  # of an H200
+SPLIT_BLOCKS = SMS  # split-K: blocks wanted in all
+MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
+WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
+SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
+ADD_THREADS = 256  # split-K: threads in a block of the kernel that adds the partial sums
+
+
+def rows_on_x(config: Config, m: int, n: int, k: int) -> Launch:
+    """threadIdx.x walks the rows of C: neighbouring lanes are a whole row apart in memory."""
+    grid = (cdiv(m, config.BLOCK_M), cdiv(n, config.BLOCK_N), 1)
+    return Launch(grid, (config.BLOCK_M, config.BLOCK_N, 1))
+
+
+def _grid(config: Config, m: int, n: int) -> tuple[int, int, int]:
+    """A block for each tile of C; neighbouring blocks along x own neighbouring tiles of a row."""
+    return cdiv(n, config.BLOCK_N), cdiv(m, config.BLOCK_M), 1
+
+
+def columns_on_x(config: Config, m: int, n: int, k: int) -> Launch:
+    """threadIdx.x walks the columns of C, a thread for each THREAD_M x THREAD_N elements of the tile."""
+    block = config.BLOCK_N // (config.THREAD_N or 1), config.BLOCK_M // (config.THREAD_M or 1), 1
+    return Launch(_grid(config, m, n), block)
+
+
+def warps_on_tile(config: Config, m: int, n: int, k: int) -> Launch:
+    """A warp for each WARP_M x WARP_N elements of the tile; threads are numbered along x alone."""
+    warps = config.BLOCK_M // config.WARP_M * (config.BLOCK_N // config.WARP_N)
+    return Launch(_grid(config, m, n), (32 * warps, 1, 1))
+
+
+def async_stages(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices of A (k, m; a vector of padding a row) and B in shared memory."""
+    floats = config.BLOCK_K * (config.BLOCK_M + VECTOR + config.BLOCK_N)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=4 * config.NUM_STAGES * floats)
+
+
+def padded_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices in shared memory, each row of A (m, k) and B (k, n) a chunk longer.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes. A pad is 16 bytes: of each row of A, and
+    of a row of B, of which there are BLOCK_K at most.
+    """
+    halves = config.BLOCK_M * (config.BLOCK_K + PAD) + config.BLOCK_K * (config.BLOCK_N + PAD)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+
+
+def swizzled_halves(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `warps_on_tile`, with NUM_STAGES slices of A (m, k) and B (k, n) in shared memory, without padding.
+
+    BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes.
+    """
+    halves = config.BLOCK_K * (config.BLOCK_M + config.BLOCK_N)
+    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+
+
+def split_k(config: Config, m: int, n: int, k: int) -> Launch:
+    """As `async_stages`, with K split over the grid's z until there are as many blocks as an H200 has SMs.
+
+    A split is a whole number of slices, at least MIN_SLICES. The splits' sums go to `partials`, (splits, M, N), which
+    a second kernel adds, a thread an element of C. Sizes alone decide, so any GPU adds in the same order.
+    """
+    launch = async_stages(config, m, n, k)
+    x, y, _ = launch.grid
+    slices = max(1, cdiv(k, config.BLOCK_K))
+    wanted = min(max(1, SPLIT_BLOCKS // max(1, x * y)), cdiv(slices, MIN_SLICES))
+    splits = cdiv(slices, cdiv(slices, wanted))  # none is left without a slice
+    if splits == 1:
+        return launch
+    add = Launch((cdiv(m * n, ADD_THREADS), 1, 1), (ADD_THREADS, 1, 1))
+    return replace(launch, grid=(x, y, splits), partials=splits * m * n, then=add)
+
+
+def wgmma_tiles(config: Config, m: int, n: int, k: int) -> Launch:
+    """A warpgroup for each 64 rows of a tile, a block for each tile, numbered along x alone."""
+    tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    return Launch((tiles, 1, 1), (config.BLOCK_M // WGMMA_M * WARPGROUP, 1, 1), _hopper_bytes(config))
+
+
+def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
+    """A block for each SM of an H200, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
+
+    Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many
+    blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
+    """
+    across = max(_clusters(config, m, n), _clusters(config, n, m))
+    clusters = min(across, SMS // config.CLUSTER_M)
+    threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
+    grid = (clusters * config.CLUSTER_M, 1, 1)
+    return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
+
+
+def _clusters(config: Config, rows: int, columns: int) -> int:
+    return cdiv(rows, config.BLOCK_M * config.CLUSTER_M) * cdiv(columns, config.BLOCK_N)
+
+
+def _hopper_bytes(config: Config) -> int:
+    """Of shared memory: NUM_STAGES slices of A and B, and two pieces of C for each warpgroup that multiplies."""
+    slices = config.NUM_STAGES * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K_BYTES
+    pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * SWIZZLE_ROW
+    return SWIZZLE_ATOM + slices + pieces
+
+
+def is_turned(math: str, b_layout: str) -> bool:
+    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must lie along k, B by rows does not."""
+    return math == "tf32" and b_layout == "kn"
+
+
+def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
+    """What TMA copies at once, with 128 bytes a row, as the swizzle wants.
+
+    Of an operand that lies along k a block's rows, or the share of them that one block of a cluster loads for all; of B
+    by rows, panels. C goes out in pieces of a warpgroup's rows.
+    """
+    operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].dtype, MATHS[math].out_dtype))
+    share = config.BLOCK_N // (config.CLUSTER_M or 1)
+    if is_turned(math, b_layout):
+        return {"A": Box(share, operand), "B": Box(operand, operand), "C": Box(WGMMA_M // 2, result)}
+    b = Box(share, operand) if b_layout == "nk" else Box(operand, operand)
+    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, result)}

@@ -1,0 +1,38 @@
+"""A launch of a kernel, as both machines take it: how many blocks of how many threads, and what they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def cdiv(a: int, b: int) -> int:
+    """How many tiles of size `b` cover `a` elements (0 for a = 0)."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
+
+    `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
+    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
+    a cluster. `loaders` of a block's threads load for the others, and do not multiply.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    partials: int = 0
+    then: Launch | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    loaders: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads in one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def num_warps(self) -> int:
+        """Warps in one block: what the Triton and Gluon twins are given as `num_warps`."""
+        return cdiv(self.threads, 32)

@@ -1,0 +1,163 @@
+"""One memory access of many lanes: which memory it falls into, whether it may, and the values there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
+from gemm_ref.ptx.text.dtypes import Value, per_lane
+from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.text.parser import Address, Instruction
+
+SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
+SPACES["shared::cluster"] = "shared::cluster"  # an address there says whose it is; a block's own are among them
+_BEFORE_WINDOW = 1 << 32
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lanes of an access that fall into one memory block: all lanes where `lanes` is None."""
+
+    block: Block
+    start: int  # with `index`, the element of block.view(width) that a lane touches first: index + start
+    index: Value
+    lanes: np.ndarray | None
+
+    def view(self, width: int, element: int = 0) -> np.ndarray:
+        """The block's elements of `width` bytes, such that `index` finds the lanes' element number `element`."""
+        return self.block.view(width)[self.start + element :]
+
+
+class Accessor:
+    """Turns the address operand of one instruction into pieces of memory, with all checks."""
+
+    def __init__(self, decoder: Decoder, instruction: Instruction, address: Address, space: str, size: int, width: int):
+        self.instruction = instruction
+        self.offset = address.offset
+        self.space = space
+        self.size = size  # bytes a lane
+        self.width = width  # bytes of one element of a vector access
+        self.base = decoder.address(address)
+
+    def locate(self, machine, mask: np.ndarray | None, kind: str | None) -> list[Piece]:
+        """Check the access and tell observers of it; empty when no lane takes part.
+
+        kind: what `Access` calls it, or None where observers were told of these bytes by another access.
+        """
+        footprint = machine.footprint(self.base(machine))
+        offset, space = self.offset, self.space
+        active = machine.access_mask(mask)
+        every = footprint
+        if active is not None:
+            if not np.count_nonzero(active):
+                return []
+            if not footprint.uniform:  # lanes that take no part may hold any address
+                footprint = footprint.among(active)
+        if space == "generic":
+            space, offset = self._resolve_generic(footprint)
+        if space != self.space or space == "shared::cluster":
+            if space.startswith("shared") and footprint.high + offset >= cluster.REMOTE:
+                return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
+            space = "shared" if space == "shared::cluster" else space
+        if machine.observers and kind:
+            addresses = every.addresses + offset
+            machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
+        if not ((footprint.low_bits | offset) & (self.size - 1)):
+            low, high = footprint.low + offset, footprint.high + offset
+            for block in machine.blocks(space):
+                if block.holds(low, high, self.size):
+                    start, index = offset // self.width, footprint.index(block, self.width)
+                    if start < 0:  # a view cannot begin before its block
+                        start, index = 0, index + start
+                    return [Piece(block, start, index, active)]
+        return self._locate_lane_by_lane(machine, footprint, offset, space, active)
+
+    def _locate_in_cluster(self, machine, addresses: Value, active, kind: str) -> list[Piece]:
+        """The access where some lanes name the shared memory of another block of their cluster."""
+        lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
+        blocks, offsets = cluster.locate(machine, self.instruction, lanes, addresses, self.size, self.size)
+        places, owners = np.zeros((2, machine.lanes), np.int64)
+        places[lanes], owners[lanes] = offsets, blocks
+        if machine.observers:
+            machine.observe(Access(self.instruction, kind, "shared", self.size, places, active, machine, owners))
+        index = (places + owners * machine.shared.stride) >> (self.width.bit_length() - 1)
+        return [Piece(machine.shared, 0, index, active)]
+
+    def access(self, machine, kind: str, lanes: np.ndarray | None) -> Access:
+        """What `locate` has told of, for these lanes; not for generic addresses."""
+        addresses = machine.footprint(self.base(machine)).addresses + self.offset
+        return Access(self.instruction, kind, self.space, self.size, addresses, lanes, machine)
+
+    def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
+        """The access again when its lanes are not all in bounds of one block."""
+        addresses = per_lane(footprint.addresses, machine.lanes) + offset
+        waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
+        misaligned = waiting & ((addresses & (self.size - 1)) != 0)
+        if misaligned.any():
+            self._fault(machine, addresses, misaligned, space, f"is not at a multiple of {self.size}")
+        pieces = []
+        for block in machine.blocks(space):
+            inside = waiting & (addresses >= block.first) & (addresses + self.size <= block.first + block.size)
+            if inside.any():
+                safe = np.where(inside, addresses, addresses[np.argmax(inside)])
+                pieces.append(Piece(block, 0, block.index(safe, self.width), inside))
+                waiting &= ~inside
+        if waiting.any():
+            self._fault(machine, addresses, waiting, space, "is out of bounds")
+        return pieces
+
+    def _resolve_generic(self, footprint: Footprint) -> tuple[str, int]:
+        """The state space that generic addresses lie in, and the offset that makes them addresses of that space."""
+        space, window = _space_of(footprint.low)
+        if _space_of(footprint.high) != (space, window):
+            raise Unsupported(f"{self.instruction.place}: one instruction whose lanes access different state spaces")
+        return space, self.offset - window
+
+    def _fault(self, machine, addresses: np.ndarray, wrong: np.ndarray, space: str, what: str) -> None:
+        lane = int(np.argmax(wrong))
+        address = int(addresses[lane])
+        if space == "global":
+            where = machine.memory.describe(address)
+        else:
+            block = machine.blocks(space)[0]
+            where = f"at byte {address} of {block.name} ({block.size} bytes)"
+        raise MemoryFault(
+            f"{self.instruction.place}: {machine.describe_lane(lane)} accesses {self.size} bytes {where}, which {what}"
+            f"; {int(wrong.sum())} lanes do (address {address:#x})"
+        )
+
+
+def _space_of(address: int) -> tuple[str, int]:
+    """The state space that a generic address lies in, and where that space's window begins."""
+    # a little before a window belongs to it: a base below an array that a positive offset brings back
+    for space, window in (("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)):
+        if address >= window - _BEFORE_WINDOW:
+            return space, window
+    return "global", 0
+
+
+def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
+    """The lanes' values of the vector element number `element`; lanes that take no part get any value."""
+    values = None
+    for piece in pieces:
+        # `clip` is the fast mode of take; the access is known to be in bounds
+        found = piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
+        values = found if values is None else np.where(piece.lanes, found, values)
+    return values
+
+
+def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | None) -> None:
+    """Write the lanes' values; of several lanes at one place the last wins, as one of them does on a GPU."""
+    if lanes is not None:
+        if not lanes.any():
+            return
+        index = index[lanes] if index.ndim else index
+        value = value[lanes] if value.ndim else value
+    if index.ndim == 0 and value.ndim:
+        value = value[-1]
+    view[index] = value

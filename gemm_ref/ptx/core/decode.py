@@ -1,0 +1,237 @@
+"""From a parsed kernel to operations that a machine executes: operands become readers and writers of registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemm_ref.ptx.core.memory import PARAMETER_SPACING
+from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
+from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
+from gemm_ref.ptx.text.parser import (
+    TENSOR_MAP,
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
+
+Read = Callable[["Machine"], Value]  # noqa: F821 -- the machine imports this file
+Write = Callable[["Machine", Value, "np.ndarray | None"], None]  # noqa: F821
+Execute = Callable[["Machine", "np.ndarray | None"], None]  # noqa: F821  mask: the lanes whose registers may change
+Control = Callable[["Machine", "np.ndarray | None", int], int]  # noqa: F821  also takes and returns a place
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One instruction, ready to run: `execute` where the next one follows, `control` where it may not."""
+
+    instruction: Instruction
+    guard: int | None  # register slot of the guard predicate
+    negated: bool
+    execute: Execute | None
+    control: Control | None
+    run: Run | None = None  # noqa: F821 -- what begins here and can be computed at once, as `fused` finds it
+
+
+class Decoder:
+    """Knows one kernel's registers, parameters and variables, and turns operands into closures."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.slots: dict[str, int] = {}
+        # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten, and
+        # read as all ones (NaN), so that using one shows.
+        self.guarded = {
+            self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
+        }
+        self.static_shared, self.dynamic_shared = _lay_out(entry.variables, "shared")
+        self.local, _ = _lay_out(entry.variables, "local")
+        self.offsets = {**self.static_shared.offsets, **self.local.offsets}
+
+    def slot(self, name: str) -> int:
+        """The place of a register in the machine's register file."""
+        return self.slots.setdefault(name, len(self.slots))
+
+    def guard(self, register: Register) -> int:
+        """The slot of a guard. Raises ParseError when it is not a predicate."""
+        if self.dtype_of(register) != np.bool_:
+            raise ParseError(f"guard {register.name} of {self.entry.name} is not a predicate")
+        return self.slot(register.name)
+
+    def dtype_of(self, register: Register) -> np.dtype:
+        """The declared type of a register, b-types as unsigned integers."""
+        return DTYPES[self.entry.register_type(register.name)]
+
+    def named(self, operand: Operand) -> Operand:
+        """Inline assembly declares registers without a percent sign: `p` is then a register, not a symbol."""
+        if isinstance(operand, Symbol) and operand.name in self.entry.registers:
+            return Register(operand.name)
+        return operand
+
+    def source(self, operand: Operand, dtype: np.dtype) -> Read:
+        """A reader of an operand as `dtype`. Raises ParseError for an operand that cannot be read."""
+        operand = self.named(operand)
+        if isinstance(operand, Register):
+            if operand.name in SPECIAL_REGISTERS:
+                return lambda machine: _recast(machine.special(operand.name), dtype)
+            return self._register(operand, dtype)
+        if isinstance(operand, Negated):
+            read = self._register(operand.register, dtype)
+            return lambda machine: ~read(machine)
+        if isinstance(operand, Immediate):
+            constant = _constant(operand.value, dtype)
+            return lambda machine: constant
+        if isinstance(operand, Symbol):
+            return self._symbol(operand.name, dtype)
+        raise ParseError(f"operand {operand} of {self.entry.name} is not a value")
+
+    def _register(self, register: Register, dtype: np.dtype | None) -> Read:
+        """A reader of a register as `dtype`, or as whatever was last written to it where that is None."""
+        declared = self.dtype_of(register)
+        dtype_or_own = dtype or declared
+        if declared.itemsize < dtype_or_own.itemsize or (declared == np.bool_) != (dtype_or_own == np.bool_):
+            raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
+        slot, name = self.slot(register.name), register.name
+
+        def read(machine) -> Value:
+            value = machine.registers[slot]
+            if value is None and slot in machine.wgmma.in_flight:
+                return _recast(machine.wgmma.read_early(slot, name), dtype_or_own)
+            if value is None and slot in self.guarded:
+                return _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype_or_own) if declared != np.bool_ else np.bool_(False)
+            if value is None:
+                raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
+            return value if dtype is None or value.dtype == dtype else _recast(value, dtype)
+
+        return read
+
+    def _symbol(self, name: str, dtype: np.dtype) -> Read:
+        if name in self.offsets:
+            offset = _constant(self.offsets[name], dtype)
+            return lambda machine: offset
+        if name in self.dynamic_shared:
+            start = _constant(self.static_shared.size, dtype)
+            return lambda machine: start
+        if name in (parameters := [name for name, _ in self.entry.parameters]):
+            place = _constant(parameters.index(name) * PARAMETER_SPACING, dtype)
+            return lambda machine: place
+        if any(v.name == name and v.space in ("global", "const") for v in self.entry.variables):
+            return lambda machine: _constant(machine.symbols[name], dtype)
+        raise ParseError(f"{name} is not declared in {self.entry.name}")
+
+    def destination(self, operand: Operand) -> Write:
+        """A writer of a register: lanes outside the mask keep what they had."""
+        operand = self.named(operand)
+        if not isinstance(operand, Register):
+            raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
+        slot, width = self.slot(operand.name), self.dtype_of(operand).itemsize
+
+        def write(machine, value: Value, mask: np.ndarray | None) -> None:
+            if value.dtype.itemsize < width:  # a narrow result is extended to its register by its own sign
+                value = value.astype((SIGNED if is_signed(value.dtype) else UNSIGNED)[width])
+            if mask is not None:
+                old = machine.registers[slot]
+                if old is None and slot in machine.wgmma.in_flight:
+                    machine.wgmma.write_early(slot, value, mask)
+                    return
+                if old is None:
+                    old = value.dtype.type(0)
+                elif old.dtype != value.dtype:
+                    old = old.view(value.dtype)
+                value = np.where(mask, value, old)
+            machine.registers[slot] = value
+
+        return write
+
+    def address(self, address: Address) -> Read:
+        """A reader of an address operand's base in bytes, without its offset: the register's own value, not a view.
+
+        So that the machine knows it again, and measures its footprint once (`Machine.footprint`).
+        """
+        base = self.named(address.base)
+        if isinstance(base, Register) and base.name not in SPECIAL_REGISTERS:
+            return self._register(base, None)
+        return self.source(base, DTYPES["u64"])
+
+    def parameter(self, address: Address, dtype: np.dtype) -> Read:
+        """A reader of a kernel parameter as `dtype`. Raises Unsupported for a read inside one."""
+        names = [name for name, _ in self.entry.parameters]
+        if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
+            raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not have")
+        index = names.index(address.base.name)
+        if self.entry.parameters[index][1] == TENSOR_MAP:
+            raise Unsupported(f"{self.entry.name} reads the bytes of the tensor map {address.base.name}")
+        if DTYPES[self.entry.parameters[index][1]].itemsize < dtype.itemsize:
+            raise Unsupported(f"{self.entry.name} reads past parameter {address.base.name}")
+        return lambda machine: _recast(machine.parameters[index], dtype)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where variables lie in shared or local memory, and how many bytes they take."""
+
+    offsets: dict[str, int]
+    size: int
+
+
+def _lay_out(variables: list[Variable], space: str) -> tuple[Layout, set[str]]:
+    """Place the variables of a space one after the other; the second set is those of dynamic size, after them all."""
+    offsets, size, dynamic, align = {}, 0, set(), 1
+    for variable in (v for v in variables if v.space == space):
+        if variable.size == 0:
+            dynamic.add(variable.name)
+            align = max(align, variable.align)
+            continue
+        size = -(-size // variable.align) * variable.align
+        offsets[variable.name] = size
+        size += variable.size
+    return Layout(offsets, -(-size // align) * align), dynamic
+
+
+CLUSTER_AXES = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
+SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
+SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
+SPECIAL_REGISTERS |= {f"%{name}.{axis}" for name in CLUSTER_AXES for axis in "xyz"}
+SPECIAL_REGISTERS |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
+SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
+
+
+def _written(instruction: Instruction) -> list[str]:
+    """The registers in the place of an instruction's destination."""
+    first = instruction.operands[0] if instruction.operands else None
+    items = first.items if isinstance(first, Vector) else (first,)
+    return [item.name for item in items if isinstance(item, Register)]
+
+
+def dtype_named(instruction: Instruction) -> np.dtype:
+    """The type at the end of an instruction's name. Raises Unsupported for one that is not here."""
+    dtype = DTYPES.get(instruction.parts[-1])
+    if dtype is None:
+        raise Unsupported(f"the reference GPU has no {instruction.name} (type {instruction.parts[-1]})")
+    return dtype
+
+
+def _recast(value: Value, dtype: np.dtype) -> Value:
+    """The low bits of a register, as another type."""
+    if value.dtype.itemsize == dtype.itemsize:
+        return value.view(dtype)
+    whole = value.view(UNSIGNED[value.dtype.itemsize])
+    return whole.astype(UNSIGNED[dtype.itemsize]).view(dtype)
+
+
+def _constant(value: int | np.floating, dtype: np.dtype) -> np.generic:
+    if isinstance(value, np.floating):
+        return value if value.dtype == dtype else value.view(UNSIGNED[value.dtype.itemsize]).view(dtype)
+    if dtype == np.bool_:
+        return np.bool_(value)
+    unsigned = UNSIGNED[dtype.itemsize]
+    return unsigned.type(value & (1 << 8 * dtype.itemsize) - 1).view(dtype)

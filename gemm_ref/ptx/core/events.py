@@ -1,0 +1,135 @@
+"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemm_ref.ptx.text.dtypes import Value
+from gemm_ref.ptx.text.parser import Instruction
+
+if TYPE_CHECKING:
+    from gemm_ref.launch import Launch
+    from gemm_ref.ptx.core.machine import Machine
+    from gemm_ref.ptx.core.memory import GlobalMemory
+    from gemm_ref.ptx.program import Kernel
+
+
+@dataclass(frozen=True)
+class Access:
+    """One memory instruction, executed by many lanes at once."""
+
+    instruction: Instruction  # with its source file and line
+    kind: str  # load, store, atomic, or async store (the shared side of a cp.async)
+    space: str  # global, shared or local
+    size: int  # bytes a lane touches
+    addresses: np.ndarray  # of every lane, or one number where all agree; virtual for global, from 0 for the others
+    lanes: np.ndarray | None  # which lanes take part; None for all
+    machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
+    owners: np.ndarray | None = None  # of shared memory: the machine's block that has it; None for each lane's own
+
+
+@dataclass(frozen=True)
+class BulkAccess:
+    """One side of a copy or a product that an asynchronous unit carries out: all of it, for one lane that asked."""
+
+    instruction: Instruction
+    kind: str  # load or store in global memory, async load or async store in shared
+    space: str  # global or shared
+    size: int  # bytes of each of the places
+    addresses: np.ndarray  # of the places; virtual for global, from 0 in the block for shared
+    lane: int  # of the machine: the lane that issued it, or the first of a warpgroup
+    block: int  # of the machine, whose shared memory is read or written
+    started: bool  # true where it is issued, and may happen from now on; false where it happens
+    machine: Machine
+    barrier: int | None = None  # the number of the mbarrier at which a copy completes its bytes
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """Lanes that arrive at a barrier, or that a barrier lets go on."""
+
+    instruction: Instruction | None  # at which they arrive; None where a barrier opens
+    barrier: tuple  # ("barrier", its number), ("warp",), or ("cluster" or "mbarrier", its number in the machine)
+    expected: int | None  # threads it opens for; None for all of the block, and for a warp's
+    member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
+    opens: bool
+    lanes: np.ndarray | None  # None for all
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class BarrierUse:
+    """Lanes that initialise mbarriers, or use them: arrive, expect bytes, wait, or have a copy complete there."""
+
+    instruction: Instruction
+    lanes: np.ndarray  # numbers of lanes of the machine
+    numbers: np.ndarray  # of the mbarriers, one for each of them
+    initialises: bool
+    machine: Machine
+
+
+class Observer:
+    """Told of what a kernel does while it runs; override what you want to see."""
+
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        """A kernel is about to run; its tensors are in `memory`."""
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+        """An instruction is about to be executed; `machine.access_mask(mask)` are its lanes."""
+
+    def on_access(self, access: Access) -> None:
+        """A memory instruction is about to be executed; its bounds are not checked yet."""
+
+    def on_landing(self, access: Access) -> None:
+        """Copies of an earlier `async store` land, because these lanes have waited for them."""
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        """A bulk copy or a wgmma accesses memory."""
+
+    def on_phase(self, barriers: list[tuple], machine: Machine) -> None:
+        """The phases of these barriers of clusters or mbarriers have ended."""
+
+    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Machine) -> None:
+        """These lanes are about to read an accumulator of a wgmma, issued there, that they have not waited for."""
+
+    def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+        """These lanes (None: all) have arrived at a barrier of their block."""
+
+    def on_synchronisation(self, event: Synchronisation) -> None:
+        """Lanes arrive at a barrier of their block or warp, or go on because it opened."""
+
+    def on_mbarrier(self, use: BarrierUse) -> None:
+        """Lanes are about to initialise mbarriers, or to use them."""
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+        """These lanes (None: all) are done."""
+
+    def on_end(self) -> None:
+        """The kernel has run to its end, without a fault that stops it."""
+
+
+_watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar("watching", default=())
+
+
+@contextlib.contextmanager
+def watched(*observers: Observer) -> Iterator[None]:
+    """Inside, every kernel on the reference GPU is seen by these observers too, however it is started.
+
+    `with watched(counter): cuda_kernels.gemm(a, b, stage="s04")`
+    """
+    token = _watching.set((*_watching.get(), *observers))
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def watching() -> tuple[Observer, ...]:
+    """The observers of the `watched` around us."""
+    return _watching.get()

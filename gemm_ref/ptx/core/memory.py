@@ -1,0 +1,143 @@
+"""The memories of the reference GPU: where things live, bounds, alignment, typed views.
+
+Addresses are virtual. Tensor i lives near (i + 1) << 40, at the place inside a 256-byte line where it really lies, so
+alignment is real and no overrun can reach another tensor. Shared memory starts at 0 for each thread block and local
+memory at 0 for each thread, as PTX's state spaces do; the windows give both a place among generic addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from gemm_ref.ptx.text.dtypes import UNSIGNED, Value
+
+SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
+LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
+PARAMETER_WINDOW = 1 << 62  # generic address of the first parameter
+PARAMETER_SPACING = 1 << 12  # bytes from a parameter to the next: what lies between is nobody's
+_TENSOR_SPACING = 1 << 40
+_LINE = 256  # what cudaMalloc aligns to
+_UNWRITTEN = 0xFF  # bytes that nothing wrote: NaN as floats, so that using one shows
+
+
+class Footprint:
+    """The byte addresses of one access before its immediate offset, and what a bounds check needs to know of them.
+
+    Unrolled code accesses memory many times from one register, each time with another offset; a footprint is
+    measured once for all of them.
+    """
+
+    def __init__(self, addresses: Value) -> None:
+        unsigned = addresses.view(UNSIGNED[addresses.dtype.itemsize])
+        self.addresses = unsigned.view(np.int64) if unsigned.itemsize == 8 else unsigned.astype(np.int64)
+        if addresses.ndim == 0:  # the same address in all lanes
+            self.low = self.high = int(self.addresses)
+            self.low_bits = self.low & 31
+        else:
+            self.low, self.high = int(np.minimum.reduce(self.addresses)), int(np.maximum.reduce(self.addresses))
+            self.low_bits = int(np.bitwise_or.reduce(self.addresses)) & 31
+        self.uniform = addresses.ndim == 0
+        self._indices: dict[tuple, Value] = {}
+        self._among: tuple[np.ndarray, Footprint] | None = None
+
+    def among(self, lanes: np.ndarray) -> Footprint:
+        """The footprint of these lanes, at least one; the others take the first one's address. Kept for one mask."""
+        if self._among is None or self._among[0] is not lanes:
+            safe = np.where(lanes, self.addresses, self.addresses[np.argmax(lanes)])
+            self._among = (lanes, Footprint(safe))
+        return self._among[1]
+
+    def index(self, block: Block, width: int) -> Value:
+        """Where the lanes' addresses are in `block.view(width)`, in elements."""
+        return self.cached((id(block), width), lambda: block.index(self.addresses, width))
+
+    def cached(self, key: tuple, compute: Callable[[], Value]) -> Value:
+        """An index that depends on nothing but these addresses and `key`, computed once."""
+        if key not in self._indices:
+            self._indices[key] = compute()
+        return self._indices[key]
+
+
+class Block:
+    """A piece of memory: `size` bytes from virtual address `first` on."""
+
+    def __init__(self, name: str, data: np.ndarray, size: int, first: int) -> None:
+        self.name = name
+        self.size = size
+        self.first = first
+        self._views = {width: data.view(dtype) for width, dtype in UNSIGNED.items()}
+
+    def view(self, width: int) -> np.ndarray:
+        """All of it as unsigned integers of `width` bytes."""
+        return self._views[width]
+
+    def holds(self, low: int, high: int, size: int) -> bool:
+        """Whether accesses of `size` bytes at addresses low..high are all inside."""
+        return self.first <= low and high + size <= self.first + self.size
+
+    def index(self, addresses: Value, width: int) -> Value:
+        """Addresses as positions in `view(width)`."""
+        raise NotImplementedError
+
+
+class PerOwner(Block):
+    """Shared memory of each thread block, or local memory of each thread: laid out owner after owner."""
+
+    def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int) -> None:
+        self.stride = -(-size // 16) * 16  # bytes from an owner's part to the next one's
+        self._base = owner_of_lane.astype(np.int64) * self.stride  # of each lane's owner
+        self.data = np.full(max(self.stride * owners, 16), _UNWRITTEN, np.uint8)
+        super().__init__(name, self.data, size, first=0)
+
+    def index(self, addresses: Value, width: int) -> Value:
+        return (addresses + self._base) >> (width.bit_length() - 1)
+
+
+class Tensor(Block):
+    """A tensor argument or a module's variable, used in place: what the kernel writes is written."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, number: int) -> None:
+        if not tensor.is_contiguous() or tensor.device.type != "cpu":
+            raise ValueError(f"{name} must be a contiguous tensor on the CPU")
+        self.owner = tensor  # kept alive while its memory is viewed
+        # Gives, of each of its elements, whether a kernel can reach it, where that is not all of them.
+        self.reached: Callable[[], np.ndarray] | None = None
+        size = tensor.numel() * tensor.element_size()
+        skew, within_line = (tensor.data_ptr() % 16, tensor.data_ptr() % _LINE) if size else (0, 0)
+        if size:
+            # Viewed from the start of its 16-byte vector, so that wide accesses are elements of one array. The few
+            # bytes around the tensor that this shows are never touched: `holds` is asked first.
+            whole = -(-(skew + size) // 16) * 16
+            data = np.frombuffer((ctypes.c_uint8 * whole).from_address(tensor.data_ptr() - skew), np.uint8)
+        else:
+            data = np.zeros(16, np.uint8)
+        super().__init__(name, data, size, first=(number + 1) * _TENSOR_SPACING + within_line)
+        self._view_first = self.first - skew
+
+    def index(self, addresses: Value, width: int) -> Value:
+        return (addresses - self._view_first) >> (width.bit_length() - 1)
+
+
+class GlobalMemory:
+    """All tensors of a launch."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+    def add(self, name: str, tensor: torch.Tensor) -> int:
+        """Give a tensor its place; returns the virtual address of its first element."""
+        self.tensors.append(Tensor(name, tensor, len(self.tensors)))
+        return self.tensors[-1].first
+
+    def describe(self, address: int) -> str:
+        """Where an address that is in no tensor lies, in words."""
+        if not self.tensors:
+            return f"address {address:#x}: the kernel was given no tensor"
+        near = min(self.tensors, key=lambda t: max(t.first - address, address - t.first - t.size))
+        if address < near.first:
+            return f"{near.first - address} bytes before {near.name} ({near.size} bytes)"
+        return f"at byte {address - near.first} of {near.name} ({near.size} bytes)"

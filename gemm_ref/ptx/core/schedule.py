@@ -1,0 +1,349 @@
+"""Which lanes of a machine go on, and where: branches, barriers, waits, and who is next.
+
+A program counter a lane exists only while lanes have parted: the group that is furthest behind in the program goes
+first, which brings structured code back together where its branches meet. Lanes that wait are parked until what they
+wait for comes; a group that goes round a loop for long, which may be a wait too, lets the others have a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.coordinates import coordinates
+from gemm_ref.ptx.core.decode import Operation
+from gemm_ref.ptx.core.events import Observer, Synchronisation
+from gemm_ref.ptx.text.dtypes import Value
+from gemm_ref.ptx.text.errors import BarrierFault
+from gemm_ref.ptx.text.parser import Instruction
+
+PATIENCE = 10_000  # turns of loops that some lanes take before others, which could go on, have a turn
+
+
+class Schedule:
+    """The lanes of some thread blocks of one launch: who they are, and where in the program."""
+
+    def __init__(
+        self, program: Sequence[Operation], launch: Launch, blocks: Sequence[int], observers: Sequence[Observer]
+    ) -> None:
+        self.program = program
+        self.launch = launch
+        self.observers = observers
+        self.lanes = len(blocks) * launch.threads
+        lane = np.arange(self.lanes)
+        self.block_index = lane // launch.threads  # among the blocks of this machine
+        self.block_of_lane = np.asarray(blocks)[self.block_index]  # linear, in the whole grid
+        self.thread_of_lane = lane % launch.threads  # linear, in its block
+        # Control: None for `active` means that every lane still alive is here; None for `alive`, that all are.
+        self.alive: np.ndarray | None = None
+        self.active: np.ndarray | None = None
+        self._places = np.zeros(self.lanes, np.int64)  # where the lanes that are not active go on
+        self._waiting = np.zeros(self.lanes, bool)
+        self._waits: dict[tuple, np.ndarray] = {}  # barrier -> lanes that arrived and wait
+        self._arrived: dict[tuple, np.ndarray] = {}  # barrier -> arrivals of each block
+        self._stop = len(program)  # the place at which another group must be looked at
+        self._resting: np.ndarray | None = None  # lanes whose loop has had its turns: the others go first
+        self._turns = 0
+        self._now = 0
+        self.mask: np.ndarray | None = None  # of the instruction being executed
+
+    def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
+        """Send the lanes of the mask to `target` and the other active ones `onward`."""
+        if mask is self.active:
+            return target if mask is None or target > self._now else self._turn(target)
+        here = self.access_mask(self.active)
+        taken = self.access_mask(mask)
+        if taken is None or (here is not None and np.array_equal(taken, here)):
+            return target
+        if not taken.any():
+            return onward
+        there = self.program[target] if target < len(self.program) else None
+        if there is not None and there.guard is None and there.instruction.parts[0] in ("ret", "exit"):
+            return self.leave(mask, onward)  # at once, so that the others go on as all that are left
+        here = np.ones(self.lanes, bool) if here is None else here
+        self._places[here] = onward
+        self._places[taken] = target
+        return self._choose()
+
+    def branch_each(self, lanes: np.ndarray, onward: int, targets: np.ndarray) -> int:
+        """Send each of these lanes to its own target and the other active ones `onward`."""
+        here = self.lanes_of(self.active)
+        self._places[here] = onward
+        self._places[lanes] = targets[lanes]
+        return self._choose()
+
+    def _turn(self, target: int) -> int:
+        """All of a group go round a loop: after PATIENCE turns, which may be spent waiting, others have a turn."""
+        self._turns += 1
+        if self._turns < PATIENCE:
+            return target
+        here = self.access_mask(self.active)
+        self._places[here] = target
+        self._resting = here if self._resting is None else self._resting | here
+        self._turns = 0
+        return self._choose()
+
+    def leave(self, mask: np.ndarray | None, onward: int) -> int:
+        """End the lanes of the mask."""
+        here, gone = self.access_mask(self.active), self.access_mask(mask)
+        for observer in self.observers:
+            observer.on_leave(self.program[self._now].instruction, gone, self)
+        if here is not None:
+            self._places[here] = onward
+        else:
+            self._places[:] = onward
+        if gone is None:
+            self.alive = np.zeros(self.lanes, bool)
+        else:
+            self.alive = ~gone if self.alive is None else self.alive & ~gone
+        everyone = np.ones(self.lanes, bool)
+        self.bulk.leave(self.program[self._now].instruction, everyone if gone is None else gone)
+        self.cluster_barrier.look()
+        for key in list(self._arrived):  # a barrier counts only the threads that are still there
+            self._release_warps(key) if key[0] == "warp" else self._release(key)
+        return self._choose()
+
+    def access_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
+        """The lanes that really act where `mask` may change registers; None for every lane of the machine."""
+        if mask is None:
+            mask = self.active
+        if self.alive is None:
+            return mask
+        return self.alive if mask is None else mask & self.alive
+
+    def lanes_of(self, mask: np.ndarray | None) -> np.ndarray:
+        """As `access_mask`, always as an array."""
+        lanes = self.access_mask(mask)
+        return np.ones(self.lanes, bool) if lanes is None else lanes
+
+    def living(self) -> np.ndarray:
+        """The lanes that have not left."""
+        return np.ones(self.lanes, bool) if self.alive is None else self.alive
+
+    def _regroup(self, place: int) -> int | None:
+        here = self.access_mask(self.active)
+        if here is None:
+            return None  # past the last instruction, all together
+        self._places[here] = place
+        place = self._choose()
+        return None if place == len(self.program) else place
+
+    def _choose(self) -> int:
+        """Make the group of lanes that is furthest behind the active one; returns its place."""
+        alive = self.living()
+        while not (ready := alive & ~self._waiting & (self._places < len(self.program))).any():
+            if not (alive & self._waiting).any():
+                self._stop = len(self.program)
+                self.active = np.zeros(self.lanes, bool)
+                return len(self.program)
+            if not self.mbarriers.time_out():
+                self._report_stuck()
+        if self._resting is not None:
+            eager = ready & ~self._resting
+            if eager.any():
+                ready = eager
+            else:
+                self._resting = None
+        places = self._places[ready]
+        place = int(places.min())
+        active = ready & (self._places == place)
+        together = np.array_equal(active, alive)
+        self.active = None if together else active
+        others = places[places > place]
+        self._stop = int(others.min()) if others.size else len(self.program)
+        return place
+
+    # --- barriers --------------------------------------------------------------------------------------------
+
+    def arrive(self, mask, onward: int, key: tuple, expected: int | None, waits: bool) -> int:
+        """Lanes arrive at a barrier of their block; it opens for `expected` threads, or for all still there."""
+        lanes = self.access_mask(mask)
+        for observer in self.observers:
+            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        self._tell(key, lanes, expected)
+        together = mask is None and self.active is None and not self._waiting.any()
+        if together and waits and key not in self._arrived and (expected is None or lanes is None):
+            if expected in (None, self.launch.threads):
+                self._tell(key, lanes, expected, opens=True)
+                return onward  # all threads of all blocks are here
+        lanes = np.ones(self.lanes, bool) if lanes is None else lanes
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        self._join(lanes, key, expected, waits)
+        return self._choose()
+
+    def arrive_at_several(self, mask, onward: int, which: Value, expected: Value | None, waits: bool) -> int:
+        """As `arrive`, at barriers whose numbers, and whose threads, differ from lane to lane."""
+        lanes = self.lanes_of(mask)
+        for observer in self.observers:
+            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        kinds = np.stack(
+            [np.broadcast_to(which, self.lanes), np.broadcast_to(0 if expected is None else expected, self.lanes)]
+        )
+        for number, threads in np.unique(kinds[:, lanes], axis=1).T:
+            some = lanes & (kinds[0] == number) & (kinds[1] == threads)
+            key, threads = ("barrier", int(number)), None if expected is None else int(threads)
+            self._tell(key, some, threads)
+            self._join(some, key, threads, waits)
+        return self._choose()
+
+    def _join(self, lanes: np.ndarray, key: tuple, expected: int | None, waits: bool) -> None:
+        blocks = int(self.block_index[-1]) + 1
+        counts = np.bincount(self.block_index[lanes], minlength=blocks)
+        state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
+        state[0] += counts
+        state[1] = expected
+        if waits:
+            self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+            self._waiting |= lanes
+        self._release(key)
+
+    def _release(self, key: tuple) -> None:
+        """Open a barrier for the blocks in which enough threads have arrived."""
+        arrived, expected = self._arrived[key]
+        alive = self.living()
+        if expected is None:
+            needed = np.bincount(self.block_index[alive], minlength=len(arrived))
+        else:
+            needed = np.full(len(arrived), expected)
+        opened = (arrived > 0) & (arrived >= needed)
+        if opened.any():
+            arrived[opened] = 0
+            if not arrived.any():
+                del self._arrived[key]
+            freed = opened[self.block_index] & self._waits.get(key, np.zeros(self.lanes, bool))
+            self._tell(key, freed, expected, opens=True)
+            if key in self._waits:
+                self._waits[key] &= ~freed
+            self._waiting &= ~freed
+
+    def park(self, key: tuple, lanes: np.ndarray, onward: int) -> int:
+        """The active lanes go on at `onward`, these ones when `wake` is called for them."""
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waiting |= lanes
+        return self._choose()
+
+    def assemble(self, key: tuple, mask: np.ndarray | None, place: int, group_of_lane: np.ndarray, size: int) -> int:
+        """Lanes come to an instruction that the `size` lanes of a group execute together; they wait for the others."""
+        lanes, here = self.lanes_of(mask), self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = place + 1
+        self._places[lanes] = place
+        before = self._waits.get(key, np.zeros(self.lanes, bool))
+        whole = np.bincount(group_of_lane[lanes | before], minlength=int(group_of_lane[-1]) + 1) == size
+        together = (lanes | before) & whole[group_of_lane]
+        self._waits[key] = (lanes | before) & ~together
+        self._waiting = self._waiting & ~together | self._waits[key]
+        return self._choose()
+
+    def waiting_at(self, key: tuple) -> np.ndarray | None:
+        """The lanes parked with this key; None for nobody."""
+        lanes = self._waits.get(key)
+        return None if lanes is None or not lanes.any() else lanes
+
+    def wake(self, key: tuple, lanes: np.ndarray) -> None:
+        """These lanes, parked with this key, may go on."""
+        self._turns = 0
+        self._waits[key] = self._waits[key] & ~lanes
+        self._waiting &= ~lanes
+        ahead = self._places[lanes]
+        ahead = ahead[ahead > self._now]
+        if ahead.size:
+            self._stop = min(self._stop, int(ahead.min()))
+
+    def parked_place(self, lanes: np.ndarray) -> np.ndarray:
+        """Where lanes that wait go on, as numbers of instructions."""
+        return self._places[lanes]
+
+    def arrive_warp(self, mask, onward: int, member: Value) -> int:
+        """Lanes wait for the lanes of their warp that `member` names."""
+        lanes = self.access_mask(mask)
+        key = ("warp",)  # one for all places: the lanes of a warp may wait for each other from different ones
+        self._tell(key, lanes, None, member)
+        if lanes is None:
+            self._tell(key, lanes, None, member, opens=True)
+            return onward
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = onward
+        self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
+        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waiting |= lanes
+        self._release_warps(key)
+        return self._choose()
+
+    def _release_warps(self, key: tuple) -> None:
+        waits, member = self._waits[key], self._arrived[key]
+        alive = self.living()
+        freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
+        if freed.any():
+            self._tell(key, freed, None, member, opens=True)
+        self._waits[key] = waits & ~freed
+        if not self._waits[key].any():
+            del self._arrived[key]
+        self._waiting &= ~freed
+
+    def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:
+        instruction = None if opens else self.program[self._now].instruction
+        for observer in self.observers:
+            event = Synchronisation(instruction, key, expected, member, opens, lanes, self)
+            observer.on_synchronisation(event)
+
+    def ballot(self, bits: np.ndarray) -> np.ndarray:
+        """For each lane, the 32 bits of its warp."""
+        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
+        votes = np.zeros(int(warp[-1]) + 1, np.uint32)
+        np.bitwise_or.at(votes, warp[bits], np.uint32(1) << self.special("%laneid")[bits])
+        return votes[warp]
+
+    def _report_stuck(self) -> None:
+        waits = self.mbarriers.describe_waits()
+        if (parked := self.waiting_at(cluster.KEY)) is not None:
+            place = self.program[int(self._places[np.argmax(parked)]) - 1].instruction.place
+            lane = int(np.argmax(parked))
+            waits.append(f"{place}: {self.describe_lane(lane)} and {int(parked.sum()) - 1} more wait for their cluster")
+        for key, lanes in self._waits.items():
+            if key[0] == "warpgroup" and lanes.any():
+                lane = int(np.argmax(lanes))
+                place = self.program[int(self._places[lane])].instruction.place
+                waits.append(f"{place}: {self.describe_lane(lane)} waits for the other lanes of its warpgroup")
+        if waits:
+            others = int((self.living() & self._waiting).sum())
+            raise BarrierFault(
+                f"deadlock: no thread can go on, and {others} threads wait for ever:\n  " + "\n  ".join(waits)
+            )
+        lane = int(np.argmax(self._waiting))
+        place = int(self._places[lane]) - 1
+        instruction = self.program[place].instruction
+        mates = self.block_index == self.block_index[lane]
+        alive = self.living()
+        waiting = int((mates & alive & (self._places == place + 1)).sum())
+        raise BarrierFault(
+            f"{instruction.place}: {self.describe_lane(lane)} waits here for ever: {waiting} of the "
+            f"{int((mates & alive).sum())} threads of its block that are still running reach this barrier"
+        )
+
+    # --- how messages call them ------------------------------------------------------------------------------
+
+    def place(self) -> str:
+        """Source line and text of the instruction being executed."""
+        return self.program[self._now].instruction.place
+
+    @property
+    def instruction(self) -> Instruction:
+        """The one being executed."""
+        return self.program[self._now].instruction
+
+    def first_lane(self, mask: np.ndarray | None) -> int:
+        lanes = self.access_mask(mask)
+        return 0 if lanes is None else int(np.argmax(lanes))
+
+    def describe_lane(self, lane: int) -> str:
+        """`block (x, y, z) thread (x, y, z)`."""
+        block = coordinates(int(self.block_of_lane[lane]), self.launch.grid)
+        return f"block {block} thread {coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"

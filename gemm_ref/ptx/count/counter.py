@@ -1,0 +1,239 @@
+"""Counts what a kernel asks of memory, by source line and by access, as written and as compiled.
+
+    counter = ptx.Counter()
+    with ptx.watched(counter):
+        cuda_kernels.gemm(a, b, stage="s04")  # CPU tensors
+    counter.counts()
+
+A request is one memory instruction of one warp, if any of its lanes takes part. 'Written' counts the PTX. 'Compiled'
+counts what ptxas made of it: an access that it widened is counted at its width in the machine code, from the aligned
+address that the wide access must have, and one that it fused into another is not counted. Neither knows caches or time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.events import Access, Observer
+from gemm_ref.ptx.count.banks import WORD, line_passes, wavefronts
+from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
+from gemm_ref.ptx.count.sectors import SECTOR, WARP, sectors
+from gemm_ref.ptx.text.dtypes import per_lane
+from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.sass import accesses
+
+if TYPE_CHECKING:
+    from gemm_ref.ptx.core.machine import Machine
+    from gemm_ref.ptx.core.memory import GlobalMemory
+    from gemm_ref.ptx.program import Kernel
+
+_NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
+_ROW = 16  # bytes of a row of an 8 x 8 matrix that LDSM reads, and that no other part of wmma does
+_MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
+
+
+@dataclass
+class _Sum:
+    """The numbers of one instruction while they are added up."""
+
+    requests: int = 0
+    lanes: int = 0
+    sectors: int = 0
+    wavefronts: int = 0
+    ideal: int = 0
+    flop: int = 0
+    worst: np.ndarray | None = None  # each lane's first word, -1 for none, of the request with most conflicts
+    excess: int = -1  # its wavefronts over its ideal
+
+    @property
+    def words(self) -> tuple[int | None, ...]:
+        """`worst` as a Count has it."""
+        return () if self.worst is None else tuple(None if word < 0 else word for word in self.worst.tolist())
+
+
+class Counter(Observer):
+    """Counts every launch that it observes; `disassemble` turns a cubin into the text of `sass.LISTING`.
+
+    Without `disassemble`, only what is written is counted.
+    """
+
+    def __init__(self, disassemble: Callable[[bytes], str] | None = None) -> None:
+        self._disassemble = disassemble
+        self._views = (WRITTEN,) if disassemble is None else (WRITTEN, COMPILED)
+        # (view, launch, line of the PTX, array, kind) -> what is counted there, and its numbers
+        self._sums: dict[tuple[str, int, int, str, str], tuple[Count, _Sum]] = {}
+        self._touched: dict[tuple[int, str, str], np.ndarray] = {}  # (launch, tensor, kind) -> which sectors
+        self._shared: dict[range, str] = {}  # the launch's arrays in shared memory
+        self._launch = 0
+        self._code: Mapping[int, tuple[accesses.MachineAccess, ...]] = {}
+        self._copied: list[_Sum] = []  # the sums that the shared side of the last cp.async went into
+        self._known: dict[tuple, tuple] = {}  # a request's look -> its lanes, sectors or wavefronts
+        self._spills: dict[int, int] = {}  # by launch
+
+    @property
+    def launches(self) -> int:
+        """How many kernels were run so far."""
+        return self._launch
+
+    def counts(self) -> list[Count]:
+        """Everything counted so far, in the order of launches and lines."""
+        merged: dict[Count, _Sum] = {}
+        for about, total in self._sums.values():
+            for view in self._views if about.kind == "flop" else (about.view,):  # ptxas leaves arithmetic as it is
+                _merge(merged.setdefault(replace(about, view=view), _Sum()), total)
+        for (launch, array, kind), touched in self._touched.items():
+            for view in self._views:
+                about = Count(view, launch, "", 0, "", ONCE, array, kind, 0)
+                merged[about] = _Sum(sectors=int(touched.sum()))
+        found = [replace(about, **{name: getattr(total, name) for name in _NUMBERS}) for about, total in merged.items()]
+        off = differences(found)
+        found = [
+            count
+            if count.view == WRITTEN
+            else replace(count, unmatched=off[count.launch, count.space, count.kind], spills=self._spills[count.launch])
+            for count in found
+        ]
+        return sorted(found, key=order)
+
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        self._launch += 1
+        arrays = [(kernel.decoder.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
+        self._shared = {range(at, at + v.size): _plain(v.name) for at, v in arrays if at is not None}
+        if self._disassemble is None:
+            return
+        if kernel.cubin is None:
+            raise ValueError(f"{kernel.name} came without its machine code: it can only be counted as written")
+        code = accesses.read(self._disassemble(kernel.cubin()))[kernel.name]
+        self._code = code.accesses
+        self._spills[self._launch] = code.spills
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+        flop = flops_of(instruction.name)
+        if not flop:
+            return
+        lanes = machine.access_mask(mask)
+        if lanes is None:
+            count, requests = machine.lanes, machine.lanes // machine.launch.threads * machine.launch.num_warps
+        else:
+            count = int(np.count_nonzero(lanes))
+            requests = int(np.count_nonzero(_rows(lanes, machine, False).any(axis=1)))
+        total = self._sum(WRITTEN, instruction, instruction.name, "", "", "flop", 0)
+        total.requests += requests
+        total.lanes += count
+        total.flop += flop * count
+
+    def on_access(self, access: Access) -> None:
+        machine, instruction = access.machine, access.instruction
+        lanes = np.ones(machine.lanes, bool) if access.lanes is None else access.lanes
+        addresses = _rows(per_lane(access.addresses, machine.lanes), machine, 0)
+        active = _rows(lanes, machine, False)
+        touched = addresses[active]
+        low, high = int(touched.min()), int(touched.max())
+        if low < 0 or (access.space == "shared" and high > _MAX_SHARED):
+            return  # out of bounds: the machine will stop at it
+        array = self._touch(access, touched, low, high)
+        copies = instruction.parts[0] == "cp" and access.space == "global"
+        about = (access.space, array, "async load" if copies else access.kind)
+        if copies and access.size >= WORD:  # its shared side was counted just before
+            passes = int(line_passes(addresses, active, access.size).sum())
+            for total in self._copied:
+                total.wavefronts += passes
+                total.ideal += passes
+        sums = [self._sum(WRITTEN, instruction, instruction.name, *about, access.size)]
+        self._add(sums[0], access, addresses, active)
+        if made := self._code.get(instruction.ptx_line):
+            # Copies of an unrolled loop share its executions, so equal ones count as one. Of different widths on one
+            # line nobody knows which served which execution: the widest is taken, and `unmatched` shows the error.
+            wide = max(made, key=lambda one: one.size)
+            total = self._sum(COMPILED, instruction, wide.name, *about, wide.size)
+            for start in range(0, access.size, wide.size):  # once, unless it is narrower than what is written
+                vectors = (addresses + start) // wide.size * wide.size
+                self._add(total, replace(access, size=wide.size), vectors, active)
+            sums.append(total)
+        if access.kind == "async store":
+            self._copied = sums
+
+    def _sum(self, view: str, instruction: Instruction, op: str, space: str, array: str, kind: str, size: int) -> _Sum:
+        key = (view, self._launch, instruction.ptx_line, array, kind)
+        if key not in self._sums:
+            about = Count(view, self._launch, instruction.file, instruction.line, op, space, array, kind, size)
+            self._sums[key] = (about, _Sum())
+        return self._sums[key][1]
+
+    def _add(self, total: _Sum, access: Access, addresses: np.ndarray, active: np.ndarray) -> None:
+        """Add an access whose lanes' addresses, (W, 32), and width may be those of the machine code."""
+        # To move all of a request by whole vectors only turns the banks round, by whole sectors changes no sector.
+        step = max(access.size, WORD) if access.space == "shared" else SECTOR
+        look = addresses - addresses[:, :1] // step * step
+        if active.all() and (look == look[0]).all():
+            key = (access.space, access.kind, access.instruction.parts[0], access.size, look[0].tobytes())
+            if key not in self._known:
+                self._known[key] = _measure(access, addresses[:1], active[:1])
+            requests, lanes, sectors_, taken, ideal, excess, _ = self._known[key]
+            times, worst = len(addresses), -1
+        else:
+            requests, lanes, sectors_, taken, ideal, excess, worst = _measure(access, addresses, active)
+            times = 1
+        total.requests += times * requests
+        total.lanes += times * lanes
+        total.sectors += times * sectors_
+        total.wavefronts += times * taken
+        total.ideal += times * ideal
+        if excess >= max(0, total.excess):
+            total.excess = excess
+            total.worst = np.where(active[worst], addresses[worst] // WORD, -1)
+
+    def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> str:
+        """The name of what these addresses lie in; of a tensor, remember which sectors were touched."""
+        if access.space == "shared":
+            return next((name for place, name in self._shared.items() if low in place and high in place), "")
+        for tensor in access.machine.memory.tensors if access.space == "global" else ():
+            if tensor.holds(low, high, access.size):
+                first, last = tensor.first // SECTOR, (tensor.first + tensor.size - 1) // SECTOR
+                key = (self._launch, tensor.name, access.kind)
+                self._touched.setdefault(key, np.zeros(last - first + 1, bool))[addresses // SECTOR - first] = True
+                return tensor.name
+        return ""
+
+
+def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
+    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such."""
+    requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
+    if access.space != "shared":
+        return requests, lanes, int(sectors(addresses, active).sum()), 0, 0, -1, 0
+    opcode = access.instruction.parts[0]
+    matrix = opcode == "ldmatrix" or (opcode == "wmma" and access.size == _ROW)
+    taken, ideal = wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
+    worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
+    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst
+
+
+def _merge(into: _Sum, more: _Sum) -> None:
+    """Add one instruction's numbers to those of its source line; the worse request is kept."""
+    for name in _NUMBERS[:-1]:
+        setattr(into, name, getattr(into, name) + getattr(more, name))
+    if more.excess >= into.excess:
+        into.excess, into.worst = more.excess, more.worst
+
+
+def _plain(name: str) -> str:
+    """The name of a `__shared__` array in the source, without what C++ adds to it."""
+    found = re.search(r".*E\d+([A-Za-z_]\w*)$", name)
+    return found[1] if found else name
+
+
+def _rows(values: np.ndarray, machine: Machine, missing: int | bool) -> np.ndarray:
+    """One value a lane as (warps, 32); the lanes that a block's last warp lacks get `missing`."""
+    launch = machine.launch
+    if launch.threads % WARP == 0:
+        return values.reshape(-1, WARP)
+    blocks = values.reshape(-1, launch.threads)
+    rows = np.full((len(blocks), launch.num_warps * WARP), missing, values.dtype)
+    rows[:, : launch.threads] = blocks
+    return rows.reshape(-1, WARP)

@@ -1,0 +1,130 @@
+"""Barriers that not all threads of a block reach together.
+
+`__syncthreads()` and PTX's barriers without a count are for all threads of the block. Where some have left, or wait at
+another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises nothing; the
+reference GPU goes on as a GPU might, and reports it. (Where they never come at all, it stops with a BarrierFault.)
+
+A barrier with a count lets go whoever came first. Warps that come to it without knowing that its last phase has ended
+may be taken for members of that one, so groups that do not wait for each other need a number each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.detect.finding import MIXED, SKIPPED, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.happens_before import Order
+from gemm_ref.ptx.text.parser import Instruction
+
+_NOWHERE = -1
+
+
+class BarrierFaults:
+    """Watches the barriers of one machine."""
+
+    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+        self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
+        # By block and number of a barrier with a count: whom its last phase let go, and when.
+        self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
+        self._left_at = np.full(machine.lanes, _NOWHERE, np.int32)  # the number of the instruction at which a lane left
+        self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
+        self._left_at[slice(None) if lanes is None else lanes] = self._scene.number(instruction)
+
+    def on_synchronisation(self, event: Synchronisation) -> None:
+        if event.barrier[0] != "barrier":
+            return
+        if event.expected is not None:
+            self._look_at_groups(event)
+            return
+        lanes = slice(None) if event.lanes is None else event.lanes
+        if not event.opens:
+            self._waits_at[lanes] = self._scene.number(event.instruction)
+        elif event.lanes is not None:
+            self._look(event, event.lanes)
+        if event.opens:
+            self._waits_at[lanes] = _NOWHERE
+
+    def _look_at_groups(self, event: Synchronisation) -> None:
+        """Warps come to a barrier with a count, or go on: do those that come know that its last phase has ended?"""
+        machine, number = self._machine, event.barrier[1]
+        lanes = np.arange(machine.lanes) if event.lanes is None else np.flatnonzero(event.lanes)
+        for block in np.unique(machine.block_index[lanes]).tolist():
+            mine = lanes[machine.block_index[lanes] == block]
+            if event.opens:
+                self._passed[block, number] = mine, self._order.now
+                continue
+            _, first = np.unique(machine.thread_of_lane[mine] // 32, return_index=True)
+            if mine.size > event.expected:
+                self._report_group(event, mine[event.expected], mine[0])
+                continue
+            passed, time = self._passed.get((block, number), (mine[:0], 0))
+            for lane in mine[first].tolist() if passed.size else ():
+                if not self._knows(lane, passed, time):
+                    self._report_group(event, lane, passed[0])
+
+    def _knows(self, lane: int, passed: np.ndarray, time: int) -> bool:
+        """Whether a lane's warp knows that these lanes were let go then, of its block."""
+        warp = self._machine.thread_of_lane // 32
+        if warp[lane] in warp[passed]:
+            return True
+        threads = self._scene.threads(self._machine, passed)
+        return not self._order.concurrent(np.full(passed.size, lane), threads, np.full(passed.size, time)).all()
+
+    def _report_group(self, event: Synchronisation, lane: int, before: int) -> None:
+        scene = self._scene
+
+        def make() -> dict:
+            (block, thread), (_, other) = map(scene.who, scene.threads(self._machine, np.array([lane, before])))
+            text = (
+                f"{place(event.instruction)}: block {block} thread {thread} comes to barrier {event.barrier[1]} of "
+                f"{event.expected} threads, and does not know that the phase of thread {other} and its mates has "
+                "ended: it may be counted as one of them. Give each group a barrier number of its own"
+            )
+            return {"block": block, "thread": thread, "other_block": block, "other_thread": other, "text": text}
+
+        self._findings.add(MIXED, event.instruction, None, 1, make)
+
+    def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
+        """A barrier opens for these lanes: are they all of their blocks, and all at the same one?"""
+        block = event.machine.block_index
+        for at in np.unique(self._waits_at[lanes]):
+            here = lanes & (self._waits_at == at)
+            mates = np.isin(block, np.unique(block[here]))
+            gone = mates & ~lanes & (self._left_at != _NOWHERE)
+            for exit_ in np.unique(self._left_at[gone]):
+                self._report(event.machine, here, gone & (self._left_at == exit_), int(at), int(exit_), left=True)
+            elsewhere = mates & lanes & (self._waits_at > at)  # each pair of barriers once
+            for other in np.unique(self._waits_at[elsewhere]):
+                if not (self._is_one_place(int(at)) or self._is_one_place(int(other))):
+                    continue
+                there = elsewhere & (self._waits_at == other)
+                self._report(event.machine, here, there, int(at), int(other), left=False)
+
+    def _is_one_place(self, number: int) -> bool:
+        """Whether all threads must reach that very instruction, and not another barrier of its number."""
+        parts = self._scene.instructions[number].parts
+        return parts[0] == "bar" or "aligned" in parts
+
+    def _report(self, machine, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
+        scene, block = self._scene, machine.block_index
+        waiting, absent = scene.instructions[at], scene.instructions[other]
+        missing = int(np.argmax(there))
+        lane = int(np.argmax(here & (block == block[missing])))
+
+        def make() -> dict:
+            (block, thread), (_, absentee) = (
+                scene.who(machine.block_of_lane[i] * machine.launch.threads + machine.thread_of_lane[i])
+                for i in (lane, missing)
+            )
+            line = place_from(absent, waiting)
+            did = f"left at {line}" if left else f"waits at another, at {line}"
+            text = (
+                f"{place(waiting)}: block {block} thread {thread} waits at this barrier, and thread {absentee} of its "
+                f"block {did}: all threads of a block must reach the same one"
+            )
+            return {"block": block, "thread": thread, "other_block": block, "other_thread": absentee, "text": text}
+
+        self._findings.add(SKIPPED, waiting, absent, int(there.sum()), make)

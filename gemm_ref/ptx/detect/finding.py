@@ -1,0 +1,140 @@
+"""What a fault detector reports: a finding names the line, the block, the two threads, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.coordinates import coordinates
+from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
+from gemm_ref.ptx.text.parser import Instruction
+
+RACE = "race"  # two threads, one of them writes, and no barrier between
+EARLY = "async copy read before its wait"
+UNWRITTEN = "memory read before it was written"
+SKIPPED = "barrier that threads skip"
+MIXED = "barrier that two groups share"
+ENDED = "shared memory of a block that may have ended"
+TWICE = "written by two threads"
+MISSED = "never written"
+KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, MIXED, ENDED, TWICE, MISSED)
+
+Make = Callable[[], dict]  # the fields of a finding that its two instructions do not give
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault, told by the first thread that showed it. Coordinates are (x, y, z); None where there is no other."""
+
+    kind: str  # one of KINDS
+    file: str
+    line: int
+    other_file: str | None  # where the other thread did its part
+    other_line: int | None
+    block: tuple[int, int, int] | None
+    thread: tuple[int, int, int] | None
+    other_block: tuple[int, int, int] | None
+    other_thread: tuple[int, int, int] | None
+    text: str
+    count: int = 1  # how often: threads, or elements of memory that each touched
+
+    def __str__(self) -> str:
+        return self.text if self.count == 1 else f"{self.text} ({self.count} times)"
+
+
+class Findings:
+    """Findings in the order in which they were made, one for each kind, line and other line."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple, Finding] = {}
+
+    def __iter__(self):
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(
+        self, kind: str, here: Instruction, there: Instruction | None, count: int, make: Callable[[], dict]
+    ) -> None:
+        """Count a fault; one that is new is made."""
+        other = (there.file, there.line) if there else (None, None)
+        key = (kind, here.file, here.line, *other)
+        if key in self._found:
+            self._found[key] = replace(self._found[key], count=self._found[key].count + count)
+        else:
+            blank = dict.fromkeys(("block", "thread", "other_block", "other_thread"))
+            self._found[key] = Finding(kind, here.file, here.line, *other, **{**blank, **make()}, count=count)
+
+
+class Scene:
+    """The launch that is looked at: who its threads are, and what its memory is called."""
+
+    def __init__(self, kernel, launch: Launch, memory: GlobalMemory) -> None:
+        self.kernel, self.launch, self.memory = kernel, launch, memory
+        self.instructions: list[Instruction] = []
+        self._numbers: dict[int, int] = {}
+        layout = kernel.decoder.static_shared
+        self._arrays = sorted((offset, name) for name, offset in layout.offsets.items())
+        self._arrays += [(layout.size, name) for name in kernel.decoder.dynamic_shared]
+
+    def number(self, instruction: Instruction) -> int:
+        """A number for an instruction, from 0."""
+        if id(instruction) not in self._numbers:
+            self._numbers[id(instruction)] = len(self.instructions)
+            self.instructions.append(instruction)
+        return self._numbers[id(instruction)]
+
+    def who(self, thread: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Block and thread of a number in the whole grid."""
+        block, thread = divmod(int(thread), self.launch.threads)
+        return coordinates(block, self.launch.grid), coordinates(thread, self.launch.block)
+
+    def threads(self, machine, lanes: np.ndarray) -> np.ndarray:
+        """The numbers in the whole grid of a machine's lanes."""
+        return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
+
+    def name_other(self, thread: int, block: tuple[int, int, int]) -> str:
+        """A number in the whole grid as `thread (1, 0, 0)`, with its block where that is not this one."""
+        its_block, name = self.who(thread)
+        return f"thread {name}" if its_block == block else f"block {its_block} thread {name}"
+
+    def shared_name(self, byte: int) -> str:
+        """`byte 132 of a_smem`."""
+        offset, name = max(((o, n) for o, n in self._arrays if o <= byte), default=(0, "shared memory"))
+        return f"byte {byte - offset} of {_plain(name)}"
+
+    def global_name(self, tensor: Tensor, byte: int) -> str:
+        """`C[3, 5]`."""
+        index, places = byte // tensor.owner.element_size(), []
+        for size in reversed(tensor.owner.shape):
+            places.insert(0, index % size)
+            index //= size
+        return f"{tensor.name}[{', '.join(map(str, places))}]"
+
+
+def place(instruction: Instruction) -> str:
+    """`file:line: text`, and whose call brought in a line of a header."""
+    return instruction.place + _caller(instruction)
+
+
+def place_from(instruction: Instruction, here: Instruction) -> str:
+    """Where an instruction is, for a reader who knows where `here` is."""
+    if instruction.file == here.file:
+        return f"line {instruction.line}"
+    return f"{instruction.file}:{instruction.line}{_caller(instruction)}"
+
+
+def _caller(instruction: Instruction) -> str:
+    elsewhere = instruction.caller and not instruction.caller.startswith(instruction.file)
+    return f" (called at {instruction.caller})" if elsewhere else ""
+
+
+def _plain(name: str) -> str:
+    """A variable's name as the source has it: nvcc's ends with the length of that name and the name."""
+    endings = re.findall(r"(?=E(\d+)([A-Za-z_]\w*)$)", name)
+    return next((plain for length, plain in endings if int(length) == len(plain)), name)

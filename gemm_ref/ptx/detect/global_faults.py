@@ -1,0 +1,125 @@
+"""Faults in global memory: elements that two threads write, or none, races, and reads of an output nobody wrote.
+
+Between blocks nothing orders plain accesses within a launch; one launch is ordered before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.core.memory import Tensor
+from gemm_ref.ptx.detect.finding import MISSED, TWICE, UNWRITTEN, Findings, Scene, place
+from gemm_ref.ptx.detect.happens_before import Order
+from gemm_ref.ptx.detect.races import Races
+from gemm_ref.ptx.detect.shadow import NOBODY, Mark, Shadow, Touch
+from gemm_ref.ptx.text.dtypes import per_lane
+from gemm_ref.ptx.text.parser import Instruction
+
+
+class GlobalFaults:
+    """Watches all tensors of a launch, over all batches of its blocks."""
+
+    def __init__(self, scene: Scene, findings: Findings, outputs: Sequence[str], tile: tuple[int, int] | None) -> None:
+        self._scene, self._findings, self._outputs, self._tile = scene, findings, outputs, tile
+        self._tensors: dict[int, _TensorFaults] = {}
+
+    def on_access(self, access: Access, order: Order) -> None:
+        lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
+        self._look(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
+
+    def on_bulk(self, access: BulkAccess, order: Order) -> None:
+        """A bulk copy reads or writes a tensor."""
+        self._look(access, np.full(access.addresses.size, access.lane), access.addresses, order)
+
+    def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
+        for number, tensor in enumerate(self._scene.memory.tensors):
+            inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
+            if np.count_nonzero(inside):
+                if number not in self._tensors:
+                    output = tensor.name in self._outputs
+                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings)
+                self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
+
+    def on_end(self) -> None:
+        """Report what was never written of the tensors that should be: those written at all, and the outputs."""
+        for number, tensor in enumerate(self._scene.memory.tensors):
+            seen = self._tensors.get(number)
+            if seen is not None and seen.stored is not None:
+                self._report_missed(tensor, seen.stored, seen.unwritten())
+            elif tensor.name in self._outputs and tensor.size:
+                elements = np.arange(tensor.size // tensor.owner.element_size())
+                self._report_missed(tensor, self._scene.kernel.entry.instructions[-1], elements)
+
+    def _report_missed(self, tensor: Tensor, near: Instruction, elements: np.ndarray) -> None:
+        """near: an instruction that stores to the tensor, or for want of one the kernel's last."""
+        if elements.size and tensor.reached is not None:
+            elements = elements[tensor.reached()[elements]]
+        if not elements.size:
+            return
+        first, shape = int(elements[0]), tensor.owner.shape
+
+        def make() -> dict:
+            name = self._scene.global_name(tensor, first * tensor.owner.element_size())
+            rest = f" and {elements.size - 1} more are" if elements.size > 1 else " is"
+            text = f"{place(near)}: {name}{rest} never written, of {tensor.owner.numel()} elements of {tensor.name}"
+            if len(shape) == 2 and self._tile:
+                row, col = divmod(first, shape[1])
+                text += f"; the first is in tile ({row // self._tile[0]}, {col // self._tile[1]})"
+                text += f" of {self._tile[0]} x {self._tile[1]}"
+            return {"text": text}
+
+        self._findings.add(MISSED, near, None, elements.size, make)
+
+
+class _TensorFaults(Races):
+    written_twice = TWICE
+    advice = "nothing orders the two"
+
+    def __init__(self, tensor: Tensor, output: bool, scene: Scene, findings: Findings) -> None:
+        super().__init__(scene, findings, Shadow(tensor.size))
+        self._tensor, self._output = tensor, output
+        self._order: Order | None = None  # of the machine whose access is looked at
+        self.stored: Instruction | None = None  # the first store to it
+
+    def on_access(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:
+        self._order = order
+        touch = self.touch(access, lanes, bytes_, order.now)
+        if access.kind == "load":
+            self.load(touch)
+        else:
+            self.stored = self.stored or access.instruction
+            self.store(touch)
+
+    def load(self, touch: Touch) -> None:
+        if self._output:
+            self.report(UNWRITTEN, touch, None, self.shadow.writer.thread[touch.elements] == NOBODY)
+        super().load(touch)
+
+    def relation(self, kind: str, *about) -> str:
+        if kind == UNWRITTEN:
+            return f"which no thread has written: {self._tensor.name} holds anything when a kernel starts"
+        return super().relation(kind, *about)
+
+    def unwritten(self) -> np.ndarray:
+        """The tensor's elements of which some byte was never written."""
+        size = self._tensor.owner.element_size()
+        missed = np.repeat(self.shadow.writer.thread == NOBODY, self.shadow.width)[: self._tensor.size]
+        return np.flatnonzero(missed.reshape(-1, size).any(1))
+
+    def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        thread, threads = mark.thread[touch.elements], self.scene.launch.threads
+        other = (thread != NOBODY) & (thread != touch.threads)
+        if not other.any():
+            return other
+        entries = np.flatnonzero(other)
+        mine, theirs = touch.threads[entries], thread[entries]
+        times = mark.time[touch.elements[entries]]
+        loose = self._order.concurrent(touch.lanes[entries], theirs, times)
+        other[entries] = loose | (mine // threads != theirs // threads)
+        return other
+
+    def name(self, element: int) -> str:
+        return self.scene.global_name(self._tensor, element * self.shadow.width)

@@ -1,0 +1,95 @@
+"""Shared memory that may be accessed when its block has ended, and it is perhaps another block's.
+
+It lives as long as the last thread of its block. Bulk copies into it that no thread has waited for may land later; and
+what other blocks of a cluster do there (an arrival at an mbarrier, a multicast copy, a store) must be before one of the
+block's threads leaves: let the cluster meet at a barrier at the end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess
+from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.happens_before import Order
+from gemm_ref.ptx.text.parser import Instruction
+
+_CLUSTER = "accesses shared memory of block {}, whose threads may all have left by then, at {}: let the cluster meet"
+_CLUSTER += " at a barrier (barrier.cluster) before its blocks end"
+_COPY = "starts a copy into shared memory of block {}, whose threads leave at {} without having waited for it: it may"
+_COPY += " land later, in memory that is another block's. Wait for every copy, or start none that nobody needs"
+
+
+class LifetimeFaults:
+    """Watches who accesses the shared memory of a machine's blocks besides their own threads."""
+
+    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+        self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
+        self._left = np.zeros(machine.lanes, bool)
+        # By block and thread in the grid, when and where that thread last accessed the memory of that block: who knows
+        # of that, knows of what the thread did before.
+        self._latest: dict[int, dict[int, tuple[int, Instruction]]] = {}
+        self._copies: dict[int, dict[tuple, BulkAccess]] = {}  # on their way, by block
+
+    def on_mbarrier(self, use: BarrierUse) -> None:
+        self._note(use.instruction, use.lanes, use.numbers * 8 // max(self._machine.shared.stride, 1))
+
+    def on_access(self, access: Access) -> None:
+        if access.owners is not None:
+            lanes = np.arange(self._machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
+            self._note(access.instruction, lanes, access.owners[lanes])
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        self._note(access.instruction, np.array([access.lane]), np.array([access.block]))
+        if access.kind != "async store":
+            return
+        copies, key = self._copies.setdefault(access.block, {}), (id(access.instruction), int(access.addresses[0]))
+        if access.started:
+            copies[key] = access
+        else:
+            copies.pop(key, None)
+
+    def _note(self, instruction: Instruction, lanes: np.ndarray, blocks: np.ndarray) -> None:
+        remote = blocks != self._machine.block_index[lanes]
+        threads = self._scene.threads(self._machine, lanes[remote])
+        for block, thread in zip(blocks[remote].tolist(), threads.tolist(), strict=True):
+            self._latest.setdefault(block, {})[thread] = (self._order.now, instruction)
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
+        """Of what others did in these lanes' blocks, drop what the lanes know of, and report what no lane has known."""
+        leaving = np.ones(self._left.size, bool) if lanes is None else lanes
+        self._left |= leaving
+        for block in self._latest.keys() | self._copies.keys():
+            own = self._machine.block_index == block
+            mine = np.flatnonzero(leaving & own)
+            if not mine.size:
+                continue
+            self._forget_known(mine, self._latest.get(block, {}))
+            if self._left[own].all():
+                for thread, (_, at) in self._latest.pop(block, {}).items():
+                    self._report(at, thread, instruction, mine[0], _CLUSTER)
+                for access in self._copies.pop(block, {}).values():
+                    (thread,) = self._scene.threads(self._machine, np.array([access.lane]))
+                    self._report(access.instruction, thread, instruction, mine[0], _COPY)
+
+    def _forget_known(self, mine: np.ndarray, latest: dict[int, tuple[int, Instruction]]) -> None:
+        """Drop the accesses that are ordered before what one of these lanes does now."""
+        if not latest:
+            return
+        threads, times = np.array(list(latest)), np.array([time for time, _ in latest.values()])
+        every = np.repeat(mine, threads.size), np.tile(threads, mine.size), np.tile(times, mine.size)
+        unknown = self._order.concurrent(*every).reshape(mine.size, threads.size)
+        for thread in threads[~unknown.all(0)].tolist():
+            del latest[thread]
+
+    def _report(self, here: Instruction, thread: int, leaves: Instruction, lane: int, text: str) -> None:
+        scene = self._scene
+
+        def make() -> dict:
+            (last,) = scene.threads(self._machine, np.array([lane]))
+            (block, mine), (ended, other) = scene.who(thread), scene.who(last)
+            told = text.format(ended, place_from(leaves, here))
+            told = f"{place(here)}: block {block} thread {mine} {told}"
+            return {"block": block, "thread": mine, "other_block": ended, "other_thread": other, "text": told}
+
+        self._findings.add(ENDED, here, leaves, 1, make)

@@ -1,0 +1,109 @@
+"""Data races: two threads access one element of memory, one of them writes, and no barrier orders the two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
+from gemm_ref.ptx.text.parser import Immediate, Vector
+
+ATOMIC = ("atom", "red")
+
+
+def _writes_constants(access: Access | BulkAccess) -> bool:
+    """Whether every lane writes the same numbers, so that it does not matter which of them wins."""
+    if not isinstance(access, Access) or access.instruction.parts[0] != "st":
+        return False
+    value = access.instruction.operands[1]
+    return all(isinstance(item, Immediate) for item in (value.items if isinstance(value, Vector) else (value,)))
+
+
+WRITES, READS, AT_ONCE = "writes", "reads", "writes in the same instruction"  # what the other thread does
+
+
+class Races:
+    """The races in one memory; what is special about shared and global memory is in the classes that inherit."""
+
+    written_twice = RACE  # the kind of a finding about two writers
+    advice = "no barrier orders the two: put __syncthreads() between them"
+
+    def __init__(self, scene: Scene, findings: Findings, shadow: Shadow) -> None:
+        self.scene, self.findings, self.shadow = scene, findings, shadow
+
+    def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        """Of the touch's entries, whether another thread's marked access there is not ordered before it."""
+        raise NotImplementedError
+
+    def name(self, element: int) -> str:
+        """What the source calls an element."""
+        raise NotImplementedError
+
+    def touch(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, now: int) -> Touch:
+        """An access of these lanes, element by element; bytes_ is where in the shadowed memory each one's starts."""
+        self.shadow.fit(access, bytes_)
+        elements, machine = self.shadow.elements(access, bytes_), access.machine
+        threads = self.scene.threads(machine, lanes)
+        lanes, threads = (np.repeat(x, elements.shape[1]) for x in (lanes, threads))
+        return Touch(access, elements.ravel(), lanes, threads, self.scene.number(access.instruction), now)
+
+    def load(self, touch: Touch) -> None:
+        """Look at a read, and put it down."""
+        self.report(RACE, touch, self.shadow.writer, self.concurrent(touch, self.shadow.writer))
+        self.shadow.read(touch, self.concurrent)
+
+    def store(self, touch: Touch) -> None:
+        """Look at a write, and put it down."""
+        shadow, at, atomic = self.shadow, touch.elements, touch.access.kind == "atomic"
+        writers = self.concurrent(touch, shadow.writer)
+        if atomic and writers.any():  # two atomics do not race
+            known = np.array([instruction.parts[0] in ATOMIC for instruction in self.scene.instructions])
+            writers &= ~known[shadow.writer.instruction[at]]
+        self.report(self.written_twice, touch, shadow.writer, writers)
+        for mark in (shadow.reader, shadow.other_reader):
+            self.report(RACE, touch, mark, self.concurrent(touch, mark), did=READS)
+        shadow.writer.set(touch)
+        if not atomic and not _writes_constants(touch.access):  # of several lanes of this instruction, one has won
+            lost = shadow.writer.thread[at] != touch.threads
+            self.report(self.written_twice, touch, shadow.writer, lost, did=AT_ONCE)
+
+    def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
+        """Findings about these entries of the touch, one for each instruction that `mark` names there."""
+        if not np.count_nonzero(wrong):
+            return
+        entries = np.flatnonzero(wrong)
+        if mark is None:
+            self._add(kind, touch, entries, None, did)
+            return
+        numbers = mark.instruction[touch.elements[entries]]
+        for number in np.unique(numbers):
+            self._add(kind, touch, entries[numbers == number], mark, did)
+
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
+        """What the other thread has to do with it, as the end of a sentence."""
+        if did == AT_ONCE:
+            return f"which {other} {did}: one of them wins"
+        return f"which {other} {did} at {line}, and {self.advice}"
+
+    def _add(self, kind: str, touch: Touch, entries: np.ndarray, mark: Mark | None, did: str) -> None:
+        scene, entry, here = self.scene, entries[0], touch.access.instruction
+        element = int(touch.elements[entry])
+        there = scene.instructions[mark.instruction[element]] if mark else None
+
+        def make() -> dict:
+            block, thread = scene.who(touch.threads[entry])
+            found = {"block": block, "thread": thread}
+            other = line = ""
+            if mark is not None:
+                found["other_block"], found["other_thread"] = scene.who(mark.thread[element])
+                other = scene.name_other(mark.thread[element], block)
+                line = place_from(there, here)
+            does = "reads" if touch.access.kind in ("load", "async load") else "writes"
+            found["text"] = (
+                f"{place(here)}: block {block} thread {thread} {does} {self.name(element)}, "
+                f"{self.relation(kind, element, other, did, line)}"
+            )
+            return found
+
+        self.findings.add(kind, here, there, entries.size, make)

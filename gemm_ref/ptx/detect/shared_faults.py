@@ -1,0 +1,129 @@
+"""Faults in shared memory: races, reads of what nobody wrote, and of copies that were not waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
+from gemm_ref.ptx.detect.happens_before import Order
+from gemm_ref.ptx.detect.races import READS, WRITES, Races
+from gemm_ref.ptx.detect.shadow import NOBODY, WORD, Mark, Shadow, Touch
+from gemm_ref.ptx.text.dtypes import per_lane
+
+UNFENCED = "wrote without a fence"  # what the other thread did, beside those of races.py
+_BULK = ["cp", "async", "bulk"]
+
+
+class SharedFaults(Races):
+    """Watches the shared memory of the blocks of one machine.
+
+    A copy may write at any time from its start to the wait for it: it is looked at as a write when it starts, what it
+    fills is nobody's to read or write until it lands, and for the others it was written when it landed. A wgmma, or a
+    store by bulk copy, may read all that time: it is looked at as a read when it starts, what it reads is nobody's to
+    write until it was waited for, and for the others it was read then.
+    """
+
+    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+        self._order = order
+        self._size = machine.blocks("shared")[0].size
+        self._pitch = -(-self._size // WORD) * WORD  # of a block's part of the shadow, in bytes
+        super().__init__(scene, findings, Shadow(self._pitch * order.blocks))
+
+    def on_access(self, access: Access) -> None:
+        touch = self._located(access)
+        if touch is not None:
+            self.load(touch) if access.kind == "load" else self.store(touch)
+
+    def on_bulk(self, access: BulkAccess) -> None:
+        """An asynchronous unit may access shared memory from now on, or has."""
+        lanes = np.full(access.addresses.size, access.lane)
+        touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
+        shadow, reads = self.shadow, access.kind == "async load"
+        if access.started and reads:
+            self._look_for_fence(touch)
+            self.load(touch)
+            np.add.at(shadow.being_read, touch.elements, 1)
+        elif access.started:
+            self.store(touch)
+        elif reads:
+            np.subtract.at(shadow.being_read, touch.elements, 1)
+            shadow.read(touch, self.concurrent)
+            if access.instruction.parts[0] == "wgmma":
+                self._order.join_warpgroup(access.lane)
+        else:
+            shadow.in_flight[touch.elements] = False
+            shadow.writer.time[touch.elements] = touch.now
+            self._order.land(access.lane, access.barrier)
+
+    def _look_for_fence(self, touch: Touch) -> None:
+        """An asynchronous unit reads: what others than its like have written must have been fenced."""
+        writer, at = self.shadow.writer, touch.elements
+        bulk = np.array([instruction.parts[:3] == _BULK for instruction in self.scene.instructions])
+        generic = (writer.thread[at] != NOBODY) & ~bulk[writer.instruction[at]] & ~self.shadow.in_flight[at]
+        entries = np.flatnonzero(generic)
+        if entries.size:
+            thread, time = writer.thread[at[entries]], writer.time[at[entries]]
+            generic[entries] = self._order.unfenced(touch.lanes[entries], thread, time)
+            generic &= ~self.concurrent(touch, writer)  # that is worse, and reported by itself
+            self.report(RACE, touch, writer, generic, did=UNFENCED)
+
+    def on_landing(self, access: Access) -> None:
+        touch = self._located(access)
+        self.shadow.in_flight[touch.elements] = False
+        self.shadow.writer.time[touch.elements] = touch.now
+
+    def _located(self, access: Access) -> Touch | None:
+        machine = access.machine
+        lanes = np.arange(machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
+        addresses = per_lane(access.addresses, machine.lanes)[lanes]
+        outside = (addresses < 0) | (addresses + access.size > self._size)
+        if np.count_nonzero(outside | (addresses % access.size != 0)):
+            return None  # the machine is about to stop at it
+        owners = machine.block_index if access.owners is None else access.owners
+        return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
+
+    def load(self, touch: Touch) -> None:
+        shadow, at = self.shadow, touch.elements
+        early = shadow.in_flight[at]
+        self.report(EARLY, touch, shadow.writer, early)
+        self.report(UNWRITTEN, touch, None, shadow.writer.thread[at] == NOBODY)
+        self.report(RACE, touch, shadow.writer, self.concurrent(touch, shadow.writer) & ~early)
+        shadow.read(touch, self.concurrent)
+
+    def store(self, touch: Touch) -> None:
+        shadow, at = self.shadow, touch.elements
+        if shadow.in_flight[at].any():  # its own too, which is not concurrent
+            self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
+        if (reading := shadow.being_read[at] > 0).any():
+            self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), did=READS)
+        super().store(touch)
+        shadow.in_flight[at] = touch.access.kind == "async store"
+
+    def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
+        thread = mark.thread[touch.elements]
+        return self._order.concurrent(touch.lanes, thread, mark.time[touch.elements]) & (thread != touch.threads)
+
+    def name(self, element: int) -> str:
+        return self.scene.shared_name(element * self.shadow.width % self._pitch)
+
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
+        if did == UNFENCED:
+            return (
+                f"which {other} wrote at {line}, and an asynchronous unit need not see it: fence.proxy.async by the "
+                "writer, before the barrier between them"
+            )
+        if kind == UNWRITTEN:
+            return "which no thread has written: shared memory holds anything when a block starts"
+        parts = self.scene.instructions[self.shadow.writer.instruction[element]].parts
+        copy, wait = f"into which {other} started a cp.async at {line}", "cp.async.wait_group"
+        if parts[:3] == _BULK:
+            copy, wait = f"into which {other} started a bulk copy at {line}", "mbarrier.try_wait"
+        if kind == EARLY:
+            others = "" if wait.startswith("mbarrier") else ", and then at a barrier"
+            return f"{copy} that was not waited for: wait for it ({wait}){others}"
+        if self.shadow.in_flight[element] and did == WRITES:
+            return f"{copy} that may still land: wait for it ({wait}) first"
+        if self.shadow.being_read[element] and did == READS:
+            return f"which {other} may still be reading by what it started at {line}: wait for that first"
+        return super().relation(kind, element, other, did, line)

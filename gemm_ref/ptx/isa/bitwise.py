@@ -1,0 +1,153 @@
+"""What the logic, shift and bit-field instructions compute: PTX ISA, sections 9.7.1, 9.7.8 and 9.7.9.7."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.isa.arithmetic import Function, builds, no_floats, only
+from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_signed
+
+_U32 = DTYPES["u32"]
+
+
+@builds("and", "or", "xor")
+def _logic(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    apply = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[0]]
+    return Function((dtype, dtype), dtype, apply)
+
+
+@builds("not", "cnot")
+def _not(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    return Function((dtype,), dtype, np.invert if parts[0] == "not" else lambda a: (a == 0).astype(dtype))
+
+
+@builds("lop3")
+def _lop3(parts: list[str]) -> Function:
+    only(parts)
+
+    def apply(a: Value, b: Value, c: Value, table: Value) -> Value:
+        result = np.zeros_like(a | b | c)
+        for index in range(8):
+            if int(table) >> index & 1:  # bit `index` of the table is the result for a, b, c = its bits 2, 1, 0
+                result |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
+        return result
+
+    return Function((_U32,) * 4, _U32, apply)
+
+
+@builds("shl", "shr")
+def _shift(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    bits = 8 * dtype.itemsize
+
+    def left(a: Value, amount: Value) -> Value:
+        shifted = a << np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
+        return np.where(amount < bits, shifted, dtype.type(0))[()]
+
+    def right(a: Value, amount: Value) -> Value:
+        shifted = a >> np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
+        if is_signed(dtype):
+            return shifted  # amounts past the width leave the sign everywhere
+        return np.where(amount < bits, shifted, dtype.type(0))[()]
+
+    return Function((dtype, _U32), dtype, left if parts[0] == "shl" else right)
+
+
+@builds("shf")
+def _funnel_shift(parts: list[str]) -> Function:
+    only(parts, "l", "r", "wrap", "clamp")
+
+    def apply(low: Value, high: Value, amount: Value) -> Value:
+        amount = amount & np.uint32(31) if "wrap" in parts else np.minimum(amount, np.uint32(32))
+        both = high.astype(np.uint64) << np.uint64(32) | low
+        if "r" in parts:
+            return (both >> amount.astype(np.uint64)).astype(np.uint32)
+        return (both << amount.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
+
+    return Function((_U32,) * 3, _U32, apply)
+
+
+# --- bit fields ----------------------------------------------------------------------------------------------
+
+
+@builds("bfe")
+def _bit_field_extract(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    bits = 8 * dtype.itemsize
+
+    def apply(a: Value, position: Value, length: Value) -> Value:
+        pos = np.minimum(position & np.uint32(255), np.uint32(bits))
+        end = np.minimum(pos + (length & np.uint32(255)), np.uint32(bits))
+        # push the field to the top and back: the shift down fills with zeros or, for a signed type, with its top bit
+        top = _shift(["shl", parts[-1]]).apply(a, np.uint32(bits) - end)
+        field = _shift(["shr", parts[-1]]).apply(top, np.uint32(bits) - (end - pos))
+        if not is_signed(dtype):
+            return field
+        # a field that starts past the end of a is all sign
+        sign = a >> dtype.type(bits - 1)
+        return np.where(length & np.uint32(255), np.where(pos < bits, field, sign), dtype.type(0))[()]
+
+    return Function((dtype, _U32, _U32), dtype, apply)
+
+
+@builds("bfi")
+def _bit_field_insert(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    shift_left = _shift(["shl", parts[-1]]).apply
+
+    def apply(a: Value, b: Value, position: Value, length: Value) -> Value:
+        pos, count = position & np.uint32(255), length & np.uint32(255)
+        ones = shift_left(dtype.type(1), count) - dtype.type(1)  # count past the width gives 0 - 1: all ones
+        mask = shift_left(ones, pos)
+        return (b & ~mask) | (shift_left(a, pos) & mask)
+
+    return Function((dtype, dtype, _U32, _U32), dtype, apply)
+
+
+@builds("popc", "clz", "brev")
+def _count_bits(parts: list[str]) -> Function:
+    dtype = no_floats(parts)
+    only(parts)
+    bits = 8 * dtype.itemsize
+
+    def bit(a: Value, index: int) -> Value:
+        return a >> dtype.type(index) & dtype.type(1)
+
+    def popc(a: Value) -> Value:
+        return np.bitwise_count(a).astype(np.uint32)
+
+    def clz(a: Value) -> Value:
+        for step in (1 << i for i in range(bits.bit_length() - 1)):
+            a = a | a >> dtype.type(step)  # spread the leading one to the right
+        return np.uint32(bits) - popc(a)
+
+    def brev(a: Value) -> Value:
+        return sum(bit(a, i) << dtype.type(bits - 1 - i) for i in range(bits)).astype(dtype)
+
+    if parts[0] == "brev":
+        return Function((dtype,), dtype, brev)
+    return Function((dtype,), _U32, popc if parts[0] == "popc" else clz)
+
+
+@builds("prmt")
+def _permute_bytes(parts: list[str]) -> Function:
+    only(parts)
+
+    def apply(a: Value, b: Value, selector: Value) -> Value:
+        both = b.astype(np.uint64) << np.uint64(32) | a
+        result = np.uint32(0)
+        for index in range(4):
+            choice = selector >> np.uint32(4 * index) & np.uint32(15)
+            byte = (both >> (choice & np.uint32(7)).astype(np.uint64) * np.uint64(8)).astype(np.uint32) & np.uint32(255)
+            sign = np.where(byte & np.uint32(128), np.uint32(255), np.uint32(0))
+            result = result | np.where(choice & np.uint32(8), sign, byte) << np.uint32(8 * index)
+        return result[()]
+
+    return Function((_U32,) * 3, _U32, apply)

@@ -1,0 +1,95 @@
+"""Multiplications that do not need one another are computed at once: what makes a tile of C quick to run.
+
+A thread that owns 8 x 8 elements of C adds to all of them at each step of K: 64 `fma` in a row, none of which reads
+what another writes. One by one NumPy's own cost of a call is most of their time, as a block has a few hundred lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemm_ref.ptx.core.decode import Decoder, Operation, Read
+from gemm_ref.ptx.isa.arithmetic import fma32
+from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
+from gemm_ref.ptx.text.parser import Instruction, Register
+
+_FEWEST = 4
+_MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor's cache, and gain nothing
+
+
+@dataclass(frozen=True)
+class Run:
+    """`fma.rn.f32` one behind the other, without guards, of which none reads or writes what an earlier one writes."""
+
+    instructions: tuple[Instruction, ...]
+    reads: tuple[tuple[Read, ...], ...]  # of the factors and the summand: a reader for each instruction
+    sources: tuple[int, ...]  # the slots they read
+    targets: tuple[int, ...]  # the slots they write, one each
+
+    def possible(self, machine) -> bool:
+        """Whether all operands are there (alone, an instruction says which is missing) and it is worth while."""
+        registers = machine.registers
+        return machine.lanes * _FEWEST <= _MOST_NUMBERS and all(registers[slot] is not None for slot in self.sources)
+
+    def execute(self, machine) -> None:
+        """What the instructions do one after the other, for all lanes."""
+        step = _MOST_NUMBERS // machine.lanes
+        for first in range(0, len(self.targets), step):
+            targets = self.targets[first : first + step]
+            a, b, c = (_side_by_side(machine, reads[first : first + step]) for reads in self.reads)
+            for slot, value in zip(targets, fma32(a, b, c).reshape(len(targets), -1), strict=True):
+                machine.registers[slot] = value
+
+
+def _side_by_side(machine, reads: Sequence[Read]) -> np.ndarray:
+    """The lanes' values of one register, then those of the next."""
+    return np.concatenate([per_lane(read(machine), machine.lanes) for read in reads])
+
+
+def with_runs(decoder: Decoder, operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The operations, of which the first of each run knows it. No run goes across a label, where lanes may come in."""
+    result, labels, place = list(operations), set(decoder.entry.labels.values()), 0
+    instructions = [operation.instruction for operation in operations]
+    while place < len(result):
+        end = _end_of_run(decoder, instructions, labels, place)
+        if end - place >= _FEWEST:
+            result[place] = replace(result[place], run=_run(decoder, instructions[place:end]))
+        place = max(end, place + 1)
+    return tuple(result)
+
+
+def _end_of_run(decoder: Decoder, instructions: Sequence[Instruction], labels: set[int], first: int) -> int:
+    written: set[int] = set()
+    for place in range(first, len(instructions)):
+        instruction = instructions[place]
+        if not _is_fma(instruction) or (place in labels and place != first):
+            return place
+        slots = [decoder.slot(name) for name in _names(decoder, instruction)]
+        if not written.isdisjoint(slots):
+            return place
+        written.add(slots[0])
+    return len(instructions)
+
+
+def _is_fma(instruction: Instruction) -> bool:
+    return instruction.guard is None and instruction.parts[0] == "fma" and instruction.parts[-1] == "f32"
+
+
+def _names(decoder: Decoder, instruction: Instruction) -> list[str]:
+    """The registers of an instruction, the one that it writes first."""
+    operands = (decoder.named(operand) for operand in instruction.operands)
+    return [operand.name for operand in operands if isinstance(operand, Register)]
+
+
+def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
+    names = [_names(decoder, instruction) for instruction in instructions]
+    columns = zip(*(instruction.operands[1:] for instruction in instructions), strict=True)
+    return Run(
+        tuple(instructions),
+        tuple(tuple(decoder.source(operand, DTYPES["f32"]) for operand in column) for column in columns),
+        tuple({decoder.slot(name) for _, *sources in names for name in sources}),
+        tuple(decoder.slot(target) for target, *_ in names),
+    )

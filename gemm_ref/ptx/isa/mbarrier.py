@@ -1,0 +1,121 @@
+"""The instructions of mbarriers (PTX ISA, 9.7.13.15); `units.mbarriers` has what an mbarrier is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.decode import Control, Decoder, Execute
+from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
+from gemm_ref.ptx.text.errors import AsyncFault, ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Address, Instruction
+from gemm_ref.ptx.units.mbarriers import MAX_COUNT, Words
+
+_SPACES = {"shared", "shared::cta", "shared::cluster"}
+_ORDERS = {"release", "acquire", "relaxed", "cta", "cluster"}
+_FORMS = {
+    "init": set(),
+    "inval": set(),
+    "expect_tx": set(),
+    "complete_tx": set(),
+    "arrive": {"expect_tx", "noComplete"},
+    "arrive_drop": {"expect_tx", "noComplete"},
+    "try_wait": {"parity"},
+    "test_wait": {"parity"},
+    "pending_count": set(),
+}
+
+
+def _parse(instruction: Instruction) -> tuple[str, set[str]]:
+    """The operation and its form; refuses modifiers that are not here."""
+    operation, *modifiers = instruction.parts[1:-1]
+    form = set(modifiers) - _SPACES - _ORDERS
+    if operation not in _FORMS or form - _FORMS[operation] or len(form) > 1 or instruction.parts[-1] != "b64":
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    return operation, form
+
+
+def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
+    """All of `mbarrier` but the waits."""
+    operation, form = _parse(instruction)
+    operands = list(instruction.operands)
+    if operation == "pending_count":
+        write, state = decoder.destination(operands[0]), decoder.source(operands[1], DTYPES["u64"])
+        return lambda machine, mask: write(machine, (state(machine) & np.uint64(MAX_COUNT)).astype(np.uint32), mask)
+    arrives = operation.startswith("arrive")
+    returned = operands.pop(0) if arrives and not isinstance(operands[0], Address) else None
+    write = None if returned is None else decoder.destination(returned)
+    where = _where(decoder, operands[0])
+    number = decoder.source(operands[1], DTYPES["u32"]) if len(operands) > 1 else None
+    if number is None and (operation in ("init", "expect_tx", "complete_tx") or form & {"expect_tx", "noComplete"}):
+        raise ParseError(f"{instruction.origin}: its count is missing")
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        barriers = machine.mbarriers
+        active = machine.lanes_of(mask)
+        lanes = np.flatnonzero(active)
+        if not lanes.size:
+            return
+        numbers = barriers.numbers(instruction, lanes, where(machine))
+        count = np.ones(lanes.size, np.int64)
+        if number is not None:
+            count = per_lane(number(machine), machine.lanes)[lanes].astype(np.int64)
+        if operation == "init":
+            barriers.initialise(instruction, lanes, numbers, count)
+            return
+        barriers.tell_use(instruction, lanes, numbers)
+        if operation == "inval":
+            barriers.invalidate(instruction, numbers)
+        elif operation == "expect_tx":
+            barriers.expect(instruction, numbers, count)
+        elif operation == "complete_tx":
+            barriers.complete(instruction, numbers, count)
+        else:
+            words = barriers.words(instruction, numbers)
+            if write is not None:
+                state = np.zeros(machine.lanes, np.uint64)
+                state[lanes] = words.pack()
+                write(machine, state, active)
+            if "expect_tx" in form:
+                barriers.expect(instruction, numbers, count)
+                count = np.ones(lanes.size, np.int64)
+            if "noComplete" in form and (words.pending <= count).any():
+                raise AsyncFault(f"{instruction.origin}: this arrival would end a phase, and it says noComplete")
+            barriers.tell_arrival(instruction, lanes, numbers)
+            barriers.arrive(instruction, numbers, count, operation == "arrive_drop")
+
+    return execute
+
+
+def wait(decoder: Decoder, instruction: Instruction) -> Control:
+    """`mbarrier.try_wait` and `mbarrier.test_wait`: has the phase ended that a state or a parity names?"""
+    _, form = _parse(instruction)
+    write = decoder.destination(instruction.operands[0])
+    where = _where(decoder, instruction.operands[1])
+    parity = decoder.source(instruction.operands[2], DTYPES["u32" if form else "u64"])
+
+    def control(machine, mask: np.ndarray | None, place: int) -> int:
+        lanes = np.flatnonzero(machine.lanes_of(mask))
+        if not lanes.size:
+            return place + 1
+        numbers = machine.mbarriers.numbers(instruction, lanes, where(machine))
+        machine.mbarriers.tell_use(instruction, lanes, numbers)
+        phase = per_lane(parity(machine), machine.lanes)[lanes]
+        parities = phase.astype(np.int64) & 1 if form else Words.unpack(phase).parity
+        return machine.mbarriers.wait(instruction, lanes, numbers, parities, write, mask, place + 1)
+
+    return control
+
+
+def _where(decoder: Decoder, address: Address):
+    """A reader of an address operand with its offset."""
+    base, offset = decoder.address(address), address.offset
+
+    def read(machine):
+        value = base(machine)
+        return value + value.dtype.type(offset) if offset >= 0 else value - value.dtype.type(-offset)
+
+    return read
+
+
+MBARRIER = {"mbarrier": mbarrier}
+WAITS = ("try_wait", "test_wait")

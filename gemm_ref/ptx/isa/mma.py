@@ -1,0 +1,182 @@
+"""`mma.sync` (PTX ISA, 9.7.14.5): a warp multiplies matrices that lie spread over the registers of its lanes.
+
+**What is modelled.** Products are exact, and the sum of an instruction's k products and the accumulator is formed in
+float64 and rounded once to the accumulator's type, to nearest. tf32 operands are cut to the 10 bits of fraction that a
+tensor core reads. Subnormal numbers count, as they do there.
+
+**What hardware does besides.** Fasi, Higham, Mikaitis and Pranesh, 'Numerical behavior of NVIDIA tensor cores', PeerJ
+Computer Science 7:e330 (2021), found on V100, T4 and A100: products exact as here; but the terms are aligned to the
+largest of them and added with no or few bits beyond fp32's, what sticks out being cut, not rounded; a sum is
+normalised at its end alone; and an instruction's k may be taken in several steps (of 4 products on V100, of 8 in fp16
+on A100), each with its own cut. So a GPU's result may be some units of fp32's last place away, toward zero, which
+`gemm_ref.problem` allows for. Sums that fp32 holds exactly, as those of small integers, agree to the bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemm_ref.ptx.core.decode import Decoder, Execute
+from gemm_ref.ptx.isa.narrow import E4M3, E5M2, from_bf16, from_tf32
+from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
+from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Instruction, Operand, Vector
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element type of A and B: its bits, and the exact float64 numbers in 32-bit words (the last axis grows)."""
+
+    bits: int
+    numbers: Callable[[np.ndarray], np.ndarray]
+
+
+ELEMENTS = {
+    "f16": Element(16, lambda words: words.view(np.float16).astype(np.float64)),
+    "bf16": Element(16, lambda words: from_bf16(words.view(np.uint16)).astype(np.float64)),
+    "tf32": Element(32, lambda words: from_tf32(words).astype(np.float64)),
+    "e4m3": Element(8, lambda words: E4M3[words.view(np.uint8)]),
+    "e5m2": Element(8, lambda words: E5M2[words.view(np.uint8)]),
+}
+ACCUMULATORS = {"f32": np.float32, "f16": np.float16}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A product in tiles of 16 x 8: of which registers are blocks of 8 rows x 4 words, a word a lane.
+
+    left[16 tiles_m, k] @ right[8 tiles_n, k] transposed; k has `words` 32-bit words, 4 or 8 of them. PTX ISA, 'Matrix
+    Fragments for mma.m16n8k*': lane l holds word l % 4 of row l / 4 of a block. A tile's blocks of `left` follow each
+    other down first and then along k, those of `right` along k. An accumulator's lane has columns 2 (l % 4) and + 1 of
+    row l / 4, then of row l / 4 + 8.
+    """
+
+    tiles_m: int
+    tiles_n: int
+    words: int
+
+    @property
+    def left_blocks(self) -> list[tuple[int, int]]:
+        """(block of 8 rows, block of 4 words) of each register."""
+        return [(2 * tile + half, j) for tile in range(self.tiles_m) for j in range(self.words // 4) for half in (0, 1)]
+
+    @property
+    def right_blocks(self) -> list[tuple[int, int]]:
+        return [(tile, j) for tile in range(self.tiles_n) for j in range(self.words // 4)]
+
+    def matrix(self, registers: Sequence[np.ndarray], blocks: list[tuple[int, int]]) -> np.ndarray:
+        """Registers (lanes,) of words -> (warps, rows, words)."""
+        found = np.empty((registers[0].size // WARP, len(blocks) * 4 // self.words, 8, self.words // 4, 4), np.uint32)
+        for register, (i, j) in zip(registers, blocks, strict=True):
+            found[:, i, :, j] = register.reshape(-1, 8, 4)
+        return found.reshape(len(found), -1, self.words)
+
+    def gather(self, elements: Sequence[np.ndarray]) -> np.ndarray:
+        """An accumulator's elements (lanes,), four a tile -> (warps, 16 tiles_m, 8 tiles_n)."""
+        found = np.empty(self._split(elements[0].size // WARP), elements[0].dtype)
+        for e, element in enumerate(elements):
+            self._at(found, e)[...] = element.reshape(-1, 8, 4)
+        return found.reshape(len(found), 16 * self.tiles_m, 8 * self.tiles_n)
+
+    def spread(self, matrices: np.ndarray) -> list[np.ndarray]:
+        """The inverse of `gather`."""
+        parts = matrices.reshape(self._split(len(matrices)))
+        return [self._at(parts, e).reshape(-1) for e in range(4 * self.tiles_m * self.tiles_n)]
+
+    def _split(self, warps: int) -> tuple[int, ...]:
+        return warps, self.tiles_m, 2, 8, self.tiles_n, 4, 2
+
+    def _at(self, parts: np.ndarray, element: int) -> np.ndarray:
+        tile, half, side = element // 4, element // 2 % 2, element % 2
+        return parts[:, tile // self.tiles_n, half, :, tile % self.tiles_n, :, side]
+
+
+def multiply_add(
+    tiles: Tiles, left: np.ndarray, right: np.ndarray, kinds: tuple[str, str], c: np.ndarray, to: type[np.floating]
+) -> np.ndarray:
+    """left @ right^T + c for each warp, rounded once to `to`; words as `Tiles.matrix` gives them."""
+    x, y = (ELEMENTS[kind].numbers(words) for kind, words in zip(kinds, (left, right), strict=True))
+    return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(to)
+
+
+def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
+    """An accumulator's registers as its elements: one fp32 in each, or two fp16."""
+    if kind == "f32":
+        return list(registers)
+    halves = [register.view(np.float16) for register in registers]
+    return [half[side::2] for half in halves for side in (0, 1)]
+
+
+def pack(elements: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
+    """The inverse of `unpack`."""
+    if kind == "f32":
+        return list(elements)
+    pairs = zip(elements[0::2], elements[1::2], strict=True)
+    return [np.stack(pair, axis=-1).reshape(-1).view(np.uint32) for pair in pairs]
+
+
+def register_type(kind: str) -> np.dtype:
+    """What an accumulator's registers are read as."""
+    return DTYPES["f32" if kind == "f32" else "u32"]
+
+
+def lanes_of(machine, values: Sequence[Value]) -> list[np.ndarray]:
+    """Registers with an element for each lane, also those that the machine keeps as one number."""
+    return [np.ascontiguousarray(per_lane(value, machine.lanes)) for value in values]
+
+
+def registers_of(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
+    """The registers of a fragment, which may be one without braces. Raises ParseError where they are not `count`."""
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        raise ParseError(f"{instruction.place}: {len(items)} registers where a fragment has {count}")
+    return items
+
+
+_NAME = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)\.(\w+)\.(f32|f16)")
+_DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2": (32,)}  # k, by type
+
+
+def mma(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`mma.sync` m16n8: D = A @ B + C, A row-major, B column-major, of f16, bf16, tf32, e4m3 or e5m2."""
+    found = _NAME.fullmatch(instruction.name)
+    if found is None:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    k, (to, a, b, c) = int(found[1]), found.groups()[1:]
+    fp8 = {a, b} <= {"e4m3", "e5m2"}
+    alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
+    if k not in _DEPTHS.get(a, ()) or not alike:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    tiles = Tiles(1, 1, k * ELEMENTS[a].bits // 32)
+    sums = 4 if to == "f32" else 2
+    counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
+    found = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
+    writes = [decoder.destination(item) for item in found[0]]
+    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(found[1:], kinds, strict=True)]
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        require_whole_warps(machine, mask, instruction)
+        left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
+        result = multiply_add(
+            tiles,
+            tiles.matrix(left, tiles.left_blocks),
+            tiles.matrix(right, tiles.right_blocks),
+            (a, b),
+            tiles.gather(unpack(old, c)),
+            ACCUMULATORS[to],
+        )
+        for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
+            write(machine, value, mask)
+
+    return execute
+
+
+TENSOR_CORE = {"mma": mma}

@@ -1,0 +1,93 @@
+"""The instructions of wgmma (PTX ISA, 9.7.15); `units.warpgroups` has what they do and when."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gemm_ref.ptx.core.decode import Control, Decoder
+from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
+from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Immediate, Instruction, Register, Vector
+from gemm_ref.ptx.units.warpgroups import Shape
+from gemm_ref.ptx.units.wgmma_operands import BITS, K_BYTES, WARPGROUP, fragments_to_matrix, to_float32
+
+_NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(\w+)\.(\w+)")
+_KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
+_KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
+
+
+def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
+    """All of `wgmma`; each waits for all lanes of its warpgroup."""
+    operation = instruction.parts[1]
+    if operation == "mma_async":
+        execute = _multiply(decoder, instruction)
+    elif operation == "wait_group":
+        keep = instruction.operands[0].value
+        execute = lambda machine, groups: machine.wgmma.wait(groups, keep)  # noqa: E731
+    elif operation in ("fence", "commit_group"):
+        method = operation.removesuffix("_group")
+        execute = lambda machine, groups: getattr(machine.wgmma, method)(groups)  # noqa: E731
+    else:
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+
+    def control(machine, mask: np.ndarray | None, place: int) -> int:
+        groups = machine.wgmma.gather(instruction, mask)
+        if groups is None:
+            return machine.assemble(("warpgroup", place), mask, place, machine.wgmma.group_of_lane, WARPGROUP)
+        if groups.size:
+            execute(machine, groups)
+        return place + 1
+
+    return control
+
+
+def _shape(instruction: Instruction) -> tuple[Shape, int]:
+    """What the name says, and how many operands are immediates after the predicate; raises Unsupported."""
+    match = _NAME.fullmatch(instruction.name)
+    if match is None or (match[3], match[4]) not in _KINDS:
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    columns, depth, a_kind, b_kind = int(match[1]), int(match[2]), match[3], match[4]
+    item = BITS[a_kind].itemsize
+    signs = [operand.value for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
+    if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
+        signs[1] not in (1, -1)
+    ):  # fmt: skip
+        raise ParseError(f"{instruction.origin}: there is no such shape, type or sign")
+    from_registers = isinstance(instruction.operands[1], Vector)
+    flags = signs[2:]
+    if len(flags) != (0 if item != 2 else 1 if from_registers else 2):
+        raise ParseError(f"{instruction.origin}: the operands after the predicate do not fit its types")
+    a_flag = 0 if item != 2 or from_registers else flags[0]
+    b_flag = flags[-1] if flags else 0
+    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag)), depth
+
+
+def _multiply(decoder: Decoder, instruction: Instruction):
+    """`wgmma.mma_async`: D, A, B, scale-d, scale-a, scale-b, and for 16-bit types how A and B lie."""
+    shape, _ = _shape(instruction)
+    d, a, b, scale = instruction.operands[:4]
+    if not isinstance(d, Vector) or len(d.items) != shape.columns // 2:
+        raise ParseError(f"{instruction.origin}: D takes {shape.columns // 2} registers")
+    registers = [decoder.named(item) for item in d.items]
+    if not all(isinstance(item, Register) and decoder.dtype_of(item).itemsize == 4 for item in registers):
+        raise ParseError(f"{instruction.origin}: D takes registers of 32 bits")
+    slots = tuple(decoder.slot(item.name) for item in registers)
+    fragments = [decoder.source(item, DTYPES["b32"]) for item in a.items] if isinstance(a, Vector) else None
+    a_word = None if fragments else decoder.source(a, DTYPES["b64"])
+    b_word, keeps = decoder.source(b, DTYPES["b64"]), decoder.source(scale, DTYPES["pred"])
+    if fragments and len(fragments) != 4:
+        raise ParseError(f"{instruction.origin}: A takes 4 registers")
+
+    def execute(machine, groups: np.ndarray) -> None:
+        lanes = machine.wgmma.lanes(groups)
+        if fragments:
+            held = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in fragments])
+            left = to_float32(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind)
+        else:
+            left = per_lane(a_word(machine), machine.lanes)[lanes[:, 0]]
+        right, kept = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
+        machine.wgmma.issue(instruction, shape, slots, groups, left, right, kept)
+
+    return execute

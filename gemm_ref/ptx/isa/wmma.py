@@ -1,0 +1,201 @@
+"""`wmma.load`, `wmma.mma` and `wmma.store` (PTX ISA, 9.7.14.4): the matrix fragments that nvcuda::wmma is made of.
+
+The manual leaves open which lane holds which element. This is what ptxas (13.0) does for sm_90, read from its machine
+code: fragments are those of `mma.sync` (`tensor_core.Tiles`), m8n32 being m32n8 transposed, and an fp16
+fragment whose registers outnumber its blocks holds each block several times. Memory is accessed as that machine code
+does it, and observers see just these accesses:
+
+- 16-bit A and B from shared memory: LDSM, whose lanes give the addresses of 16-byte rows of 8 x 8 blocks; transposed
+  (LDSM.T) where memory does not run along k;
+- 16-bit fragments otherwise, generic addresses into shared memory too: 32 bits a lane for each 8 x 8 block, lane l word
+  l % 4 of row l / 4, and where memory runs the other way the registers are transposed after a load or before a store
+  (MOVM). nvcc's <mma.h> gives bf16 and tf32 generic addresses wherever the pointer came from;
+- tf32: 32 bits a lane for each block of 8 rows x 4 k;
+- fp32 accumulators: 64 bits a lane, two neighbours of a row of the product, where memory runs along those, else 32.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
+from gemm_ref.ptx.core.decode import Decoder, Execute, Read
+from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_add, pack, register_type, registers_of, unpack
+from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
+from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
+from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.text.parser import Instruction
+
+_ALIGNMENT = 32, 16  # bytes: of a fragment's address, and of the stride between its rows (CUDA guide, 'WMMA')
+
+
+class _Matrix:
+    """A fragment's place in memory, as one instruction's operands give it."""
+
+    def __init__(self, decoder: Decoder, instruction: Instruction, fragment: Fragment, address, stride, space: str):
+        self.instruction, self.fragment = instruction, fragment
+        self._base = decoder.address(address)
+        self._stride: Read = decoder.source(stride, DTYPES["u32"])
+        self._offset = address.offset
+
+        def aimed(touches: list[Touch]) -> list[tuple[Touch, Accessor]]:
+            return [(touch, Accessor(decoder, instruction, address, space, touch.size, 4)) for touch in touches]
+
+        self.places = aimed(word_touches(fragment))  # of the values
+        self.rows = []  # what is seen of the access, where that is not the same
+        if space == "shared" and fragment.bytes == 2 and instruction.parts[2] in ("a", "b"):
+            self.rows = aimed(row_touches(fragment))
+
+    def point(self, machine, mask: np.ndarray | None) -> None:
+        """Give every access its lanes' addresses. Raises MemoryFault for a fragment that is not where one may be."""
+        base, stride = machine.footprint(self._base(machine)), self._stride(machine)
+        row_bytes = stride.astype(np.int64) * self.fragment.bytes
+        self._check(machine, mask, base.addresses + self._offset, row_bytes)
+        every = per_lane(base.addresses, machine.lanes)
+        for touch, accessor in (*self.places, *self.rows):
+
+            def compute(touch=touch):
+                return touch.addresses(every, row_bytes)
+
+            found = base.cached((id(touch), int(stride)), compute) if stride.ndim == 0 else compute()
+            accessor.base = lambda machine, found=found: found
+
+    def _check(self, machine, mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
+        active = machine.access_mask(mask)
+        for what, values, unit in (("address", addresses, _ALIGNMENT[0]), ("stride", row_bytes, _ALIGNMENT[1])):
+            values = per_lane(values, machine.lanes)
+            warps = values.reshape(-1, WARP)
+            wrong = values % unit != 0
+            parted = np.repeat((warps != warps[:, :1]).any(1), WARP)
+            if active is not None:
+                wrong, parted = wrong & active, parted & active
+            if (wrong | parted).any():
+                lane = int(np.argmax(wrong | parted))
+                said = f"is not at a multiple of {unit} bytes" if wrong[lane] else "is not the same in all of its warp"
+                raise MemoryFault(
+                    f"{self.instruction.place}: {machine.describe_lane(lane)} has a fragment whose {what} {said}"
+                )
+
+
+def _crossed(register: np.ndarray) -> np.ndarray:
+    """MOVM: an 8 x 8 block of 16-bit elements, a word a lane, transposed."""
+    return register.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1).view(np.uint32)
+
+
+_MEMORY = re.compile(
+    r"wmma\.(?:load\.([abc])|store\.(d))\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
+    r"(?:\.(shared|shared::cta|global))?\.(\w+)"
+)
+
+
+def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
+    found = _MEMORY.fullmatch(instruction.name)
+    loads, stores, layout, size, space, kind = found.groups() if found else (None,) * 6
+    which = loads or stores
+    sums = which in ("c", "d")
+    element = ("tf32" if size == "m16n16k8" else "f16") if sums else kind
+    shape = SHAPES.get((size, element))
+    operands = list(instruction.operands)
+    if shape is None or (sums and kind not in ("f32", "f16" if element == "f16" else "f32")) or len(operands) != 3:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name} of this form")
+    fragment = accumulator(shape, layout, kind) if sums else operand(shape, which, layout, kind)
+    address, registers = operands[:2] if which == "d" else operands[1::-1]
+    matrix = _Matrix(decoder, instruction, fragment, address, operands[2], SPACES.get(space, "generic"))
+    items = registers_of(registers, fragment.registers, instruction)
+    crossed = fragment.bytes == 2 and not fragment.along
+    if which == "d":
+        return _store(decoder, instruction, matrix, items, crossed)
+    return _load(decoder, instruction, matrix, items, crossed)
+
+
+def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
+    writes = [decoder.destination(item) for item in items]
+    word = DTYPES["u32"]
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        require_whole_warps(machine, mask, instruction)
+        active = machine.access_mask(mask)
+        if active is not None and not active.any():
+            return
+        matrix.point(machine, mask)
+        for touch, accessor in matrix.rows:
+            takes_part = machine.special("%laneid") < touch.lanes
+            accessor.locate(machine, takes_part if active is None else takes_part & active, "load")
+        values = []
+        for touch, accessor in matrix.places:
+            pieces = accessor.locate(machine, mask, None if matrix.rows else "load")
+            values += [gather(pieces, word, element) for element in range(touch.size // 4)]
+        for i, write in enumerate(writes):
+            value = lanes_of(machine, [values[i % len(values)]])[0]
+            write(machine, _crossed(value) if crossed else value, mask)
+
+    return execute
+
+
+def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
+    reads = [decoder.source(item, DTYPES["u32"]) for item in items]
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        require_whole_warps(machine, mask, instruction)
+        active = machine.access_mask(mask)
+        if active is not None and not active.any():
+            return
+        matrix.point(machine, mask)
+        values = iter(lanes_of(machine, [read(machine) for read in reads]))
+        for touch, accessor in matrix.places:
+            some = [next(values) for _ in range(touch.size // 4)]
+            for piece in accessor.locate(machine, mask, "store"):
+                for element, value in enumerate(some):
+                    scatter(piece.view(4, element), piece.index, _crossed(value) if crossed else value, piece.lanes)
+
+    return execute
+
+
+_MMA = re.compile(
+    r"wmma\.mma\.sync\.aligned\.(row|col)\.(row|col)\.(m\d+n\d+k\d+)\.(f32|f16)(?:\.(bf16|tf32)\.\5)?\.(f32|f16)"
+)
+
+
+def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`wmma.mma`: D = A @ B + C; the layouts in its name were the loads' concern, fragments have but one."""
+    found = _MMA.fullmatch(instruction.name)
+    size, to, kind, c = found.groups()[2:] if found else (None,) * 4
+    kind = kind or "f16"
+    shape = SHAPES.get((size, kind))
+    if shape is None or (kind != "f16" and (to, c) != ("f32", "f32")):
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    tiles = shape.tiles
+    sums = {"f32": 8, "f16": 4}
+    many = [8 if kind == "f16" else len(blocks) for blocks in (tiles.left_blocks, tiles.right_blocks)]
+    counts = sums[to], *(many[::-1] if shape.swapped else many), sums[c]
+    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
+    writes = [decoder.destination(item) for item in registers[0]]
+    a, b, old = (
+        [decoder.source(item, kind_) for item in items] for items, kind_ in zip(registers[1:], kinds, strict=True)
+    )
+    left, right = (b, a) if shape.swapped else (a, b)
+
+    def execute(machine, mask: np.ndarray | None) -> None:
+        require_whole_warps(machine, mask, instruction)
+        matrices = [
+            tiles.matrix(lanes_of(machine, [read(machine) for read in reads[: len(blocks)]]), blocks)
+            for reads, blocks in ((left, tiles.left_blocks), (right, tiles.right_blocks))
+        ]
+        before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
+        result = multiply_add(tiles, *matrices, (kind, kind), before, ACCUMULATORS[to])
+        for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
+            write(machine, value, mask)
+
+    return execute
+
+
+def wmma(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`wmma.load`, `.store` or `.mma`. Raises Unsupported for shapes and types other than those above."""
+    return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)
+
+
+WMMA = {"wmma": wmma}

@@ -1,0 +1,162 @@
+"""Bulk copies between global and shared memory that have been started, and when they happen.
+
+Copies happen as late as they may. A load reads global memory and lands when a thread waits for its mbarrier and nothing
+but bytes is missing there, so what reads the tile earlier reads what was there before. A store reads shared memory when
+its thread waits for its group (`.read` or not), so a tile that is overwritten earlier is stored overwritten; it writes
+at a wait without `.read`, or when the blocks that run together are done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.text.errors import AsyncFault
+from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.tile import Line, Tile
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies that one instruction has started, an entry each."""
+
+    instruction: Instruction
+    tile: Tile | Line
+    lanes: np.ndarray  # numbers of the lanes that started them
+    where: np.ndarray  # (entries, rank) coordinates or (entries, 1) addresses in global memory
+    blocks: np.ndarray  # of the machine, in whose shared memory the other side is
+    offsets: np.ndarray  # bytes there
+    barriers: np.ndarray | None = None  # of loads
+    groups: np.ndarray | None = None  # of stores: the number of the lane's group
+    data: np.ndarray | None = None  # of stores that have read shared memory
+
+    def only(self, chosen: np.ndarray) -> Copies:
+        """Some of the entries."""
+        names = ("lanes", "where", "blocks", "offsets", "barriers", "groups", "data")
+        fields = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: field[chosen] for name, field in fields.items() if field is not None})
+
+
+class BulkCopies:
+    """The bulk copies of one machine that have not happened yet."""
+
+    def __init__(self, machine) -> None:
+        self._machine = machine
+        self._loads: list[Copies] = []
+        self._stores: list[Copies] = []
+        self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
+
+    # --- loads -----------------------------------------------------------------------------------------------
+
+    def load(self, copies: Copies) -> None:
+        self._tell(copies, "async store", started=True)
+        self._loads.append(copies)
+
+    def land(self, barriers: np.ndarray) -> None:
+        """Loads that signal these barriers land, in the order in which they were started, until a phase ends."""
+        machine, still = self._machine, []
+        for copies in self._loads:
+            chosen = np.isin(copies.barriers, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
+            if chosen.any():
+                self._land(copies.only(chosen))
+                words = machine.mbarriers.words(copies.instruction, barriers)
+                barriers = barriers[(words.pending == 0) & (words.bytes != 0)]
+            if not chosen.all():
+                still.append(copies.only(~chosen) if chosen.any() else copies)
+        self._loads = still
+
+    def _land(self, copies: Copies) -> None:
+        machine, tile = self._machine, copies.tile
+        if machine.launch.cluster != (1, 1, 1):
+            cluster.require_running(machine, copies.instruction, copies.blocks)
+        self._tell(copies, "load")
+        data = tile.read(machine.memory, copies.where)
+        chunks = tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        _sixteens(machine)[chunks] = data
+        self._tell(copies, "async store")
+        machine.mbarriers.complete(copies.instruction, copies.barriers, np.full(copies.lanes.size, tile.bytes))
+
+    def describe(self, barrier: int) -> str:
+        """What is still on its way to a barrier, as the end of a sentence."""
+        bytes_ = sum(copies.tile.bytes * int((copies.barriers == barrier).sum()) for copies in self._loads)
+        return f" ({bytes_} bytes are on their way)" if bytes_ else ""
+
+    # --- stores ----------------------------------------------------------------------------------------------
+
+    def store(self, copies: Copies) -> None:
+        self._tell(copies, "async load", started=True)
+        self._stores.append(replace(copies, groups=self._groups[copies.lanes]))
+
+    def commit(self, lanes: np.ndarray) -> None:
+        self._groups += lanes
+
+    def wait(self, lanes: np.ndarray, keep: int, reads_only: bool) -> None:
+        """These lanes wait for all but their latest `keep` groups, or for their reading of shared memory alone."""
+        still = []
+        for copies in self._stores:
+            done = lanes[copies.lanes] & (copies.groups < self._groups[copies.lanes] - keep)
+            if not done.all():
+                still.append(copies.only(~done))
+            if done.any():
+                ready = self._read(copies.only(done))
+                if reads_only:
+                    still.append(ready)
+                else:
+                    self._write(ready)
+        self._stores = still
+
+    def leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
+        """Raise AsyncFault if one of these lanes has started a store that may not have read shared memory yet."""
+        for copies in self._stores:
+            if copies.data is None and lanes[copies.lanes].any():
+                lane = int(copies.lanes[np.argmax(lanes[copies.lanes])])
+                raise AsyncFault(
+                    f"{copies.instruction.origin}: {self._machine.describe_lane(lane)} leaves at {instruction.place} "
+                    "while this store may still be reading shared memory: commit it (cp.async.bulk.commit_group) and "
+                    "wait for it (cp.async.bulk.wait_group.read 0)"
+                )
+
+    def finish(self) -> None:
+        """All threads have left: the stores that have read their tiles write them."""
+        for copies in self._stores:
+            self._write(copies)
+        self._stores = []
+
+    def _read(self, copies: Copies) -> Copies:
+        if copies.data is not None:
+            return copies
+        machine = self._machine
+        self._tell(copies, "async load")
+        chunks = copies.tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        return replace(copies, data=_sixteens(machine)[chunks])
+
+    def _write(self, copies: Copies) -> None:
+        self._tell(copies, "store")
+        copies.tile.write(self._machine.memory, copies.where, copies.data)
+
+    def _tell(self, copies: Copies, kind: str, started: bool = False) -> None:
+        """Observers hear of each copy by itself, once for each side; of loads into shared memory also at the start."""
+        machine, tile = self._machine, copies.tile
+        if not machine.observers:
+            return
+        for entry in range(copies.lanes.size):
+            block = int(copies.blocks[entry])
+            if kind.startswith("async"):
+                space, size, addresses = "shared", 16, tile.chunks(copies.offsets[entry : entry + 1])[0] * 16
+            else:
+                space, size = "global", tile.element_size
+                addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
+            lane, barrier = int(copies.lanes[entry]), None if copies.barriers is None else int(copies.barriers[entry])
+            access = BulkAccess(
+                copies.instruction, kind, space, size, addresses, lane, block, started, machine, barrier
+            )
+            for observer in machine.observers:
+                observer.on_bulk(access)
+
+
+def _sixteens(machine) -> np.ndarray:
+    """All shared memory of the machine in pieces of 16 bytes."""
+    return machine.shared.data.view(np.uint64).reshape(-1, 2)

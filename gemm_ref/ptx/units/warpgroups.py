@@ -1,0 +1,274 @@
+"""wgmma (PTX ISA, 9.7.15): warpgroups multiply tiles in shared memory asynchronously, with fp32 accumulators.
+
+What is modelled: products are exact; those of one instruction are summed in fp32, in the order that NumPy's matrix
+product takes, and their sum is added to the accumulator in fp32. (A tensor core keeps fewer bits in the sums inside;
+the bounds of `gemm_ref.check` hold for either.)
+
+An instruction is carried out when its warpgroup waits for its group (`wgmma.wait_group`), and it is only then that it
+reads shared memory: a tile that was overwritten before is multiplied as overwritten. Until then its accumulators are in
+flight: a lane that reads one gets NaN, observers are told, and what is written to one is lost. Fragments of A in
+registers are read when the instruction is issued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
+from gemm_ref.ptx.text.errors import AsyncFault, UndefinedRegister
+from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.wgmma_operands import (
+    BITS,
+    ROWS,
+    WARPGROUP,
+    Descriptors,
+    accumulators_to_matrix,
+    matrix_to_accumulators,
+    shared_tile,
+    to_float32,
+)
+
+_POISON = np.uint32(0x7FFFFFFF)  # a NaN: what a lane reads of an accumulator in flight
+
+
+@dataclass
+class Accumulator:
+    """The registers that wgmma instructions of one shape accumulate in, for all warpgroups of a machine."""
+
+    slots: tuple[int, ...]
+    sums: np.ndarray  # (warpgroups, 64, N)
+    pending: np.ndarray  # of each warpgroup: how many instructions have not been carried out
+    lanes: np.ndarray  # which lanes' registers are in flight
+    instruction: Instruction  # the last one issued
+
+
+@dataclass
+class InFlight:
+    """A register of an accumulator of which some lanes are in flight: what the others hold, and those last held."""
+
+    value: Value | None
+    accumulator: Accumulator
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """An instruction that was issued, an entry for each of its warpgroups."""
+
+    instruction: Instruction
+    shape: Shape
+    accumulator: Accumulator
+    groups: np.ndarray  # numbers of the warpgroups
+    blocks: np.ndarray  # of the machine
+    batch: np.ndarray  # number of the wgmma group that it belongs to
+    a: np.ndarray  # (entries,) descriptors, or (entries, 64, k) elements as fp32
+    b: np.ndarray  # (entries,) descriptors
+    keeps: np.ndarray  # (entries,) whether D is added to
+
+    def only(self, chosen: np.ndarray) -> Multiply:
+        names = ("groups", "blocks", "batch", "a", "b", "keeps")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an instruction's name and immediates say."""
+
+    columns: int
+    a_kind: str
+    b_kind: str
+    a_sign: int
+    b_sign: int
+    a_transposed: bool
+    b_transposed: bool
+
+
+class Warpgroups:
+    """The warpgroups of one machine: numbered block after block, with a number for a partial one at a block's end."""
+
+    def __init__(self, machine) -> None:
+        self._machine = machine
+        self._per_block = -(-machine.launch.threads // WARPGROUP)
+        self.group_of_lane = machine.block_index * self._per_block + machine.thread_of_lane // WARPGROUP
+        count = int(self.group_of_lane[-1]) + 1
+        self._first = np.searchsorted(self.group_of_lane, np.arange(count))  # each one's first lane
+        self._fenced = np.zeros(count, bool)
+        self._committed = np.zeros(count, np.int64)
+        self._queue: list[Multiply] = []
+        self._accumulators: dict[tuple[int, ...], Accumulator] = {}
+        self.in_flight: dict[int, InFlight] = {}  # by register slot; the machine's register is None meanwhile
+
+    def gather(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
+        """The numbers of the warpgroups whose lanes are all here; None where a lane of one is not."""
+        lanes = self._machine.lanes_of(mask)
+        here = np.bincount(self.group_of_lane[lanes], minlength=self._first.size)
+        if (here % WARPGROUP).any():
+            return None
+        return np.flatnonzero(here)
+
+    # --- instructions ----------------------------------------------------------------------------------------
+
+    def fence(self, groups: np.ndarray) -> None:
+        self._fenced[groups] = True
+
+    def commit(self, groups: np.ndarray) -> None:
+        self._committed[groups] += 1
+
+    def issue(self, instruction: Instruction, shape: Shape, slots, groups, a, b, keeps) -> None:
+        """Put an instruction into the queue; a, b and keeps have an entry for each warpgroup."""
+        if not self._fenced[groups].all():
+            lane = int(self._first[groups[np.argmin(self._fenced[groups])]])
+            raise AsyncFault(
+                f"{instruction.origin}: {self._machine.describe_lane(lane)} has executed no wgmma.fence before its "
+                "first wgmma: registers and shared memory that it reads may not have been written yet"
+            )
+        accumulator = self._accumulators.get(slots)
+        if accumulator is None:
+            sums = np.zeros((self._first.size, ROWS, shape.columns), np.float32)
+            pending = np.zeros(self._first.size, np.int64)
+            lanes = np.zeros(self._machine.lanes, bool)
+            accumulator = self._accumulators[slots] = Accumulator(slots, sums, pending, lanes, instruction)
+        accumulator.instruction = instruction
+        fresh = groups[accumulator.pending[groups] == 0]
+        if fresh.size:
+            self._take_off(instruction, accumulator, fresh, keeps[np.isin(groups, fresh)])
+        accumulator.pending[groups] += 1
+        blocks, batch = groups // self._per_block, self._committed[groups]
+        multiply = Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, keeps)
+        self._queue.append(multiply)
+        if self._machine.observers:  # of what it may read from now on
+            if a.ndim == 1:
+                self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind, started=True)
+            self._operand(multiply, b, shape.columns, shape.b_transposed, shape.b_kind, started=True)
+
+    def wait(self, groups: np.ndarray, keep: int) -> None:
+        """Carry out all but the latest `keep` committed groups of these warpgroups."""
+        waiting = np.zeros(self._first.size, bool)
+        waiting[groups] = True
+        still, landed = [], {}
+        for multiply in self._queue:
+            done = waiting[multiply.groups] & (multiply.batch < self._committed[multiply.groups] - keep)
+            if done.any():
+                part = multiply if done.all() else multiply.only(done)
+                self._multiply(part)
+                landed[multiply.accumulator.slots] = multiply.accumulator
+            if not done.all():
+                still.append(multiply.only(~done) if done.any() else multiply)
+        self._queue = still
+        for accumulator in landed.values():
+            self._land(accumulator, groups[accumulator.pending[groups] == 0])
+
+    # --- registers in flight ---------------------------------------------------------------------------------
+
+    def lanes(self, groups: np.ndarray) -> np.ndarray:
+        """(warpgroups, 128) lane numbers."""
+        return self._first[groups][:, None] + np.arange(WARPGROUP)
+
+    def _take_off(self, instruction: Instruction, accumulator: Accumulator, groups: np.ndarray, keeps) -> None:
+        """The registers of these warpgroups go in flight; what they hold is what is added to."""
+        machine, lanes = self._machine, self.lanes(groups)
+        held = []
+        for slot in accumulator.slots:
+            flight = self.in_flight.get(slot)
+            value = machine.registers[slot]  # which is there if all lanes have written it while some were in flight
+            if value is None and flight is not None:
+                value = flight.value
+            if value is None:
+                if keeps.any():
+                    raise UndefinedRegister(
+                        f"{instruction.origin}: an accumulator is added to before anything was written to it"
+                    )
+                held.append(np.zeros(lanes.shape, np.float32))
+            else:
+                held.append(per_lane(value, machine.lanes)[lanes].view(np.float32))
+            if flight is not None and flight.accumulator is not accumulator and flight.accumulator.lanes[lanes].any():
+                raise AsyncFault(
+                    f"{instruction.origin}: one of its accumulators is in flight in a wgmma of another shape or other "
+                    f"registers ({flight.accumulator.instruction.origin}): wait for that first (wgmma.wait_group)"
+                )
+            self.in_flight[slot] = InFlight(value, accumulator)
+            machine.registers[slot] = None
+        accumulator.sums[groups] = accumulators_to_matrix(np.stack(held))
+        accumulator.lanes[lanes] = True
+
+    def _land(self, accumulator: Accumulator, groups: np.ndarray) -> None:
+        """These warpgroups have no instruction left to carry out: their registers get the sums."""
+        lanes = self.lanes(groups)
+        groups = groups[accumulator.lanes[lanes[:, 0]]]
+        if not groups.size:
+            return
+        machine, lanes = self._machine, self.lanes(groups).ravel()
+        accumulator.lanes[lanes] = False
+        values = matrix_to_accumulators(accumulator.sums[groups]).reshape(len(accumulator.slots), -1)
+        whole = lanes.size == machine.lanes
+        back = not accumulator.lanes.any()
+        for slot, value in zip(accumulator.slots, values, strict=True):
+            flight = self.in_flight[slot]
+            if whole:
+                new = value
+            else:
+                held = machine.registers[slot] if machine.registers[slot] is not None else flight.value
+                held = np.float32(0) if held is None else held
+                new = np.array(per_lane(held.view(np.float32), machine.lanes))
+                new[lanes] = value
+            if back:
+                del self.in_flight[slot]
+                machine.registers[slot] = new
+            else:
+                flight.value = new
+
+    def read_early(self, slot: int, name: str) -> Value:
+        """What the executing lanes read of a register of which some lanes are in flight: NaN in those."""
+        machine, flight = self._machine, self.in_flight[slot]
+        early = machine.lanes_of(machine.mask) & flight.accumulator.lanes
+        value = flight.value
+        if early.any():
+            for observer in machine.observers:
+                observer.on_early_register(name, early, flight.accumulator.instruction, machine)
+            value = np.float32(0) if value is None else value
+            whole = value.view(UNSIGNED[value.dtype.itemsize])
+            return np.where(early, _POISON.astype(whole.dtype), whole).view(value.dtype)
+        if value is None:
+            raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
+        return value
+
+    def write_early(self, slot: int, value: Value, mask: np.ndarray) -> None:
+        """Some lanes write to a register of which some are in flight; where both are, the sums win when they land."""
+        flight = self.in_flight[slot]
+        old = value.dtype.type(0) if flight.value is None else flight.value.view(value.dtype)
+        flight.value = np.where(mask, value, old)
+
+    # --- arithmetic ------------------------------------------------------------------------------------------
+
+    def _multiply(self, multiply: Multiply) -> None:
+        shape, accumulator, groups = multiply.shape, multiply.accumulator, multiply.groups
+        a = multiply.a
+        if a.ndim == 1:
+            a = self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind)
+            a = a.transpose(0, 2, 1) if shape.a_transposed else a
+        b = self._operand(multiply, multiply.b, shape.columns, shape.b_transposed, shape.b_kind)
+        products = np.matmul(a, b if shape.b_transposed else b.transpose(0, 2, 1))
+        if shape.a_sign * shape.b_sign < 0:
+            products = -products
+        before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], np.float32(0))
+        accumulator.sums[groups] = before + products
+        accumulator.pending[groups] -= 1
+
+    def _operand(
+        self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool = False
+    ) -> np.ndarray:
+        """The tiles that these descriptors name, as fp32."""
+        machine, place = self._machine, multiply.instruction.origin
+        descriptors = Descriptors.unpack(words, place)
+        bits, addresses = shared_tile(machine, place, descriptors, multiply.blocks, rows, transposed, BITS[kind])
+        if machine.observers:
+            for entry, group in enumerate(multiply.groups):
+                access = BulkAccess(
+                    multiply.instruction, "async load", "shared", 16, addresses[entry].ravel(),
+                    int(self._first[group]), int(multiply.blocks[entry]), started, machine,
+                )  # fmt: skip
+                for observer in machine.observers:
+                    observer.on_bulk(access)
+        return to_float32(bits, kind)

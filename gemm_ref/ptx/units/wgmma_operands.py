@@ -1,0 +1,134 @@
+"""Operands of wgmma (PTX ISA, 9.7.15.5): matrix descriptors, tiles in shared memory, fragments in registers.
+
+A tile is made of pieces of 16 bytes. Where they lie (CUTLASS's cute/arch/mma_sm90_desc.hpp names the layouts; S is the
+swizzle's span, 16 without one; LBO and SBO are the descriptor's leading and stride byte offsets):
+
+    K-major   row r, bytes 16 j .. of k:    r % 8 * S + r // 8 * SBO + j * (LBO without a swizzle, else 16)
+    MN-major  row k, elements 8 j .. of mn: k % 8 * S + k // 8 * (LBO without a swizzle, else SBO)
+                                            + j % (S // 16) * 16 + j // (S // 16) * (SBO without a swizzle, else LBO)
+
+from the start address on, swizzled by the bits of the address (`tile.swizzled`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
+from gemm_ref.ptx.units.tile import swizzled
+
+K_BYTES = 32  # of k in one instruction, of whatever type
+ROWS = 64  # of A and D
+WARPGROUP = 128  # lanes
+_SPANS = np.array([0, 128, 64, 32])  # by the swizzle field of a descriptor
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """The fields of some matrix descriptors, in bytes, an int64 array each; `span` is the one swizzle of them all."""
+
+    start: np.ndarray
+    leading: np.ndarray
+    stride: np.ndarray
+    span: int
+
+    @classmethod
+    def unpack(cls, words: np.ndarray, place: str) -> Descriptors:
+        """Raises AsyncFault for descriptors of different swizzles, or with a base offset."""
+        bits = words.astype(np.uint64)
+        fields = [
+            ((bits >> np.uint64(shift) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64) for shift in (0, 16, 32)
+        ]
+        spans = np.unique(_SPANS[(bits >> np.uint64(62)).astype(np.int64)])
+        if spans.size > 1 or (bits >> np.uint64(49) & np.uint64(7)).any():
+            raise AsyncFault(
+                f"{place}: matrix descriptors of different swizzles in one instruction, or with a base offset: start "
+                "the tile at a multiple of 1024 bytes"
+            )
+        return cls(*fields, int(spans[0]))
+
+
+def shared_tile(machine, place: str, descriptors: Descriptors, blocks: np.ndarray, rows: int, transposed: bool, dtype):
+    """(tiles, rows, k) elements of `dtype` for K-major tiles; (tiles, k, rows) for MN-major (`transposed`) ones.
+
+    blocks: of the machine, one a tile. Raises MemoryFault for a tile that is not all in shared memory.
+    """
+    offsets = _pieces(descriptors, rows, K_BYTES // dtype.itemsize, transposed)
+    addresses = swizzled(descriptors.start[:, None, None] + offsets, descriptors.span)
+    low, high = int(addresses.min()), int(addresses.max())
+    if low < 0 or high + 16 > machine.shared.size:
+        raise MemoryFault(
+            f"{place}: the operand's matrix descriptor reaches bytes {low} to {high + 15} of shared memory "
+            f"({machine.shared.size} bytes)"
+        )
+    chunks = (addresses + (blocks * machine.shared.stride)[:, None, None]) // 16
+    found = machine.shared.data.view(np.uint64).reshape(-1, 2)[chunks]
+    return found.reshape(*chunks.shape[:2], -1).view(dtype), addresses
+
+
+def _pieces(descriptors: Descriptors, rows: int, depth: int, transposed: bool) -> np.ndarray:
+    """(tiles, lines, pieces of a line): bytes from the tile's start to each piece before swizzling."""
+    leading, stride = descriptors.leading[:, None, None], descriptors.stride[:, None, None]
+    span = descriptors.span or 16
+    if not transposed:
+        row, piece = np.arange(rows)[:, None], np.arange(K_BYTES // 16)[None]
+        return row % 8 * span + row // 8 * stride + piece * (16 if descriptors.span else leading)
+    if not descriptors.span:
+        leading, stride = stride, leading
+    k, piece = np.arange(depth)[:, None], np.arange(rows // 8)[None]
+    wide = span // 16
+    return k % 8 * span + k // 8 * stride + piece % wide * 16 + piece // wide * leading
+
+
+# --- registers -----------------------------------------------------------------------------------------------
+
+
+def accumulators_to_matrix(registers: np.ndarray) -> np.ndarray:
+    """(N / 2, warpgroups, 128 lanes) registers as (warpgroups, 64, N): PTX ISA, figure 'WGMMA .m64nNk16 D'."""
+    count, groups, _ = registers.shape
+    parts = registers.reshape(count // 4, 2, 2, groups, 4, 8, 4)  # j, half, odd, warpgroup, warp, row, pair
+    return parts.transpose(3, 4, 1, 5, 0, 6, 2).reshape(groups, ROWS, 2 * count)
+
+
+def matrix_to_accumulators(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of `accumulators_to_matrix`."""
+    groups, _, columns = matrix.shape
+    parts = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2)
+    return np.ascontiguousarray(parts.transpose(4, 2, 6, 0, 1, 3, 5)).reshape(columns // 2, groups, WARPGROUP)
+
+
+def fragments_to_matrix(registers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """(4, warpgroups, 128 lanes) 32-bit registers of A as (warpgroups, 64, k) elements of `dtype`."""
+    groups = registers.shape[1]
+    parts = registers.reshape(2, 2, groups, 4, 8, 4)  # half of k, half of the rows, warpgroup, warp, row, word of k
+    words = np.ascontiguousarray(parts.transpose(2, 3, 1, 4, 0, 5)).reshape(groups, ROWS, K_BYTES // 4)
+    return words.view(dtype)
+
+
+# --- numbers -------------------------------------------------------------------------------------------------
+
+
+def to_float32(bits: np.ndarray, kind: str) -> np.ndarray:
+    """Elements of an operand as fp32, exactly; of a tf32 element the low 13 bits are left out."""
+    if kind == "f16":
+        return bits.view(np.float16).astype(np.float32)
+    if kind == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if kind == "tf32":
+        return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+    return _float8(kind)[bits]
+
+
+@functools.cache
+def _float8(kind: str) -> np.ndarray:
+    """The values of all bytes in an 8-bit format."""
+    dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kind]
+    return torch.arange(256, dtype=torch.uint8).view(dtype).float().numpy()
+
+
+BITS = {"f16": np.dtype(np.uint16), "bf16": np.dtype(np.uint16), "tf32": np.dtype(np.uint32)}
+BITS |= dict.fromkeys(("e4m3", "e5m2"), np.dtype(np.uint8))

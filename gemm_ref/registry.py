@@ -1,0 +1,275 @@
+"""The ladder's registry: every rung that exists, in order.
+
+Kernels, tests, experiments, plots and the README's tables all loop over `STAGES`. To add a rung, add its
+entry here and one file of the same stem to `cuda_kernels/`, `triton_kernels/` and (where `dialects` says
+so) `triton_kernels/gluon/`; a test fails when an entry, a file or a README row is missing or left over.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from gemm_ref import grids
+from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT, DIALECTS, LAYOUTS, Config, Stage, unknown
+
+
+def _only(config: Config) -> Mapping[str, Config]:
+    return MappingProxyType({DEFAULT_VARIANT: config})
+
+
+_SQUARE = Config(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)
+_TILE = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, THREAD_M=8, THREAD_N=8, BLOCKS_PER_SM=2)
+_WARP_TILE = replace(_TILE, WARP_M=32, WARP_N=64, BLOCKS_PER_SM=1)
+_WIDE = replace(_WARP_TILE, BLOCK_N=256, BLOCK_K=8, WARP_M=64, THREAD_N=16)
+_NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pipeliner best, of those tried
+
+# Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
+_WMMA = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
+_MMA = replace(_WMMA, BLOCK_N=256, BLOCK_K=32, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
+_MMA_TILES = MappingProxyType(
+    {
+        "tile128x256": _MMA,
+        "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2),
+        "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
+    }
+)
+
+_OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
+_WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
+
+_WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
+_HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
+# wgmma reads B by rows in 16-bit types alone; where it lies otherwise it is copied first.
+_WGMMA_B = MappingProxyType(
+    {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
+)
+
+
+def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
+    """The same variants with that many slices in shared memory."""
+    return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
+
+
+def _each(**dialects: str | tuple[str, ...]) -> Mapping:
+    """Something for each dialect, by name."""
+    return MappingProxyType(dialects)
+
+
+_LADDER = (
+    Stage(
+        id="s01_naive",
+        title="Naive",
+        idea="one thread an element of C, threadIdx.x walks the rows: uncoalesced",
+        variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
+        launch_shape=grids.rows_on_x,
+    ),
+    Stage(
+        id="s02_coalesced",
+        title="Coalesced",
+        idea="threadIdx.x walks the columns, so a warp touches neighbouring addresses",
+        variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s03_block_tile",
+        title="Block tile",
+        idea="a block owns a tile of C and walks K in slices, still from global memory alone",
+        variants=_only(_SQUARE),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s04_shared_tile",
+        title="Shared tile",
+        idea="the slices of A and B are staged in shared memory and read from there",
+        variants=_only(_SQUARE),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s05_bank_conflict",
+        title="Bank conflict",
+        idea="the same slices stored four ways in the 32 banks of shared memory",
+        variants=MappingProxyType({layout: replace(_SQUARE, LAYOUT=layout, BLOCKS_PER_SM=2) for layout in LAYOUTS}),
+        best=_each(cuda="padded", gluon="padded"),
+        only=_each(cuda=LAYOUTS[:-1], triton=LAYOUTS[-1:], gluon=LAYOUTS[:-1]),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s06_thread_coarsen",
+        title="Thread coarsening",
+        idea="a thread computes a column of outputs, and reuses what it read of B",
+        variants=_only(Config(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, THREAD_M=8, BLOCKS_PER_SM=2)),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s07_thread_tile",
+        title="Thread tile",
+        idea="a thread computes an 8 x 8 tile in registers, an outer product at each k",
+        variants=_only(_TILE),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s08_vectorized",
+        title="Vectorized",
+        idea="global and shared memory are accessed 16 bytes at a time (float4)",
+        variants=_only(_TILE),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s09_conflict_free",
+        title="Conflict free",
+        idea="A transposed in shared memory, the thread's tile cut into quadrants: no bank conflicts",
+        variants=_OCCUPANCIES,
+        best=_each(cuda="two_blocks", triton="two_blocks", gluon="two_blocks"),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s10_double_buffer",
+        title="Double buffer",
+        idea="the next slice is loaded while this one is multiplied; one barrier a slice",
+        variants=_staged(2, {**_OCCUPANCIES, "narrow": _NARROW}),
+        best=_each(cuda="one_block", triton="narrow", gluon="two_blocks"),
+        only=_each(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),
+        launch_shape=grids.columns_on_x,
+    ),
+    Stage(
+        id="s11_warp_tile",
+        title="Warp tile",
+        idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
+        variants=_staged(2, _WARP_TILES),
+        best=_each(cuda="wide", triton="narrow", gluon="wide"),
+        only=_each(cuda=("tile128", "wide"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        launch_shape=grids.warps_on_tile,
+    ),
+    Stage(
+        id="s12_async_copy",
+        title="Async copy",
+        idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
+        variants=_staged(3, _WARP_TILES),
+        best=_each(cuda="wide", triton="narrow", gluon="wide"),
+        only=_each(cuda=("tile128", "wide"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        launch_shape=grids.async_stages,
+    ),
+    Stage(
+        id="s13_split_k",
+        title="Split K",
+        idea="K is split over blocks where M x N alone has too few tiles; a second kernel adds the partial sums",
+        variants=_only(replace(_WARP_TILE, NUM_STAGES=3)),
+        dialects=("cuda", "triton"),
+        launch_shape=grids.split_k,
+    ),
+    Stage(
+        id="s15_wmma",
+        title="WMMA",
+        idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
+        variants=_only(_WMMA),
+        launch_shape=grids.padded_halves,
+        maths=("bf16", "fp16", "tf32"),
+    ),
+    Stage(
+        id="s16_mma_sync",
+        title="mma.sync",
+        idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
+        variants=_MMA_TILES,
+        best=_each(triton="deep"),
+        only=_each(cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")),
+        launch_shape=grids.swizzled_halves,
+        maths=("bf16", "fp16", "tf32"),
+        min_capability=(8, 0),
+    ),
+    Stage(
+        id="s17_wgmma_tma",
+        title="wgmma and TMA",
+        idea="Hopper's own: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma)",
+        variants=_only(_WGMMA),
+        launch_shape=grids.wgmma_tiles,
+        boxes=grids.wgmma_boxes,
+        tma=("A", "B", "C"),
+        maths=_HOPPER_MATHS,
+        b_layouts=_WGMMA_B,
+        only_capability=(9, 0),
+    ),
+    Stage(
+        id="s18_warp_specialized",
+        title="Warp specialised",
+        idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
+        variants=MappingProxyType(
+            {
+                "pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8),
+                "alone": replace(_WGMMA, CLUSTER_M=1),
+                "group8": replace(_WGMMA, CLUSTER_M=1, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
+            }
+        ),
+        only=_each(cuda=("pairs", "alone"), triton=("group8",), gluon=("group8",)),
+        launch_shape=grids.persistent_clusters,
+        boxes=grids.wgmma_boxes,
+        tma=("A", "B", "C"),
+        maths=_HOPPER_MATHS,
+        b_layouts=_WGMMA_B,
+        turned=("cuda",),
+        only_capability=(9, 0),
+    ),
+)
+
+STAGES: Mapping[str, Stage] = MappingProxyType({stage.id: stage for stage in _LADDER})
+
+
+def get_stage(name: str) -> Stage:
+    """The rung called `name`: its id (`s04_shared_tile`) or its number (`s04`).
+
+    Raises ValueError naming the closest ids when there is none.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"a stage is named by its id, such as 's01_naive' or 's01', not by {name!r}")
+    if name in STAGES:
+        return STAGES[name]
+    by_number = {stage.id.split("_")[0]: stage for stage in STAGES.values()}
+    if name in by_number:
+        return by_number[name]
+    if close := difflib.get_close_matches(name, by_number, n=1, cutoff=0.7):  # s4 for s04
+        raise ValueError(f"unknown stage {name!r}: did you mean {by_number[close[0]].id}?")
+    raise ValueError(unknown("stage", name, STAGES))
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One kernel that can be run: a rung's variant, written in a dialect, in a math mode."""
+
+    stage: Stage
+    variant: str
+    dialect: str
+    math: str
+    b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
+
+    @property
+    def backend(self) -> str:
+        """The package that holds it: `cuda` or `triton`."""
+        return BACKENDS[self.dialect]
+
+    @property
+    def config(self) -> Config:
+        return self.stage.variants[self.variant]
+
+    def __str__(self) -> str:
+        variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
+        layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
+        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}"
+
+
+def stages_in(math: str) -> list[Stage]:
+    """The rungs that compute in one math mode, in ladder order."""
+    return [stage for stage in STAGES.values() if math in stage.maths]
+
+
+def implementations(dialects: tuple[str, ...] = DIALECTS) -> list[Implementation]:
+    """Every rung x variant x dialect x math mode of the registry, in ladder order."""
+    return [
+        Implementation(stage, variant, dialect, math)
+        for stage in STAGES.values()
+        for variant in stage.variants
+        for dialect in stage.dialects
+        if dialect in dialects and variant in stage.variants_in(dialect)
+        for math in stage.maths
+    ]

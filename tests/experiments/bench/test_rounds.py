@@ -1,0 +1,202 @@
+"""The timing protocol on synthetic times: rounds, when they stop, what an interruption leaves; and timers on a GPU."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.bench import rounds, timers
+from experiments.bench.rounds import Plan
+from experiments.bench.telemetry import Sample, Telemetry, summarize
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times with CUDA events: needs a GPU")
+
+
+def rounds_of(ran, width):
+    return [tuple(ran[first : first + width]) for first in range(0, len(ran), width)]
+
+
+def test_every_contender_runs_once_in_every_round_in_changing_order():
+    ran = []
+    works = {name: (lambda name=name: ran.append(name)) for name in "abcd"}
+
+    def timer(work):
+        work()
+        return float(len(ran))
+
+    times = rounds.interleave(works, timer, Plan(least=20, most=20, precision=0.0, each_s=9.0))
+    assert all(Counter(order) == Counter("abcd") for order in rounds_of(ran, 4))
+    assert len(set(rounds_of(ran, 4))) > 5
+    for name in "abcd":  # each time is filed under the work it belongs to, in the order of the rounds
+        assert list(times[name]) == [index + 1 for index, other in enumerate(ran) if other == name]
+
+
+def noisy(spreads, seed=0):
+    """A timer for works that are (name, microseconds): each has a spread of its own."""
+    rng = np.random.default_rng(seed)
+    return lambda work: work[1] * (1 + spreads[work[0]] * rng.standard_normal())
+
+
+def counts(times):
+    return {name: int((~np.isnan(taken)).sum()) for name, taken in times.items()}
+
+
+def test_a_contender_that_is_known_drops_out_and_the_reference_stays():
+    works = {name: (name, 100.0) for name in ("steady", "noisy", "reference")}
+    timer = noisy({"steady": 1e-4, "noisy": 0.03, "reference": 1e-4})
+    taken = counts(rounds.interleave(works, timer, Plan(least=7, most=60, precision=0.005), "reference"))
+    assert taken["steady"] == 7
+    assert taken["noisy"] > 20
+    assert taken["reference"] == max(taken.values())
+
+
+def test_rounds_go_on_until_the_ratio_is_as_precise_as_asked():
+    works = {name: (name, 100.0) for name in ("x", "reference")}
+    times = rounds.interleave(
+        works, noisy({"x": 0.01, "reference": 0.01}), Plan(most=5000, precision=0.002), "reference"
+    )
+    ratio = times["reference"] / times["x"]
+    assert 50 < len(ratio) < 2000
+    assert abs(np.median(ratio) - 1) < 0.006
+
+
+def test_a_slow_contender_takes_fewer_rounds():
+    works = {"slow": ("slow", 0.6e6), "quick": ("quick", 100.0), "reference": ("reference", 50.0)}
+    taken = counts(
+        rounds.interleave(works, noisy({"slow": 0.01, "quick": 0.02, "reference": 0.01}), Plan(), "reference")
+    )
+    assert taken["slow"] == 3
+    assert taken["quick"] > 7
+
+
+def test_all_stop_when_the_problems_time_is_spent():
+    works = {name: (name, 1e6) for name in "abcdefgh"}
+    plan = Plan(each_s=100.0, total_s=20.0, precision=0.0)
+    assert set(counts(rounds.interleave(works, noisy(dict.fromkeys("abcdefgh", 0.1)), plan, "a")).values()) == {3}
+
+
+def test_the_reference_alone_is_timed_by_its_own_precision():
+    times = rounds.interleave({"reference": ("reference", 10.0)}, noisy({"reference": 1e-5}), Plan(), "reference")
+    assert len(times["reference"]) == 7
+
+
+def test_interruption_hands_over_whole_rounds():
+    taken = iter([*range(1, 8), None])
+
+    def timer(work):
+        time = next(taken)
+        if time is None:
+            raise KeyboardInterrupt
+        return time
+
+    with pytest.raises(rounds.Interrupted) as stop:
+        rounds.interleave({"a": None, "b": None}, timer, Plan())
+    assert {name: len(times) for name, times in stop.value.times.items()} == {"a": 3, "b": 3}
+    assert sorted(np.concatenate(list(stop.value.times.values()))) == list(range(1, 7))
+
+
+def test_interruption_in_the_first_rounds_leaves_nothing():
+    def timer(work):
+        raise KeyboardInterrupt
+
+    with pytest.raises(rounds.Interrupted) as stop:
+        rounds.interleave({"a": None}, timer, Plan())
+    assert stop.value.times == {}
+
+
+def test_warm_up_goes_on_until_the_clock_has_settled(monkeypatch):
+    monkeypatch.setattr(rounds, "WARM_UP_LEAST_S", 0.0)
+    answers = iter([False, False, False, True])
+    calls = []
+    rounds.warm_up(None, timer=calls.append, settled=lambda: next(answers))
+    assert len(calls) == 3
+
+
+def test_warm_up_gives_up_on_a_clock_that_never_settles(monkeypatch):
+    monkeypatch.setattr(rounds, "WARM_UP_MOST_S", 0.05)
+    assert rounds.warm_up(None, timer=lambda work: 1.0, settled=lambda: False) >= 0.05
+
+
+def test_conditions_are_those_of_the_samples():
+    samples = [Sample(1980, 600.0, 50, 0), Sample(1500, 690.0, 61, 0x4), Sample(1980, 650.0, 60, 0x1)]
+    conditions = summarize(samples)
+    assert (conditions.sm_mhz, conditions.sm_mhz_low) == (1980, 1500)
+    assert (conditions.power_w, conditions.power_w_high, conditions.temperature_c) == (650.0, 690.0, 61)
+    assert conditions.throttle == "power cap"  # an idle moment is no throttle
+    assert summarize([]).sm_mhz is None and summarize([]).throttle == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
+def test_without_nvml_telemetry_says_so_and_reads_nothing():
+    with Telemetry() as telemetry, telemetry.window() as samples:
+        assert telemetry.settled()
+    assert telemetry.why_not and samples == []
+
+
+@pytest.mark.parametrize("mode", ["hot", ""])
+def test_an_unknown_mode_is_refused(mode):
+    with pytest.raises(ValueError, match="cold, warm, graph"):
+        timers.make_timer(mode)
+
+
+@needs_gpu
+@pytest.mark.parametrize("mode", timers.MODES)
+def test_gpu_timers_hide_the_launch_and_see_the_kernel(mode):
+    timer = timers.make_timer(mode)
+    small, large = (torch.zeros(size, device="cuda") for size in (1 << 10, 1 << 28))
+
+    def quick():
+        small.add_(1)
+
+    def slow():
+        large.add_(1)
+
+    quickest = min(timer(quick) for _ in range(10))
+    assert 0 < quickest < 30
+    assert min(timer(slow) for _ in range(10)) > 5 * quickest
+
+
+@needs_gpu
+def test_a_rotation_outgrows_the_cache_and_has_equal_sets():
+    a, b = torch.randn(129, 65), torch.randn(65, 127)
+    rotation = timers.Rotation(a, b, timers.cache_bytes(timers.COLD))
+    set_bytes = 4 * (a.numel() + b.numel() + 129 * 127)
+    assert len(rotation) * set_bytes >= 2 * torch.cuda.get_device_properties(0).L2_cache_size
+    first, second = rotation.take(), rotation.take()
+    assert torch.equal(first[0], second[0]) and first[0].data_ptr() != second[0].data_ptr()
+    assert all(x.data_ptr() % 256 == 0 for x in (*first, *second))
+    assert len(timers.Rotation(a, b, 0)) == 1
+
+
+@needs_gpu
+def test_a_warm_cache_is_faster_than_a_cold_one():
+    a, b = (torch.randn(1024, 1024, device="cuda") for _ in range(2))
+    medians = {}
+    for mode in (timers.COLD, timers.WARM):
+        rotation, timer = timers.Rotation(a, b, timers.cache_bytes(mode)), timers.make_timer(mode)
+
+        def copy(rotation=rotation):
+            x, _, c = rotation.take()
+            c.copy_(x)
+
+        medians[mode] = np.median([timer(copy) for _ in range(50)])
+    assert medians[timers.WARM] < medians[timers.COLD]
+
+
+@needs_gpu
+def test_times_agree_with_tritons_do_bench():
+    """A cross-check with a timer that is not ours: 2048^3 by cuBLAS, cold here and there, within 5%."""
+    from triton.testing import do_bench
+
+    a, b = (torch.randn(2048, 2048, device="cuda") for _ in range(2))
+    rotation, timer = timers.Rotation(a, b, timers.cache_bytes(timers.COLD)), timers.make_timer(timers.COLD)
+
+    def ours():
+        x, y, c = rotation.take()
+        torch.mm(x, y, out=c)
+
+    c = torch.empty_like(a)
+    theirs_us = do_bench(lambda: torch.mm(a, b, out=c), warmup=100, rep=200, return_mode="median") * 1e3
+    rounds.warm_up(ours, timer)
+    assert np.median([timer(ours) for _ in range(100)]) == pytest.approx(theirs_us, rel=0.05)

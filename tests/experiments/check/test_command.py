@@ -1,0 +1,385 @@
+"""`experiments check` on CUDA kernels: every pitfall, the notes' kinds of mistakes, options, and exit codes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments import cli
+from experiments.check import cost
+from experiments.check.command import check
+from experiments.check.cuda import nvcc
+from experiments.check.cuda.cuda_file import Options
+from experiments.selection import make_request
+from gemm_ref import toolchain
+from gemm_ref.sass import tools
+
+PITFALLS = Path(__file__).resolve().parents[2] / "cuda_kernels" / "pitfalls"
+TILES = {"block": "16,16", "grid": "cdiv(N,128),cdiv(M,128)"}
+SQUARES = {"block": "32,32", "grid": "cdiv(N,32),cdiv(M,32)"}
+ROWS_ON_X = {"block": "32,32", "grid": "cdiv(M,32),cdiv(N,32)"}
+ONE_SIZE = {"sizes": ("64x96x32",)}  # where it shows at any
+ONE_TILE = {"sizes": ("256x128x16",)}
+SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
+
+
+def report(path: Path, sizes=(), **options):
+    return check(path, Options(**options), make_request((), (), sizes, "", "cpu"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once():
+    """All kernels of a file are in its PTX: nvcc, ptxas and the disassembler see each text once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((nvcc, "compile_ptx"), (toolchain, "assemble")):
+            patch.setattr(module, name, functools.cache(getattr(module, name)))
+        for name in ("usage", "disassemble"):
+            patch.setattr(tools, name, _once(getattr(tools, name)))
+        yield
+
+
+def _once(read):
+    """The same function of a file, called once for each content."""
+    known = {}
+
+    def of(path: Path):
+        content = path.read_bytes()
+        if content not in known:
+            known[content] = read(path)
+        return known[content]
+
+    return of
+
+
+@pytest.fixture
+def uncounted(monkeypatch):
+    """What a kernel costs is not asked; other tests look at that."""
+    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to(text: str, name: str = "kernel.cu") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return to
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    monkeypatch.setattr(cli.out, "width", 200)
+
+    def run(*arguments):
+        return CliRunner().invoke(cli.app, ["check", "--device", "cpu", *map(str, arguments)])
+
+    return run
+
+
+def said(result) -> str:
+    return re.sub(r"\s+", " ", result.output)
+
+
+# What must be said of each kernel of tests/pitfalls/ that has a fault: parts of the reasons, and kinds of faults.
+WRONG = {
+    ("one_element", "strides_of_a_square"): (
+        {},
+        ("square matrices only", "line 14 goes from row to row of A by M", "row of C by M"),
+        {"written by two threads", "never written", "out of bounds"},
+    ),
+    ("one_element", "own_initialiser"): (
+        {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)", **ONE_SIZE},
+        ("no element of C is ever written",),
+        {"never written", "undefined value"},
+    ),
+    ("shared_tile", "adds_into_c"): ({}, ("only if it holds zeros beforehand",), {"memory read before it was written"}),
+    ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, (), {"race", "memory read before it was written"}),
+    ("shared_tile", "drops_the_k_tail"): (
+        {},
+        ("K must be a multiple of 32", "64x96x1 already", "the last K % 32 products"),
+        set(),
+    ),
+    ("shared_tile", "untested_edges"): (
+        SQUARES,
+        ("M must be a multiple of 32", "N must be a multiple of 32", "1x96x128 already"),
+        {"out of bounds"},
+    ),
+    ("shared_tile", "untested_store"): ({"sizes": ("33x31x9",)}, (), {"written by two threads"}),
+    ("shared_tile", "no_thread_offset"): (ONE_SIZE, ("of other elements of A and of B than",), set()),
+    ("shared_tile", "slice_turned_round"): (ONE_SIZE, ("of other elements of A than",), set()),
+    ("shared_tile", "x_along_block_k"): (ONE_SIZE, ("of other elements of A than",), set()),
+    ("thread_tile", "whole_tiles_only"): (
+        TILES,
+        ("M must be a multiple of 128", "N must be a multiple of 128", "K must be a multiple of 8", "1x128x64 already"),
+        {"out of bounds", "misaligned"},
+    ),
+    ("thread_tile", "first_element_guard"): (TILES | {"sizes": ("256x1x64",)}, (), {"misaligned"}),
+    ("thread_tile", "stores_the_tile_elsewhere"): (TILES | ONE_TILE, ("in C, but in another place",), set()),
+    ("thread_tile", "loads_by_the_tile_of_c"): (TILES | ONE_TILE, (), {"out of bounds"}),
+}
+SOUND = {
+    ("one_element", "offsets_of_32_bits"): ({}, "limits", "offsets into C are computed in 32 bits (one_element.cu:28)"),
+    ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, "advice", "load of A (32 sectors a request where 4 would do)"),
+    ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, "advice", "store of b_smem (32 wavefronts a request where 1"),
+    ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, "advice", "store of a_smem (32 wavefronts a request where 1"),
+    ("thread_tile", "tile_whole"): (TILES, "advice", "load of b_smem (8 wavefronts a request where 4 would do)"),
+    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "load of b_smem (8 wavefronts a request where 4 would do)"),
+    ("thread_tile", "tile_columns_cut"): (TILES, "advice", "not coalesced"),
+    ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, "advice", "store of C (16 sectors"),
+}
+
+
+@pytest.mark.parametrize(("file", "kernel"), WRONG)
+def test_a_pitfall_is_told_apart(uncounted, file, kernel):
+    options, reasons, kinds = WRONG[file, kernel]
+    found = report(PITFALLS / f"{file}.cu", kernel=kernel, **options)
+    assert not found.sound
+    why = " / ".join(found.why)
+    assert all(reason in why for reason in reasons), why
+    assert kinds <= {fault.kind for fault in found.faults}, found.faults
+    assert all(fault.quote and fault.line for fault in found.faults)
+
+
+@pytest.mark.parametrize(("file", "kernel"), SOUND)
+def test_what_is_only_slow_is_sound(file, kernel):
+    options, where, text = SOUND[file, kernel]
+    whole = "64x32x32" if options.get("grid") != TILES["grid"] else "128x128x8"
+    found = report(PITFALLS / f"{file}.cu", sizes=(whole, "33x31x9"), kernel=kernel, **options)
+    assert found.sound and not found.faults and not found.why
+    assert text in " / ".join(getattr(found, where))
+    assert found.code[0].kernel == kernel and found.code[0].registers > 0
+
+
+def test_every_pitfall_is_tried():
+    """All that multiply matrices: unaligned_vectors does not. One is looked at in the text that is printed of it."""
+    names = set()
+    for path in PITFALLS.glob("*.cu"):
+        names |= set(re.findall(r"__global__ void\s*(?:__launch_bounds__\(\d+\))?\s*(\w+)\(", path.read_text()))
+    elsewhere = {"unaligned_vectors", "leaves_before_the_barrier"}
+    assert {kernel for _, kernel in (*WRONG, *SOUND)} == names - elsewhere
+
+
+# --- the notes' mistakes, in kernels of our own --------------------------------------------------------------
+
+SLICES = """
+#define SIDE 32
+template <int DEPTH>
+__global__ void slices(const float* lhs, const float* rhs, float* out, int M, int N, int K) {
+    __shared__ float left[SIDE][DEPTH], right[DEPTH][SIDE];
+    const int row = blockIdx.x * SIDE + threadIdx.x, col = blockIdx.y * SIDE + threadIdx.y;
+    for (int slice = 0; slice < K / DEPTH; ++slice) {
+        if (threadIdx.x < DEPTH && threadIdx.y < SIDE) {
+            left[threadIdx.x][threadIdx.y] = lhs[row * K + slice * DEPTH + threadIdx.y];
+            right[threadIdx.x][threadIdx.y] = rhs[(slice * DEPTH + threadIdx.x) * N + col];
+        }
+        __syncthreads();
+        float sum = 0;
+        for (int k = 0; k < DEPTH; ++k) sum += left[threadIdx.x][k] * right[k][threadIdx.y];
+        out[row * N + col] += sum;
+        __syncthreads();
+    }
+}
+"""
+
+
+def test_several_mistakes_at_once(write, uncounted):
+    """A sum added into C, a dropped tail, no test of M and N."""
+    found = report(write(SLICES), template="SIDE", block="32,32", grid="cdiv(M,SIDE),cdiv(N,SIDE)")
+    why = " / ".join(found.why)
+    for part in ("zeros beforehand", "M must be a multiple of 32", "N must be", "the last K % 32 products"):
+        assert part in why
+    assert {"memory read before it was written", "out of bounds"} <= {fault.kind for fault in found.faults}
+
+
+BARRIER = """
+__global__ void stage(float* A, float* B, float* C, int M, int N, int K) {
+    int i = threadIdx.y + blockIdx.y * blockDim.y;
+    int j = threadIdx.x + blockIdx.x * blockDim.x;
+    if (i < M && j < N) {
+        float sum = 0;
+        __shared__ float a[EDGE][EDGE], b[EDGE][EDGE + 1];
+        for (int k = 0; k < K; k += EDGE) {
+            a[threadIdx.y][threadIdx.x] = A[i * M + k];
+            b[threadIdx.x][threadIdx.y] = B[k * N + j];
+            __syncthreads();
+            for (int l = 0; l < EDGE; ++l) sum += a[threadIdx.y][l] * b[threadIdx.x][l];
+            __syncthreads();
+        }
+        C[i * M + j] = sum;
+    }
+}
+"""
+
+
+def test_strides_offsets_and_barriers(write, uncounted):
+    found = report(write(BARRIER), block="32,32", define=("EDGE=32",))
+    why = " / ".join(found.why)
+    assert "with M = N = K = 64, each sum has K products, but of other elements of A and of B" in why
+    assert "line 9 goes from row to row of A by M" in why and "line 15 goes from row to row of C by M" in why
+    assert "barrier that threads skip" in {fault.kind for fault in found.faults}
+
+
+# --- how kernels are called ----------------------------------------------------------------------------------
+
+ELEMENT = """
+__global__ void element%s {
+    int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row >= %s || col >= %s) return;
+    %s acc = 0;
+    for (int k = 0; k < %s; ++k) acc += (%s)%s;
+    %s;
+}
+"""
+
+
+def test_names_types_and_guessed_launches(write, uncounted):
+    scaled = ELEMENT % (
+        "(float alpha, const float* d_A, int lda, const float *matB, int ldb, float beta, float* out, int ldc, int m, "
+        "int n, int k_)",
+        *("m", "n", "float", "k_", "float", "d_A[(size_t)row * lda + k] * matB[(size_t)k * ldb + col]"),
+        "out[(size_t)row * ldc + col] = alpha * acc + beta * out[(size_t)row * ldc + col]",
+    )
+    with pytest.raises(ValueError, match="what is k_ of element.*--args ALPHA,A,LDA,B,LDB,BETA,C,LDC,M,N,[?]"):
+        report(write(scaled))
+    found = report(write(scaled), args="alpha,A,lda,B,ldb,beta,C,ldc,M,N,K")
+    assert found.sound and any("beta = 0" in note for note in found.notes)
+    assert any("guessed" in note for note in found.notes) and found.limits == []
+
+
+def test_half_precision_and_a_type_as_template_argument(write, uncounted):
+    text = "#include <cuda_fp16.h>\ntemplate <typename T, typename S = float>" + ELEMENT % (
+        "(const T* a, const T* b, T* c, int m, int n, int k)".replace("int k)", "int K)"),
+        *("m", "n", "S", "K", "S", "a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"),
+        "c[(size_t)row * n + col] = (T)acc",
+    )
+    assert report(write(text), template="half", sizes=("33x17x9",)).sound
+    assert report(write(text), template="float", sizes=("33x17x9",)).sound
+    wrong = report(write(text), template="float,half")  # sums in half precision
+    assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
+    assert "say so with --math" in wrong.why[0] and len(wrong.why) == 1
+    with pytest.raises(ValueError, match="--math bf16 is for matrices of torch.bfloat16, and those of element are"):
+        report(write(text), template="half", math="bf16")
+    with pytest.raises(ValueError, match="template of <typename T, typename S>: pass all of them"):
+        report(write(text))
+
+
+def test_sizes_as_template_arguments(write, uncounted):
+    text = "template <int M, int N, int K>" + ELEMENT % (
+        "(const float* A, const float* B, float* C)",
+        *("M", "N", "float", "K", "float", "A[row * K + k] * B[k * N + col]", "C[row * N + col] = acc"),
+    )
+    assert report(write(text), sizes=("33x17x9", "16x32x8")).sound
+
+
+def test_a_kernel_for_squares(write, uncounted):
+    text = ELEMENT % (
+        "(const float* A, const float* B, float* C, int N)",
+        *("N", "N", "float", "N", "float", "A[row * N + k] * B[k * N + col]", "C[row * N + col] = acc"),
+    )
+    found = report(write(text), block="16,16", grid="cdiv(N,16),cdiv(N,16)")
+    assert found.sound and {verdict.problem for verdict in found.verdicts} >= {"1x1x1", "39x39x39"}
+
+
+def test_the_grid_the_wrong_way_round(uncounted):
+    file, sizes = PITFALLS / "shared_tile.cu", ("64x96x32",)
+    found = report(file, sizes, kernel="drops_the_k_tail", block="32,32", grid="cdiv(M,32),cdiv(N,32)")
+    assert any("Pass --grid 'cdiv(N,32),cdiv(M,32)'" in reason for reason in found.why)
+
+
+def test_a_loop_without_an_end(write, uncounted, monkeypatch):
+    monkeypatch.setattr("experiments.check.trial.PATIENCE", 3000)
+    text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
+    found = report(write(text), block="32", grid="1", sizes=("16",))
+    assert "endless loop" in {fault.kind for fault in found.faults}
+
+
+def test_only_the_sizes_that_were_asked_for(invoke):
+    file = PITFALLS / "thread_tile.cu"
+    options = ("--kernel", "whole_tiles_only", "--block", TILES["block"], "--grid", TILES["grid"])
+    result = invoke(file, *options, "--size", "128x128x8", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.output)
+    assert found["sound"] and [verdict["problem"] for verdict in found["verdicts"]] == ["128x128x8"]
+
+
+def test_the_text_names_line_threads_and_source(invoke):
+    result = invoke(PITFALLS / "shared_tile.cu", "--kernel", "leaves_before_the_barrier")
+    assert result.exit_code == 1
+    text = said(result)
+    for part in (
+        "the grid and block are guessed",
+        "right at 64x96x128",
+        "WRONG at 35x37x39",
+        "M must be a multiple of 32",
+        "N must be a multiple of 32",
+        "memory read before it was written shared_tile.cu:",
+        "barrier that threads skip shared_tile.cu:133 (at 35x37x39",
+        "if (row >= M || col >= N) return; (line 126)",
+        "block (1, 0, 0) thread (0, 0, 0) waits at this barrier, and thread (5, 0, 0) of its block left at line 126",
+        "requests of 4 sectors, 4 as compiled, ideal 4",
+        "registers a thread, no spills, 8192 bytes of shared memory and 1024 threads a block",
+        "wrong in 3 of 5 runs and 3 faults",
+    ):
+        assert part in text, part
+
+
+USAGE = [
+    (("missing.cu",), "there is no file missing.cu"),
+    (("kernel.txt",), "neither CUDA (.cu) nor Python (.py)"),
+    (("plain.cu",), "has no __global__ function"),
+    (("two.cu",), "choose one with --kernel, of one, two"),
+    (("two.cu", "--kernel", "tow"), "has no kernel 'tow': there are one, two; did you mean two?"),
+    (("two.cu", "--kernel", "one"), "pass --grid and --block, in M, N and K, such as --block 16,16"),
+    (("two.cu", "--kernel", "one", "--block", "16,16"), "pass --grid, in M, N and K"),
+    (("two.cu", "--kernel", "two"), "TILE has no value in the file: pass -D TILE=32"),
+    (("two.cu", "--kernel", "one", "--args", "A,B,C"), "--args names 3 arguments and one takes 6"),
+    (("two.cu", "--kernel", "one", "--args", "A,B,C,M,N,Z"), "'Z' is none of A, B, C, M, N, K"),
+    (("two.cu", "--kernel", "one", "--args", "A,B,M,C,N,K"), "float* C of one cannot be M"),
+    (("two.cu", "--kernel", "one", "--block", "64,64", "--grid", "1"), "a block has 1 to 1024 threads"),
+    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "cdiv(X,16)"), "X has no value here"),
+    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "__import__('os')"), "is not understood"),
+    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "M/0"), "divides by zero"),
+    (("two.cu", "--kernel", "one", "--block", "16", "--grid", "(M"), "is not an expression"),
+    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "12x"), "1021x509x131"),
+    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "4096"), "a smaller --size"),
+    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "0"), "nothing to compute"),
+    (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1"), "Pass -D TILE=32, with the value that is meant"),
+    (("double.cu",), "must be of one type, of float, half"),
+    (("lacks.cu", "--block", "32", "--grid", "1"), "which says nothing about it: the reference GPU cannot run it"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[message[:30] for _, message in USAGE])
+def test_usage_errors_say_what_to_pass(invoke, write, monkeypatch, tmp_path, arguments, message):
+    write("int main() { return 0; }", "plain.cu")
+    write("", "kernel.txt")
+    tiled = (
+        "{ int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x; if (row < M && col < N)"
+    )
+    tiled = tiled.replace(", col", "; int col")
+    write(
+        f"__global__ void one{SIGNATURE} {{ C[0] = TILE; }}\n__global__ void two{SIGNATURE} {tiled} C[0] = 1; }}",
+        "two.cu",
+    )
+    write(f"__global__ void one{SIGNATURE.replace('float', 'double')} {{ }}", "double.cu")
+    write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%smid;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in said(result), result.output
+
+
+def test_the_document_shows_what_is_printed(invoke, write, tmp_path, monkeypatch):
+    text = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
+    shown = re.search(r"```cpp\n(.*?)```.*?```\n(.*?)```", text, re.S)
+    write(shown[1], "my_gemm.cu")
+    monkeypatch.chdir(tmp_path)
+    seconds = r"\(\d+\.\d s\)"
+    printed = re.sub(seconds, "", invoke("my_gemm.cu").output)
+    assert printed.split() == re.sub(seconds, "", shown[2]).split()

@@ -1,0 +1,130 @@
+"""What `experiments check` does on a GPU, the timing itself faked; and the fault detectors in `run correctness`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+import gemm_ref
+from experiments import cli
+from experiments.bench import timing
+from experiments.check import place
+from experiments.check.cuda.cuda_file import CudaKernel, Options
+from experiments.check.examine import Examination
+from experiments.check.show import show
+from experiments.questions import correctness
+from experiments.records.contenders import Contender
+from experiments.records.rows import FAIL, Timed
+
+SOUND = """
+__global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
+    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= M || col >= N) return;
+    float sum = 0;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+}
+"""
+# Right on the reference GPU at every size, since its lanes run in lockstep: the barrier after the sum is missing.
+RACING = """
+__global__ void racing(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float a[16][16], b[16][16];
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int start = 0; start < K; start += 16) {
+        int ka = start + threadIdx.x, kb = start + threadIdx.y;
+        a[threadIdx.y][threadIdx.x] = row < M && ka < K ? A[row * K + ka] : 0;
+        b[threadIdx.y][threadIdx.x] = kb < K && col < N ? B[kb * N + col] : 0;
+        __syncthreads();
+        for (int k = 0; k < 16; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
+    }
+    if (row < M && col < N) C[row * N + col] = sum;
+}
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    def of(text: str) -> CudaKernel:
+        path = tmp_path / "kernel.cu"
+        path.write_text(text, encoding="utf-8")
+        return CudaKernel(path, Options())
+
+    return of
+
+
+class FakeBench:
+    """Stands for timing.Bench: every contender is a hundred microseconds slower than the one before."""
+
+    def __init__(self, setting, chosen, bars) -> None:
+        assert setting.device == "cuda"
+        self._chosen = timing.field(chosen, setting.device)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def time(self, problem):
+        for index, contender in enumerate(self._chosen):
+            times = {"median_us": 100.0 * (1 + index), "tflops": 10.0 / (1 + index), "vs_cublas": 0.5}
+            if index == 1:
+                times = {"status": FAIL, "detail": "for the test"}
+            yield Timed.about("check", contender, problem, **times)
+
+
+def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
+    monkeypatch.setattr(timing, "Bench", FakeBench)
+    subject = kernel(SOUND)
+    report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
+    place.rank(subject, report, [])
+    assert report.ranked_at == "4096x4096x4096"
+    names = [rank.name for rank in report.ranking]
+    assert names[0] == "mine" and report.ranking[0].own and sum(rank.own for rank in report.ranking) == 1
+    assert any("cublas" in name for name in names)
+    assert {f"{stage} cuda" for stage in gemm_ref.STAGES if "fp32" in gemm_ref.STAGES[stage].maths} <= set(names)
+    assert not any(timing.CONTROL in name for name in names) and report.ranking[-1].detail == "for the test"
+    show(report, Console(width=160))
+    printed = capsys.readouterr().out
+    assert "Place on the ladder (at 4096x4096x4096)" in printed and "50%" in printed
+
+
+def test_a_wrong_kernel_is_not_timed(kernel):
+    subject = kernel(SOUND.replace("k < K;", "k < K - 1;"))
+    report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
+    place.rank(subject, report, [])
+    assert report.ranking == [] and "a wrong kernel's time says nothing" in report.unchecked[0]
+
+
+def test_a_kernel_that_is_brought_runs_on_any_gpu(kernel):
+    subject = kernel(SOUND)
+    own = Contender(subject.name, place.OWN, "cuda", "cuda", "fp32", ("cuda",), lambda: None)
+    assert own.refusal((7, 0)) is None and own.is_default
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="runs the kernel on a GPU")
+def test_it_runs_on_a_gpu(kernel):
+    subject, problem = kernel(SOUND), gemm_ref.Problem(33, 65, 70)
+    a, b = gemm_ref.make_inputs(problem, "integers", device="cuda")
+    gemm_ref.checked_run(subject.gpu_call(problem), a, b, exact=True)
+
+
+def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(kernel, monkeypatch, tmp_path):
+    subject = kernel(RACING)
+
+    def fn(a, b, out):
+        subject.run(a, b, out)
+        return out
+
+    pool = [Contender("s04_shared_tile", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: fn)]
+    monkeypatch.setattr("experiments.records.contenders.contenders", lambda: pool)
+    arguments = ["run", "correctness", "--device", "cpu", "--results", str(tmp_path / "results")]
+    result = CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"])
+    text = " ".join(result.output.split())
+    assert result.exit_code == 1 and "C came out right, and yet: kernel.cu:" in text
+    assert "no barrier orders the two" in text
+    monkeypatch.setattr(correctness, "WATCHED_MOST_PRODUCTS", 10)
+    assert CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"]).exit_code == 0

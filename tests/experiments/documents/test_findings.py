@@ -1,0 +1,77 @@
+"""docs/findings.md: numbers are looked up, and words follow the data."""
+
+import pandas as pd
+import pytest
+
+from experiments.documents import findings
+from experiments.documents.findings import SIZE, Data
+from experiments.records import store
+from experiments.records.stats import SAME
+from experiments.selection import UsageError
+from gemm_ref import STAGES, stages_in
+
+ROWS = ("ladder", "squares", "shapes", "modes", "inputs", "accuracy")
+
+
+def changed(tmp_path, name, change):
+    """The published data with one CSV changed."""
+    for path in store.PUBLISHED.glob("*"):
+        if path.suffix in (".csv", ".json"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    frame = pd.read_csv(tmp_path / f"{name}.csv", dtype=str, keep_default_na=False)
+    change(frame)
+    frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def test_the_page_has_every_rung_and_its_numbers():
+    text = findings.render()
+    data = Data(store.PUBLISHED)
+    for stage in stages_in("fp32"):
+        assert f"| `{stage.id}` | {data.row(stage, 'cuda').tflops:#.3g} |" in text
+    assert f"at {100 * data.best('cuda').vs_cublas:#.3g}%" in text
+    assert "nan" not in text.lower().replace("nanobind", "")
+
+
+def test_a_word_follows_its_numbers(tmp_path):
+    stage = STAGES["s04_shared_tile"]
+
+    def twice_as_fast(frame):
+        own = (frame["stage"] == stage.id) & (frame["dialect"] == "triton") & (frame["m"] == str(SIZE[0]))
+        for name in ("vs_cublas", "vs_cublas_low", "vs_cublas_high"):
+            frame.loc[own, name] = (2 * frame.loc[own, name].astype(float)).astype(str)
+
+    before = Data(store.PUBLISHED)
+    after = Data(changed(tmp_path, "ladder", twice_as_fast))
+    assert after.word(stage, "triton") == "faster"
+    ratio = before.versus(stage, "triton").median
+    assert after.versus(stage, "triton").median == pytest.approx(2 * ratio, rel=1e-4)
+    assert after.word(STAGES["s13_split_k"], "gluon") == "no kernel"
+
+
+def test_controls_that_are_not_same_are_counted(tmp_path):
+    def spoil(frame):
+        first = frame.index[frame["stage"] == "control"][0]
+        frame.loc[first, "verdict"] = "UNSURE"
+        frame.loc[first, "vs_cublas"] = "1.5"
+
+    same, total, _ = Data(store.PUBLISHED).control()
+    after = Data(changed(tmp_path, "squares", spoil)).control()
+    assert after[1] == total and after[0] in (same, same - 1) and after[2] == pytest.approx(0.5)
+
+
+def test_what_beats_cublas_is_named_once_a_problem():
+    rows = Data(store.PUBLISHED).beats_cublas()
+    problems = [(row.m, row.n, row.k) for row in rows]
+    assert len(set(problems)) == len(problems)
+    assert all(row.verdict != SAME and row.vs_cublas_low > 1 for row in rows)
+    assert [row.vs_cublas for row in rows] == sorted((row.vs_cublas for row in rows), reverse=True)
+
+
+def test_every_statement_has_data_behind_it(tmp_path):
+    """The page cannot be written from a folder that lacks one of its experiments."""
+    for name in ROWS:
+        folder = changed(tmp_path, "ladder", lambda frame: None)
+        (folder / f"{name}.csv").unlink()
+        with pytest.raises(UsageError, match=f"has no {name}.csv"):
+            findings.render(folder)

@@ -1,0 +1,52 @@
+"""Made-up rows with plausible values, for the tests of results, plots and README; they claim nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments.records.contenders import Contender, contenders
+from experiments.records.rows import Timed
+from gemm_ref import Problem, stages_in
+
+TFLOPS = {
+    stage: {"cuda": 3.0 * i, "triton": 2.9 * i, "gluon": 2.8 * i}
+    for i, stage in enumerate((s.id for s in stages_in("fp32")), 1)
+}
+TFLOPS["s03_block_tile"] = {"cuda": 5.1, "triton": 8.7, "gluon": 5.0}  # slower than s02's in CUDA and Gluon
+CUBLAS, CPU = 51.3, {"cpu_loop": 0.0011, "numpy_blas": 0.9, "torch_blas": 0.85}
+ENVIRONMENT = {
+    "date": "2020-02-02T02:02:02Z",
+    "commit": "0123456789abcdef",
+    "dirty": False,
+    "device": "NVIDIA Fixture",
+    "slug": "nvidia-fixture",
+    "gpu": {"driver": "1.2.3"},
+    "cuda": "13.0",
+    "cpu": "a CPU",
+    "torch": "2.11.0",
+    "triton": "3.6.0",
+    "numpy": "2.3.5",
+}
+
+
+def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
+    """A ladder over `sizes` in which s03 does not beat s02 in CUDA and Gluon."""
+    rng = np.random.default_rng(0)
+    return [
+        _timed(contender, Problem(s, s, s), s / max(sizes), rng)
+        for s in sizes
+        for contender in contenders()
+        if contender.math == "fp32"
+    ]
+
+
+def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Timed:
+    full = TFLOPS.get(contender.stage, {}).get(contender.dialect) or CPU.get(contender.stage, CUBLAS)
+    tflops = full * scale**0.3
+    median = problem.flops / tflops / 1e6
+    spread = 1 + 0.02 * rng.random()
+    values = {"median_us": median, "p20_us": median / spread, "p80_us": median * spread, "repeats": 9, "tflops": tflops}
+    if contender.devices != ("cpu",):
+        share = full / CUBLAS
+        values |= {"vs_cublas": share, "vs_cublas_low": share / 1.01, "vs_cublas_high": share * 1.01}
+    return Timed.about("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)

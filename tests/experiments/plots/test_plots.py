@@ -1,0 +1,192 @@
+"""Plots from a fixture: the files exist, show what is in the data, and come out the same each time."""
+
+import dataclasses
+
+import matplotlib.image
+import pytest
+
+from experiments.plots import accuracy, correctness, inputs, ladder, modes, squares, style
+from experiments.plots import shapes as plot_shapes
+from experiments.questions import shapes
+from experiments.records import store
+from experiments.records.contenders import contenders
+from experiments.records.rows import FAIL, PASS, SKIPPED, Checked, Timed
+from experiments.selection import DEFAULT
+from gemm_ref import STAGES, Problem, stages_in
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+
+
+@pytest.fixture
+def data(tmp_path):
+    store.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
+    rows = [
+        Checked.about(
+            "correctness",
+            contender,
+            Problem(33, 31, 33),
+            inputs="normal",
+            status=FAIL if (contender.stage, contender.dialect) == ("s02_coalesced", "gluon") else PASS,
+            bound_share=0.03,
+        )
+        for contender in contenders()
+        if not contender.is_baseline
+    ]
+    store.save(tmp_path, "correctness", rows, ENVIRONMENT)
+    return tmp_path
+
+
+def _names(paths):
+    return {path.name for path in paths}
+
+
+def test_ladder_plots(data, tmp_path):
+    first, second = (ladder.draw(data, tmp_path / name) for name in ("one", "two"))
+    stems = ("ladder_tflops", "ladder_vs_cublas")
+    assert _names(first) == {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+        if one.suffix == ".png":
+            image = matplotlib.image.imread(one)
+            assert image.shape[1] == 1440
+            assert len({tuple(pixel) for pixel in image[::4, ::4, :3].reshape(-1, 3)}) > 20
+    svg = (tmp_path / "one" / "ladder_tflops.svg").read_text(encoding="utf-8")
+    for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3 TFLOP/s", "11.6", "NVIDIA Fixture", "2020"):
+        assert text in svg, text  # matplotlib writes each text as a comment beside its outlines
+    for colour in style.COLOURS.values():
+        assert colour in svg
+    assert _names((tmp_path / "one").iterdir()) == _names(first)
+
+
+def test_every_rung_has_a_row(data):
+    rows = style.rows_of(store.read(data, "ladder"))
+    assert [row for row in rows if row[0] in STAGES] == [
+        (s.id, variant) for s in stages_in("fp32") for variant in s.variants
+    ]
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):
+    rows = [row for row in ladder_rows((256, 512)) if row.backend in ("cpu", "numpy", "torch")]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    assert _names(ladder.draw(tmp_path, tmp_path)) == {"ladder_tflops.svg"}
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_correctness_plot_shows_failures_in_red(data, tmp_path):
+    paths = correctness.draw(data, tmp_path / "out")
+    svg = paths[0].read_text(encoding="utf-8")
+    assert style.FAILED in svg
+    assert "1 of 1 failed" in svg
+    assert "3% · 1 passed" in svg
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_what_was_not_timed_says_why(tmp_path):
+    loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
+    rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
+    skipped = Timed.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
+    store.save(tmp_path, "ladder", [*rows, skipped], ENVIRONMENT)
+    svg = ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
+    assert "not timed: it would take an hour" in svg
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_the_size_with_the_most_kernels_is_drawn(tmp_path):
+    rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    svg = ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
+    assert "2048 × 2048 × 2048" in svg
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_nothing_measured_draws_nothing(tmp_path):
+    assert ladder.draw(tmp_path, tmp_path) == []
+    assert correctness.draw(tmp_path, tmp_path) == []
+
+
+def _as(name, rows, **changes):
+    return [dataclasses.replace(row, experiment=name, **changes) for row in rows]
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_squares_show_every_size_and_leave_the_control_out(tmp_path):
+    rows = _as("squares", ladder_rows((1021, 1024, 2048)))
+    control = [dataclasses.replace(row, stage="control", backend="control") for row in rows if row.backend == "cublas"]
+    store.save(tmp_path, "squares", rows + control, ENVIRONMENT)
+    paths = squares.draw(tmp_path, tmp_path)
+    assert _names(paths) == {f"squares_{stem}.svg" for stem in ("tflops", "vs_cublas")}
+    svg = (tmp_path / "squares_vs_cublas.svg").read_text(encoding="utf-8")
+    for text in ("1021", "2048", "s13 split k Triton"):
+        assert text in svg, text
+    assert "control" not in svg
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_squares_of_a_cpu_alone_have_no_map(tmp_path):
+    rows = [row for row in _as("squares", ladder_rows((256, 512))) if row.backend in ("cpu", "numpy", "torch")]
+    store.save(tmp_path, "squares", rows, ENVIRONMENT)
+    assert _names(squares.draw(tmp_path, tmp_path)) == {"squares_tflops.svg"}
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_shapes_are_named_and_mapped(tmp_path):
+    first = shapes.named_shapes()[0]
+    one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= shapes.FIRST])
+    sizes = (first.sizes, *shapes.map_sizes(DEFAULT))
+    rows = [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
+    store.save(tmp_path, "shapes", rows, ENVIRONMENT)
+    paths = plot_shapes.draw(tmp_path, tmp_path)
+    assert _names(paths) == {f"shapes_{stem}.svg" for stem in ("vs_cublas", "best")}
+    svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
+    assert f"{first.name}  {' × '.join(map(str, first.sizes))}" in svg
+
+
+def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
+    named = shapes.named_shapes()
+    assert len(named) >= 20 and len({shape.sizes for shape in named}) == len(named)
+    assert all(len(shape.why) > 20 and min(shape.sizes) > 0 for shape in named)
+    assert {"tall", "transformer", "decode", "convolution"} == {shape.group for shape in named}
+    assert {1, 64} <= {shape.sizes[0] for shape in named if shape.group == "decode"}
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_modes_are_shares_of_the_cold_time(tmp_path):
+    rows = [
+        dataclasses.replace(row, experiment="modes", mode=mode, median_us=row.median_us * share)
+        for row in ladder_rows((256, 1024))
+        for mode, share in (("cold", 1.0), ("warm", 0.8), ("graph", 0.6))
+        if row.dialect or row.backend == "cublas"
+    ]
+    store.save(tmp_path, "modes", rows, ENVIRONMENT)
+    assert _names(modes.draw(tmp_path, tmp_path)) == {"modes.svg"}
+    store.save(tmp_path / "warm", "modes", [row for row in rows if row.mode == "warm"], ENVIRONMENT)
+    assert modes.draw(tmp_path / "warm", tmp_path / "warm") == []
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
+    timed = _as("inputs", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0)
+    rows = [
+        dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
+        for row in timed
+        for kind, gain in (("zeros", 1.25), ("normal", 1.0))
+        if row.stage in ("cublas", "s12_async_copy")
+    ]
+    store.save(tmp_path, "inputs", rows, ENVIRONMENT)
+    assert _names(inputs.draw(tmp_path, tmp_path)) == {"inputs.svg"}
+    assert "1.25" in (tmp_path / "inputs.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.usefixtures("svg_alone")
+def test_accuracy_names_each_line_once(tmp_path, on_gpu):
+    rows = [
+        Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
+        for contender in contenders()
+        for k in (16, 256)
+        if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
+    ]
+    store.save(tmp_path, "accuracy", rows, ENVIRONMENT)
+    assert _names(accuracy.draw(tmp_path, tmp_path)) == {"accuracy.svg"}
+    svg = (tmp_path / "accuracy.svg").read_text(encoding="utf-8")
+    assert ("s01 to s13" in svg) == on_gpu

@@ -1,0 +1,416 @@
+"""Ceilings: the micro-kernels compute what they should and compile to what they claim; their rows and plots."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import subprocess
+from pathlib import Path
+
+import matplotlib.image
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from cuda_kernels import ceilings
+from cuda_kernels.ceilings import MicroKernel
+from cuda_kernels.source import FLAGS
+from experiments import cli
+from experiments.plots import roofs as plot_roofs
+from experiments.plots.labels import beside
+from experiments.plots.roofline import requested_intensity
+from experiments.progress import Bars
+from experiments.questions import datasheets, probes, roofs
+from experiments.questions.probes import PROBES, Machine
+from experiments.records import store
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.selection import Request
+from gemm_ref import Problem, ptx, stages_in
+from gemm_ref.build import BuildError
+from gemm_ref.launch import Launch
+from gemm_ref.sass import tools
+from gemm_ref.toolchain import find_toolkit, run_nvcc
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+
+SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
+H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}
+
+
+def _toolkit() -> bool:
+    try:
+        return bool(find_toolkit())
+    except BuildError:
+        return False
+
+
+def _nvdisasm() -> str | None:
+    try:
+        return str(tools.find("nvdisasm"))
+    except BuildError:
+        return None
+
+
+needs_nvcc = pytest.mark.skipif(not _toolkit(), reason="there is no nvcc here")
+needs_sass = pytest.mark.skipif(not (_toolkit() and _nvdisasm()), reason="there is no nvcc or no nvdisasm here")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+# --- the micro-kernels ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """`compiled(kernel, *flags)`: what nvcc makes of a micro-kernel, once."""
+
+    @functools.cache
+    def run(kernel: MicroKernel, *flags: str) -> Path:
+        out = tmp_path_factory.mktemp("ceiling") / "out"
+        run_nvcc([*FLAGS, *kernel.defines, *flags, str(ceilings.FOLDER / f"{kernel.file}.cu"), "-o", str(out)])
+        return out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def on_reference_gpu(compiled):
+    """What `ceilings.launch` is on a GPU; the arguments between the pointers and `iterations` are those of the .cu."""
+
+    def launch(kernel: MicroKernel, given, out, iterations: int, blocks: int) -> None:
+        text = compiled(kernel, "-ptx", "-arch=compute_90a").read_text(encoding="utf-8")
+        tiles = given.nbytes // (4 * 16 * kernel.threads)
+        more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
+        shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
+        ptx.run(ptx.load(text), shape, [given, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
+
+    return launch
+
+
+# The reference GPU has no tensor cores, so those micro-kernels are checked on a GPU alone.
+WITHOUT_TENSOR_CORES = [name for name, probe in PROBES.items() if probe.math in ("", "fp32")]
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", WITHOUT_TENSOR_CORES)
+def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
+    assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", ["fma", "dram_read", "l2_read", "l1_read", "shared_read"])
+def test_the_check_sees_an_iteration_too_few(name, on_reference_gpu):
+    def one_less(kernel, given, out, iterations, blocks):
+        on_reference_gpu(kernel, given, out, iterations - 1, blocks)
+
+    assert roofs.check(PROBES[name], SMALL, one_less) != ""
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_the_check_sees_a_kernel_that_does_nothing(name):
+    assert roofs.check(PROBES[name], SMALL, lambda *_: None) != ""
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", PROBES)
+def test_micro_kernels_are_right_on_the_gpu(name):
+    probe = PROBES[name]
+    if reason := probe.kernel.refusal(torch.cuda.get_device_capability()):
+        pytest.skip(reason)
+    assert roofs.check(probe, roofs.this_machine(), ceilings.launch) == ""
+
+
+def disassembly(cubin: Path) -> str:
+    return subprocess.run([_nvdisasm(), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+
+
+def loop_with(opcode: str, cubin: Path) -> list[str]:
+    """The SASS of the innermost loop that has an instruction `opcode`, without the branch and NOPs."""
+    lines = [line.strip() for line in disassembly(cubin).splitlines()]
+    for end, line in enumerate(lines):
+        target = re.search(r"BRA `\((\.L_x_\d+)\)", line)
+        if target and f"{target[1]}:" in lines[:end]:
+            body = lines[lines.index(f"{target[1]}:") : end]
+            found = [
+                match[1].strip() for line in body if (match := re.search(r"\*/\s+(?:@!?U?P\d )?\s*([^;]+);", line))
+            ]
+            if count(found, opcode):
+                return [instruction for instruction in found if instruction != "NOP"]
+    raise AssertionError(f"no loop with {opcode}")
+
+
+def count(loop: list[str], opcode: str) -> int:
+    return sum(instruction.startswith(opcode) for instruction in loop)
+
+
+ARCHES = pytest.mark.parametrize("arch", ["-arch=sm_90a", "-arch=sm_80"])
+
+
+@needs_sass
+class TestSass:
+    """What ptxas makes of each loop: the instructions that are to be measured, and hardly any others."""
+
+    @ARCHES
+    def test_fma(self, arch, compiled):
+        loop = loop_with("FFMA", compiled(PROBES["fma"].kernel, "-cubin", arch))
+        pairs = probes.Fma.PAIRS
+        assert count(loop, "FFMA") == 2 * pairs * probes.Fma.STEPS
+        assert len(loop) - count(loop, "FFMA") <= 4
+        written = [re.findall(r"R\d+", instruction)[0] for instruction in loop if instruction.startswith("FFMA")]
+        for start in range(0, len(written), pairs):  # as many in a row do not wait for one another
+            assert len(set(written[start : start + pairs])) == pairs
+
+    @ARCHES
+    def test_mma(self, arch, compiled):
+        loop = loop_with("HMMA", compiled(PROBES["mma_bf16"].kernel, "-cubin", arch))
+        assert count(loop, "HMMA.16816.F32.BF16") == probes.Mma.STEPS * probes.Mma.TILES**2
+        assert len(loop) - count(loop, "HMMA") <= 4
+
+    def test_read_past_l1(self, compiled):
+        loop = loop_with("LDG", compiled(PROBES["l2_read"].kernel, "-cubin", "-arch=sm_90a"))
+        assert count(loop, "LDG.E.128.STRONG.GPU") == count(loop, "LDG") == 2 * probes.Read.LOADS  # unrolled once
+
+    @ARCHES
+    def test_copy(self, arch, compiled):
+        text = disassembly(compiled(PROBES["dram_copy"].kernel, "-cubin", arch))
+        assert re.findall(r"LDG\S*", text) == ["LDG.E.128.CONSTANT"] and re.findall(r"STG\S*", text) == ["STG.E.128"]
+
+    def test_shared(self, compiled):
+        loop = loop_with("LDS", compiled(PROBES["shared_read"].kernel, "-cubin", "-arch=sm_90a"))
+        assert count(loop, "LDS.128") == probes.Shared.LOADS
+        assert len(loop) <= 4 * probes.Shared.LOADS
+
+
+@needs_sass
+@pytest.mark.parametrize("math", ["bf16", "fp8"])
+def test_wgmma_is_not_serialized(math, compiled):
+    loop = loop_with("WARPGROUP.ARRIVE", compiled(PROBES[f"wgmma_{math}"].kernel, "-cubin", "-arch=sm_90a"))
+    tensor = [instruction for instruction in loop if re.match("[HQ]GMMA.64x256x", instruction)]
+    assert [instruction.endswith("gsb0") for instruction in tensor] == [False, False, False, True]  # one group a trip
+    assert [i for i in loop if "DEPBAR" in i] == ["WARPGROUP.DEPBAR.LE gsb0, 0x1"]  # the last one is not waited for
+
+
+@needs_sass
+def test_hopper_has_no_fp8_in_mma_sync(compiled):
+    kernel = PROBES["mma_fp8"].kernel
+    assert "made from other instructions" in kernel.refusal((9, 0)) and kernel.refusal((8, 9)) is None
+    loop = loop_with("HMMA", compiled(kernel, "-cubin", "-arch=sm_90a"))
+    assert count(loop, "F2FP.F16.E4M3") > 0 and count(loop, "QMMA") == 0
+
+
+# --- rows -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monkeypatch):
+    built = []
+
+    def library(kernel, capability):
+        if kernel.file == "copy":
+            raise BuildError("copy.cu(3): error")
+        built.append(kernel)
+
+    monkeypatch.setattr(ceilings, "library", library)
+    verdicts = roofs._build([probe.kernel for probe in PROBES.values()], (8, 0))
+    told = {name: verdicts[probe.kernel] for name, probe in PROBES.items()}
+    assert told["wgmma_bf16"] == {
+        "status": SKIPPED,
+        "detail": "wgmma_m64n256k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0",
+    }
+    assert told["mma_fp8"]["status"] == SKIPPED and "8.9 or newer" in told["mma_fp8"]["detail"]
+    assert told["dram_copy"]["status"] == ERROR and "copy.cu(3)" in told["dram_copy"]["detail"]
+    assert told["fma"] == told["mma_bf16"] == told["l1_read"] == {}
+    assert len(built) == len(set(built))
+
+
+def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
+    def measured(probe, machine):
+        if probe.name == "fma":
+            raise RuntimeError("it did not start")
+        return {"value": 1.0}
+
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
+    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
+    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, {}))
+    monkeypatch.setattr(roofs, "_measure", measured)
+    with Bars(cli.out) as bars:
+        rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, bars))
+    assert [row.stage for row in rows] == list(PROBES)
+    assert [row.status for row in rows] == [ERROR] + [PASS] * (len(PROBES) - 1)
+    assert rows[0].detail == "RuntimeError: it did not start"
+
+
+def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
+    runs = []  # iterations of each launch; one takes 10 microseconds
+
+    def timer(work):
+        work()
+        return 10.0 * runs[-1]
+
+    monkeypatch.setattr(ceilings, "launch", lambda kernel, given, out, iterations, blocks: runs.append(iterations))
+    monkeypatch.setattr(roofs, "check", lambda *_: "")
+    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
+    monkeypatch.setattr(roofs.environment, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
+    values = roofs._measure(PROBES["fma"], SMALL)
+    assert runs[-1] == 300  # for 3 ms
+    flop = 2 * 4 * 256 * (8 * 2 * 32) * 2  # multiprocessors, blocks on each, threads, FMAs of a trip
+    assert values["value"] == values["low"] == values["high"] == pytest.approx(flop / 10e-6 / 1e12)
+    assert (values["datasheet"], values["sm_mhz"], values["repeats"]) == (67.0, 1755, roofs.REPEATS)
+    values = roofs._measure(PROBES["dram_copy"], SMALL)
+    assert values["value"] == pytest.approx(2 * PROBES["dram_copy"].given(SMALL, False).nbytes / 10e-6 / 1e12)
+    assert values["datasheet"] == 4.8
+    assert roofs._measure(PROBES["l2_read"], SMALL)["source"] == ""  # no figure, no source
+    monkeypatch.setattr(roofs, "check", lambda *_: "its result is off by 1")
+    assert roofs._measure(PROBES["fma"], SMALL) == {"status": FAIL, "detail": "its result is off by 1"}
+
+
+def test_without_a_gpu_it_says_that_it_needs_one(tmp_path):
+    done = CliRunner().invoke(cli.app, ["run", "roofs", "--device", "cpu", "--results", str(tmp_path)])
+    assert done.exit_code == 2 and "the ceilings are a GPU's" in " ".join(done.output.split())
+
+
+def test_filters_of_kernels_leave_it_out():
+    assert all(roofs.unsuited(probe, Request("cuda")) == "" for probe in roofs.CONTENDERS)
+    assert "choose kernels" in roofs.unsuited(PROBES["fma"], Request("cuda", stages=("s01_naive",)))
+
+
+# --- what is known beforehand ---------------------------------------------------------------------------------
+
+
+def test_datasheets_are_found_by_the_whole_name():
+    sheet = datasheets.find("NVIDIA H200")
+    assert sheet.figure(PROBES["fma"]) == 67.0 and sheet.figure(PROBES["wgmma_bf16"]) == 989.5
+    assert sheet.figure(PROBES["dram_copy"]) == 4.8 and sheet.figure(PROBES["l2_read"]) is None
+    assert "H200" in sheet.source
+    assert datasheets.find("NVIDIA H200 NVL") is None
+    assert datasheets.find("NVIDIA A100-SXM4-80GB").figure(PROBES["wgmma_fp8"]) is None
+
+
+def test_every_datasheet_is_whole():
+    for name, sheet in datasheets._entries().items():
+        assert sheet.source and {"fp32", "tf32", "bf16", "fp16", "dram"} <= set(sheet.figures), name
+        assert sheet.figures["bf16"] == sheet.figures["fp16"] >= 2 * sheet.figures["fp32"] * 0.99, name
+
+
+def test_what_the_clock_allows():
+    # the H100 whitepaper's fp32 peak is 66.9 at this clock
+    assert datasheets.by_clock(PROBES["fma"], H200) == pytest.approx(66.9, abs=0.05)
+    assert datasheets.by_clock(PROBES["shared_read"], H200) == pytest.approx(33.45, abs=0.01)
+    at_1830 = H200 | {"max_sm_clock_mhz": 1830}  # and 989.4 in bf16 at this one
+    assert datasheets.by_clock(PROBES["wgmma_bf16"], at_1830) == pytest.approx(989.4, abs=0.1)
+    assert datasheets.by_clock(PROBES["l2_read"], H200) is None
+    assert datasheets.by_clock(PROBES["mma_bf16"], H200 | {"capability": "8.9"}) is None
+    assert datasheets.by_clock(PROBES["fma"], {"capability": "9.0", "multiprocessors": 132}) is None
+
+
+# --- plots ----------------------------------------------------------------------------------------------------
+
+VALUES = {"fma": 61.7, "mma_bf16": 600.0, "wgmma_bf16": 800.0, "dram_copy": 4.1, "l2_read": 5.5, "l1_read": 30.0}
+
+
+@pytest.fixture
+def data(tmp_path):
+    store.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
+    sheet, rows = datasheets.find("NVIDIA H200"), []
+    for name, probe in PROBES.items():
+        value = VALUES.get(name)
+        spread = {"low": value * 0.99, "high": value * 1.01} if value else {"status": SKIPPED, "detail": "not here"}
+        known = {"by_clock": datasheets.by_clock(probe, H200), "datasheet": sheet.figure(probe), "sm_mhz": 1755.0}
+        rows.append(roofs._row(probe, value=value, **spread, **known))
+    store.save(tmp_path, "roofs", rows, ENVIRONMENT)
+    return tmp_path
+
+
+FP32_RUNGS = [stage.id for stage in stages_in("fp32")]
+CUBE = 256  # what `memory` counts at: 2^25 FLOP
+
+
+def _memory_csv(folder: Path, **changes: object) -> None:
+    """Counts as `memory` writes them: each kernel loads 2^18 sectors and stores 2^14."""
+    same = {"status": PASS, "m": CUBE, "n": CUBE, "k": CUBE, "launch": 1, "view": "compiled", "space": "global"}
+    rows = [
+        {"stage": s.id, "variant": v, "dialect": d, "kind": kind, "sectors": sectors} | same | changes
+        for s in stages_in("fp32")
+        for d in s.dialects
+        for v in s.variants_in(d)
+        for kind, sectors in (("load", 2**18), ("store", 2**14))
+    ]
+    pd.DataFrame(rows).to_csv(folder / "memory.csv", index=False)
+
+
+def test_plots(data):
+    paths = plot_roofs.draw(data, data / "out")
+    assert [path.name for path in paths] == ["roofs.png", "roofs.svg", "roofline.png", "roofline.svg"]
+    assert matplotlib.image.imread(paths[2]).shape[1] == 1440
+    shares, roofline = (path.read_text(encoding="utf-8") for path in (paths[1], paths[3]))
+    for text in (
+        "fp32 FMA",
+        "61.7 TFLOP/s at 1.75 GHz",
+        "datasheet 67.0",
+        "by clock 66.9",
+        "no figure to compare with",
+    ):
+        assert text in shares, text
+    assert "shared memory" not in shares  # it was not measured
+    for text in ("4096", "fp32 FMA 61.7 of 67.0", "device memory 4.10 TB/s", "bf16 tensor 800", "cuBLAS", "Fixture"):
+        assert text in roofline, text
+    for stage in FP32_RUNGS:
+        assert f"<!-- {stage[:3]} -->" in roofline
+    assert "As the kernel asks" not in roofline
+
+
+def test_intensity_is_that_of_the_sectors_asked_for(tmp_path):
+    kernel, at = ("s01_naive", "default", "triton"), Problem(CUBE, CUBE, CUBE)
+    assert requested_intensity(tmp_path, at) == {}
+    _memory_csv(tmp_path)
+    assert requested_intensity(tmp_path, at)[kernel] == pytest.approx(2**25 / (32 * (2**18 + 2**14)))
+    # 4 times as deep: 4 times the loads, and no more is stored
+    deep = requested_intensity(tmp_path, Problem(CUBE, CUBE, 4 * CUBE))
+    assert deep[kernel] == pytest.approx(2**27 / (32 * (2**20 + 2**14)))
+    wide = requested_intensity(tmp_path, Problem(2 * CUBE, 2 * CUBE, CUBE))
+    assert wide[kernel] == pytest.approx(2**25 / (32 * (2**18 + 2**14)))
+
+
+@pytest.mark.parametrize("change", [{"launch": 2}, {"m": 2 * CUBE}, {"space": "shared"}, {"status": SKIPPED}])
+def test_counts_that_cannot_be_carried_over_are_left_out(tmp_path, change):
+    _memory_csv(tmp_path, **change)
+    assert requested_intensity(tmp_path, Problem(4096, 4096, 4096)) == {}
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_the_right_panel_is_there_where_memory_was_counted(data):
+    _memory_csv(data)
+    roofline = plot_roofs.draw(data, data / "out")[1].read_text(encoding="utf-8")
+    for text in ("As the kernel asks", "L2 5.50 TB/s", "L1 30.0 TB/s"):
+        assert text in roofline, text
+    for stage in FP32_RUNGS:
+        assert roofline.count(f"<!-- {stage[:3]} -->") == 2
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_without_a_ladder_there_are_the_ceilings_alone(data):
+    (data / "ladder.csv").unlink()
+    assert [path.name for path in plot_roofs.draw(data, data)] == ["roofs.svg"]
+    (data / "roofs.csv").unlink()
+    assert plot_roofs.draw(data, data) == []
+
+
+def test_labels_do_not_lie_over_one_another():
+    ax = Figure(figsize=(4, 4)).subplots()
+    ax.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(0.1, 1000))
+    anchors = {f"s{i:02}": (30.0 if i % 3 else 20.0, 40 - i / 9) for i in range(12)} | {
+        "s20": (2.0, 39),
+        "s21": (40, 1),
+    }
+    beside(ax, anchors, top=50)
+    places = {text.get_text(): ax.transData.transform(text.xy) * 0.72 + text.xyann for text in ax.texts}
+    heights = [places[f"s{i:02}"][1] for i in range(12)]
+    assert heights == sorted(heights, reverse=True)  # as their points
+    for one, two in itertools.combinations(places.values(), 2):
+        assert abs(one[1] - two[1]) > 8.5 or abs(one[0] - two[0]) > 17  # points: a line's height, a label's width
+    assert abs(places["s20"][1] - ax.transData.transform(anchors["s20"])[1] * 0.72) < 0.1  # alone: not moved
+    assert max(y for _, y in places.values()) < ax.transData.transform((1, 50))[1] * 0.72

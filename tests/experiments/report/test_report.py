@@ -1,0 +1,366 @@
+"""The report: it stands alone, has all that is in the data and the registry, and comes out the same each time."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from experiments import cli, report, selection
+from experiments.plots import style
+from experiments.records import store
+from experiments.records.rows import FAIL, Checked
+from experiments.report import colours, figures, page, rungs, sources, tables
+from experiments.selection import EXPERIMENTS, UsageError
+from gemm_ref import STAGES
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+
+ROOT = Path(__file__).resolve().parents[3]
+MOST_BYTES = 8_000_000
+VOID = {"meta", "input", "link", "br", "img"}
+ENDED_BY_THE_NEXT = {"td", "tr"}  # HTML allows to leave their end out
+
+
+class Reader(HTMLParser):
+    """What a page refers to, its ids, its texts by element, and whether its elements nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.tags: dict[str, int] = {}
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.handle_startendtag(tag, attributes)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        for name, value in attributes:
+            assert not name.startswith("on"), f"{name} on {tag}"
+            if name == "id":
+                self.ids.append(value)
+            elif name in ("src", "href", "srcset", "action", "data", "poster", "xlink:href"):
+                self.targets.append(value)
+
+    def handle_endtag(self, tag):
+        while self.open[-1] in ENDED_BY_THE_NEXT and self.open[-1] != tag:
+            self.open.pop()
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The report of fixture data, some of which failed, with texts that HTML would read as its own."""
+    folder = tmp_path_factory.mktemp("report")
+    store.save(folder, "ladder", ladder_rows((2048, 4096)), ENVIRONMENT)
+    failed = Checked(
+        experiment="correctness",
+        stage="s01_naive",
+        variant="default",
+        backend="cuda",
+        dialect="cuda",
+        math="fp32",
+        dtype="float32",
+        m=3,
+        n=5,
+        k=7,
+        status=FAIL,
+        detail="<script>alert('& wrong')</script>",
+    )
+    store.save(folder, "correctness", [failed], ENVIRONMENT)
+    return report.make(folder, folder / "report.html")
+
+
+@pytest.fixture(params=["made", "published_report"])
+def text(request) -> str:
+    return request.getfixturevalue(request.param).read_text(encoding="utf-8")
+
+
+def section_of(text: str, name: str) -> str:
+    """The HTML of the section with this id."""
+    begin = text.index(f'<section id="{name}"')
+    return text[begin : text.index("</section>", begin)]
+
+
+def seen(markup: str) -> str:
+    """What a reader sees of it."""
+    return html.unescape(re.sub(r"<[^>]*>", "", markup))
+
+
+def test_it_stands_alone(text):
+    assert len(text.encode()) <= MOST_BYTES
+    reader = Reader(text)
+    assert all(target.startswith(("#", "data:")) for target in reader.targets), reader.targets
+    assert not re.search(r"url\(\s*['\"]?(?!#)|@import|\bfetch\(|XMLHttpRequest|<link|<iframe", text)
+    assert "default-src 'none'" in text  # the browser itself refuses what the tests do not see
+    assert "http://" not in text and "https://" not in text
+
+
+def test_ids_are_unique_and_every_link_arrives(text):
+    reader = Reader(text)
+    assert len(reader.ids) == len(set(reader.ids))
+    targets = set(reader.targets) | {f"#{name}" for name in re.findall(r"url\(#([^)]+)\)", text)}
+    assert {target[1:] for target in targets if target.startswith("#")} <= set(reader.ids)
+
+
+def test_every_rung_has_its_sources_word_for_word(text):
+    for stage in STAGES.values():
+        section = section_of(text, stage.id)
+        codes = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", section, re.DOTALL)
+        paths = re.findall(r'<p class="path"><b>\w+</b> <code>([^<]+)</code>', section)
+        files = [(ROOT / path).read_text(encoding="utf-8") for path in paths]
+        assert [seen(code) for code in codes] == files
+        assert len(files) == len(stage.dialects)
+        for finding in stage.compiler.values():
+            assert finding.replace("`", "") in seen(section)
+
+
+@pytest.mark.parametrize("which", ["made", "published_report"])
+def test_every_experiment_with_data_is_there_in_order(which, request):
+    path = request.getfixturevalue(which)
+    text, folder = path.read_text(encoding="utf-8"), path.parent
+    if which == "published_report":
+        folder = request.getfixturevalue("published_data")
+    there = [name for name in EXPERIMENTS if store.csv_path(folder, name).exists()]
+    assert {"correctness", "ladder"} <= set(there)
+    assert re.findall(r'<section id="(\w+)" class="experiment">', text) == there
+    for name in there:
+        section = section_of(text, name)
+        assert f"<code>{name}.csv</code>" in section
+        assert "<svg" in section and "Expectation" in section
+
+
+def test_numbers_are_those_of_the_csv(published_report):
+    text = published_report.read_text(encoding="utf-8")
+    frame = store.read(store.PUBLISHED, "ladder")
+    rows = re.findall(r"<tr>(<td.*)", section_of(text, "ladder"))
+    assert len(rows) == len(frame)
+    row = frame[(frame["stage"] == "s04_shared_tile") & (frame["dialect"] == "cuda") & (frame["m"] == 4096)].iloc[0]
+    line = next(line for line in rows if "s04_shared_tile" in line and "<td class=t>CUDA<td>4096" in line)
+    for value in (row.median_us, row.tflops, row.vs_cublas):
+        assert f"<td>{tables.figures_of(value)}" in line
+    section = seen(section_of(text, "s04_shared_tile"))
+    assert style.number(row.tflops) in section and f"{style.number(100 * row.vs_cublas)}%" in section
+
+
+def test_a_failure_is_told_and_what_it_says_is_escaped(made):
+    text = made.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "<script>alert('& wrong')</script>" in seen(section_of(text, "correctness"))
+    assert "of 1 checks against the float64 oracle passed" in text
+    assert "1 of 1 failed" in text  # in the plot
+
+
+def test_the_same_data_give_the_same_bytes(made):
+    again = report.make(made.parent, made.with_name("again.html"))
+    assert again.read_bytes() == made.read_bytes()
+    assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
+
+
+def test_plots_take_the_colours_of_the_page(made):
+    text = made.read_text(encoding="utf-8")
+    drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert drawings
+    for drawing in drawings:
+        assert not re.search(r"(fill|stroke): ?#", drawing)
+        assert re.match(r'<svg [^>]*role="img" aria-label="[^"]{5,}"', drawing)
+    used = set(re.findall(r"var\((--[\w-]+)\)", text))
+    assert {"--ink", "--cuda", "--triton", "--gluon"} <= used
+    assert used <= set(re.findall(r"(--[\w-]+):", text))  # none is left without a value
+
+
+def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
+    with style.themed(), matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure = Figure(figsize=(5, 2))
+        style.heading(figure, "What it shows", "and how")
+        figure.text(0.9, 0.5, "a long line\nshort", ha="right")
+        figure.text(0.5, 0.2, "middle\nof both lines", ha="center", multialignment="center")
+        figure.text(0.1, 0.2, "turned", rotation=90)
+        path = style.save(figure, tmp_path, "one")[1]
+    found = figures.inline("one", path.read_text(encoding="utf-8"))
+    assert found.title == "What it shows"
+    texts = {text: name for name, text in re.findall(r"text-anchor: (\w+)[^>]*>([^<]+)<", found.svg)}
+    assert texts["a long line"] == texts["short"] == "end"
+    assert texts["middle"] == texts["of both lines"] == texts["turned"] == "middle"
+
+
+def test_the_report_draws_no_png(tmp_path):
+    with style.themed(), style.svg_alone():
+        assert style.save(Figure(figsize=(1, 1)), tmp_path, "one") == [tmp_path / "one.svg"]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.svg"]
+    with style.themed():
+        assert style.save(Figure(figsize=(1, 1)), tmp_path, "two") == [tmp_path / "two.png", tmp_path / "two.svg"]
+
+
+def test_dark_twins_keep_texts_readable():
+    for light in ("#ffffff", "#f5f7fa", "#b3d971", "#eef7dd", "#fee8c8"):
+        dark = colours.dark_twin(light)
+        assert colours.contrast(colours.INK, dark) > 4.5
+    assert colours.dark_twin("#ffffff") == colours.PAPER
+    assert colours.contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WCAG's well-known near miss
+
+
+def test_themes_have_contrast():
+    sheet = (Path(page.__file__).parent / "style.css").read_text(encoding="utf-8")
+    pairs = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", sheet)}
+    assert pairs["paper"][1] == colours.PAPER and pairs["ink"][1] == colours.INK
+    texts = [name for name in pairs if name in ("ink", "muted", "link", "failed") or name.startswith("syntax-")]
+    assert len(texts) >= 9
+    for name in texts:
+        for mode in (0, 1):
+            for ground in ("paper", "raised", "pressed") if name in ("ink", "muted") else ("paper", "raised"):
+                ratio = colours.contrast(pairs[name][mode], pairs[ground][mode])
+                assert ratio >= 4.5, f"{name} on {ground}: {ratio:.2f}"
+
+
+def test_tables_say_once_what_is_the_same():
+    frame = pd.DataFrame(
+        {
+            "experiment": "x",
+            "stage": ["a", "b"],
+            "dialect": ["cuda", ""],
+            "math": "fp32",
+            "m": [8, 2],
+            "n": [8, 3],
+            "k": [8, 4],
+            "sm_mhz": [1980.0, 1234.5678],
+            "empty": np.nan,
+            "median_us": [1.0, 2.5],
+        }
+    )
+    table = tables.table_of(frame)
+    assert [column.label for column in table.columns] == ["rung", "dialect", "size", "SM, MHz", "median, µs"]
+    assert table.rows == (("a", "CUDA", "8", "1980", "1.000"), ("b", "", "2×3×4", "1235", "2.500"))
+    assert table.constants == (("math", "fp32"),)
+    assert tables.table_of(frame.iloc[:0]) is None
+
+
+def test_many_rows_without_times_are_summed_up_a_kernel():
+    frame = pd.DataFrame(
+        {
+            "stage": ["a"] * 3000,
+            "variant": "default",
+            "dialect": ["cuda", "triton"] * 1500,
+            "status": ["fail"] + ["pass"] * 2999,
+            "bound_share": np.linspace(0, 0.5, 3000),
+            "rel_error": np.nan,
+        }
+    )
+    table = tables.table_of(frame)
+    assert table.summed == 3000
+    assert [column.label for column in table.columns] == [
+        "rung",
+        "dialect",
+        "rows",
+        "passed",
+        "failed",
+        "largest share of bound",
+    ]
+    assert table.rows[0] == ("a", "CUDA", "1500", "1499", "1", "0.4998")
+    assert table.rows[1][2:5] == ("1500", "1500", "0")
+
+
+def test_resources_are_shown_where_there_are_some():
+    frame = pd.DataFrame(
+        {
+            "stage": ["s04_shared_tile", "s01_naive"],
+            "variant": "default",
+            "dialect": ["cuda", "cuda"],
+            "arch": "sm_90",
+            "registers": [32, 16],
+            "spill_bytes": [0, 0],
+            "occupancy": [1.0, 0.5],
+            "seconds_to_compile": [1.0, 2.0],
+        }
+    )
+    table = rungs.resources(STAGES["s04_shared_tile"], frame)
+    assert [column.name for column in table.columns] == ["dialect", "arch", "registers", "spill_bytes", "occupancy"]
+    assert table.rows == (("CUDA", "sm_90", "32", "0", "1"),)
+    assert rungs.resources(STAGES["s01_naive"], pd.DataFrame()) is None
+
+
+def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
+    module = ModuleType("experiments.questions.made_up")
+    module.__doc__ = """Does `a < b` hold?
+
+    Expectation: it does.
+
+    Method: by looking.
+    Twice.
+
+    Run: `python -m experiments run made_up`
+    """
+    module.NAME, module.ROW, module.plot = "made_up", Checked, _heatmap
+    known = ("made_up", *EXPERIMENTS)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for user in (selection, store, page, report):
+        monkeypatch.setattr(user, "EXPERIMENTS", known)
+    who = {"experiment": "made_up", "stage": "s01_naive", "variant": "default", "backend": "cuda", "dialect": "cuda"}
+    row = Checked(**who, math="fp32", dtype="float32", m=8, n=8, k=8, rel_error=0.25)
+    store.save(tmp_path, "made_up", [row], ENVIRONMENT)
+    text = report.make(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    section = section_of(text, "made_up")
+    assert "<code>a &lt; b</code>" in section and "by looking. Twice." in section
+    assert "<td>0.2500" in section and "made_up.csv" in section
+    assert "things" in "".join(seen(section).split())  # mathtext comes in pieces
+    assert 'aria-label="A field"' in section and 'href="data:image/png;base64,' in section
+    assert len(set(re.findall(r"fill: var\(--x-([0-9a-f]{6})\)", section))) >= 4  # the cells
+    assert "not measured" in section_of(text, "s01_naive")
+    Reader(text)
+
+
+def _heatmap(folder: Path, target: Path) -> list[Path]:
+    with style.themed():
+        figure = Figure(figsize=(4, 3))
+        style.heading(figure, "A field", "and its image")
+        left, right = figure.subplots(1, 2)
+        left.pcolormesh(np.arange(4).reshape(2, 2), cmap="viridis")
+        left.set_xlabel("$10^3$ things")
+        right.imshow(np.arange(4).reshape(2, 2))
+        return style.save(figure, target, "field")
+
+
+def test_headers_have_five_fields():
+    for stage in STAGES.values():
+        fields = sources.header(stage)
+        assert list(fields) == ["Idea", "Changed", "Tile/threads", "Cost", "Requires"]
+        assert all(fields.values())
+    assert "\npadded" in sources.header(STAGES["s05_bank_conflict"])["Cost"]  # a list stays one,
+    assert "\n" not in sources.header(STAGES["s09_conflict_free"])["Cost"]  # and what was only wrapped does not
+
+
+def test_the_command(tmp_path, made, monkeypatch):
+    monkeypatch.setattr(cli.out, "width", 200)
+    target = tmp_path / "deep" / "page.html"
+    done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
+    assert done.exit_code == 0 and str(target) in done.output
+    assert target.read_bytes() == made.read_bytes()
+    done = CliRunner().invoke(cli.app, ["report", "--results", str(tmp_path / "nothing")])
+    assert done.exit_code == 2 and not (tmp_path / "nothing").exists()
+
+
+def test_the_published_data_stand_in_for_a_machine_without(tmp_path):
+    own = tmp_path / "nvidia-fixture"
+    assert report.choose(own, store.PUBLISHED) == store.PUBLISHED
+    store.save(own, "ladder", ladder_rows((1024,)), ENVIRONMENT)
+    assert report.choose(own, store.PUBLISHED) == own
+    store.save(tmp_path / "cpu", "ladder", ladder_rows((1024,)), ENVIRONMENT)
+    assert report.choose(tmp_path / "cpu", store.PUBLISHED) == store.PUBLISHED
+    with pytest.raises(UsageError, match="is a folder"):
+        report.make(own, own)

@@ -1,0 +1,221 @@
+"""The report in a real browser: it sorts, filters, has two themes, fits a phone, prints, and asks nobody for anything.
+
+Needs chromium (Debian: apt-get install chromium); elsewhere the tests are skipped, and in CI they fail.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from experiments.records import store
+from gemm_ref import STAGES
+from tests.experiments.report import browser
+
+pytestmark = pytest.mark.skipif(
+    browser.find() is None and os.environ.get("CI") != "true",
+    reason=f"no browser here (looked for {', '.join(browser.NAMES)}): apt-get install chromium",
+)
+
+LADDER = "document.querySelector('#ladder .data')"
+# The texts of a column of the ladder's table in the rows that are shown.
+COLUMN = f"""((label) => {{
+    const table = {LADDER}.querySelector("table");
+    const index = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent === label);
+    return [...table.tBodies[0].rows].filter((row) => row.checkVisibility()).map((row) => row.cells[index].textContent);
+}})"""
+# Text on its ground: each pair of colours that is in view, with the first text that has it.
+PAIRS = """(() => {
+    const found = {};
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const element = node.parentElement;
+        if (!node.data.trim() || element.closest("svg, script, .unseen, .skip") || !element.checkVisibility()) continue;
+        let under = element;
+        while (under && getComputedStyle(under).backgroundColor === "rgba(0, 0, 0, 0)") under = under.parentElement;
+        const pair = [getComputedStyle(element).color, getComputedStyle(under ?? document.body).backgroundColor];
+        found[pair.join(" on ")] ??= node.data.trim().slice(0, 40);
+    }
+    return found;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def page(published_report, tmp_path_factory) -> Iterator[browser.Page]:
+    """The published report at a desk's width, in the light."""
+    assert browser.find(), "CI must have a browser: .ci/run installs chromium"
+    with browser.browser(tmp_path_factory.mktemp("profile")) as page:
+        page.open(published_report, 1400)
+        yield page
+
+
+@pytest.fixture(autouse=True)
+def _as_it_opens(page):
+    """Each test begins at a desk's width in the light, with the tables as they were."""
+    yield
+    page.size(1400)
+    page.prefer(dark=False)
+    page.run(
+        f"""document.querySelector("#theme-auto").click();
+        for (const field of {LADDER}.querySelectorAll(".tools :is(input, select)")) {{
+            field.value = "";
+            field.dispatchEvent(new Event(field.tagName === "INPUT" ? "input" : "change"));
+        }}"""
+    )
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.replace(",", "")) for text in texts if text]
+
+
+def click(page, label: str) -> None:
+    page.run(f"""[...{LADDER}.querySelectorAll("th button")].find((b) => b.textContent === "{label}").click()""")
+
+
+def test_a_click_on_a_head_sorts(page):
+    rows = len(store.read(store.PUBLISHED, "ladder"))
+    page.run(f"{LADDER}.querySelector('.unfold').click()")
+    assert len(page.run(f"{COLUMN}('TFLOP/s')")) == rows
+    click(page, "TFLOP/s")
+    rising = page.run(f"{COLUMN}('TFLOP/s')")
+    assert numbers(rising) == sorted(numbers(rising)) and len(set(rising)) > 50
+    missing = rising.count("")
+    assert not any(rising[len(rising) - missing :])  # what was not timed is last
+    click(page, "TFLOP/s")
+    falling = page.run(f"{COLUMN}('TFLOP/s')")
+    assert numbers(falling) == sorted(numbers(falling), reverse=True) and falling[-missing:] == [""] * missing
+    click(page, "size")
+    sizes = page.run(f"{COLUMN}('size')")
+    assert list(dict.fromkeys(sizes)) == ["128×128×65536", "4096"]  # by what there is to do
+    sorts = page.run(f"[...{LADDER}.querySelectorAll('th')].map((head) => head.ariaSort).filter(Boolean)")
+    assert sorts == ["ascending"]
+    page.run(f"{LADDER}.querySelector('.unfold').click()")
+    assert len(page.run(f"{COLUMN}('size')")) == 40
+
+
+def test_the_keyboard_sorts(page):
+    page.run(f"{LADDER}.querySelector('select:last-of-type').focus()")
+    page.run(f"{LADDER}.querySelector('.wide').focus()")
+    page.press("Tab", 9)
+    assert page.run("document.activeElement.textContent") == "rung"
+    page.press("Enter", 13)
+    rungs = page.run(f"{COLUMN}('rung')")
+    assert rungs == sorted(rungs)
+    assert page.run("document.activeElement.closest('th').ariaSort") == "ascending"
+
+
+def test_words_and_choices_filter(page):
+    frame = store.read(store.PUBLISHED, "ladder")
+    page.run(
+        f"""(() => {{
+        const search = {LADDER}.querySelector("input");
+        search.value = "Thread tile".replace(" ", "_").toUpperCase();
+        search.dispatchEvent(new Event("input"));
+    }})()"""
+    )
+    expected = (frame["stage"] == "s07_thread_tile").sum()
+    assert page.run(f"{COLUMN}('rung')") == ["s07_thread_tile"] * expected
+    assert page.run(f"{LADDER}.querySelector('output').textContent") == f"{expected} of {len(frame)} rows"
+    for label, value in (("dialect", "Gluon"), ("size", "4096")):
+        page.run(
+            f"""(() => {{
+            const label = [...{LADDER}.querySelectorAll("label")].find((l) => l.textContent.startsWith("{label}"));
+            label.control.value = "{value}";
+            label.control.dispatchEvent(new Event("change"));
+        }})()"""
+        )
+    assert page.run(f"{COLUMN}('dialect')") == ["Gluon"]
+    assert page.run(f"{COLUMN}('size')") == ["4096"]
+
+
+def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('#ladder svg text')).fill"
+    green = "getComputedStyle(document.querySelector('#correctness svg [style*=\"fill: var(--x-\"]')).fill"
+    light = page.run(f"[{ground}, {ink}, {green}]")
+    page.run("document.querySelector('#theme-dark').click()")
+    dark = page.run(f"[{ground}, {ink}, {green}]")
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    page.open(published_report, 1400)
+    assert page.run(f"[{ground}, {ink}, {green}]") == dark  # kept
+    page.run("document.querySelector('#theme-auto').click()")
+    assert page.run(f"[{ground}, {ink}, {green}]") == light
+    page.prefer(dark=True)
+    assert page.run(f"[{ground}, {ink}, {green}]") == dark
+    page.run("document.querySelector('#theme-light').click()")
+    assert page.run(f"[{ground}, {ink}, {green}]") == light
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_all_text_has_contrast(page, dark):
+    page.prefer(dark)
+    pairs = page.run(PAIRS)
+    assert len(pairs) > 8
+    for pair, text in pairs.items():
+        one, other = (_luminance(colour) for colour in pair.split(" on "))
+        ratio = (max(one, other) + 0.05) / (min(one, other) + 0.05)
+        assert ratio >= 4.5, f"{ratio:.2f}: {pair}: {text}"
+
+
+def _luminance(colour: str) -> float:
+    """Of `rgb(r, g, b)`, as WCAG defines it."""
+    values = np.array([float(value) for value in re.findall(r"[\d.]+", colour)[:3]]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1100, 1400, 2200])
+def test_it_fits_its_window(page, width):
+    page.size(width)
+    assert page.run("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
+    # what is wider than the window scrolls in a box of its own
+    out = """[...document.querySelectorAll("main *")].filter((element) => element.checkVisibility()
+        && !element.closest(".wide, pre, .unseen, fieldset") && element.getBoundingClientRect().right > innerWidth + 1)
+        .map((element) => element.outerHTML.slice(0, 80))"""
+    assert page.run(out) == []
+
+
+def test_sources_are_columns_on_a_desk_and_tabs_on_a_phone(page):
+    files = """[...document.querySelectorAll("#s04_shared_tile .file")].filter((file) => file.checkVisibility())
+        .map((file) => [file.className, Math.round(file.getBoundingClientRect().top)])"""
+    desk = page.run(files)
+    assert [name for name, _ in desk] == ["file cuda", "file triton", "file gluon"]
+    assert len({top for _, top in desk}) == 1  # side by side
+    page.size(390, 844)
+    assert [name for name, _ in page.run(files)] == ["file cuda"]
+    page.run("document.querySelector('#s04_shared_tile input[value=gluon]').click()")
+    assert [name for name, _ in page.run(files)] == ["file gluon"]
+    page.run("document.querySelector('#s04_shared_tile input[value=all]').click()")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)], ids=["desk", "phone in the dark"])
+def test_there_is_something_to_see(page, width, dark):
+    page.size(width)
+    page.prefer(dark)
+    for place in ("#top", "#ladder figure", "#s09_conflict_free .sources"):
+        page.run(f"document.querySelector('{place}').scrollIntoView()")
+        image = imread(io.BytesIO(page.picture()))[..., :3]
+        assert image.shape[:2] == (900, width)
+        values, counts = np.unique(np.round(image * 255).astype(int) @ (1 << 16, 1 << 8, 1), return_counts=True)
+        assert (values[counts.argmax()] < 0x400000) == dark  # the paper
+        assert 0.02 < 1 - counts.max() / counts.sum() < 0.9 and len(values) > 50
+
+
+def test_it_prints(page):
+    data = page.pdf()
+    assert data.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", data)) > len(STAGES)  # a rung begins on a page of its own
+
+
+def test_nobody_was_asked_and_nothing_was_wrong(page, published_report):
+    entries = page.run("performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert all(name.startswith("data:") for name in entries), entries
+    asked = {address for address in page.requests if not address.startswith("data:")}  # a plot's image is in the page
+    assert asked == {published_report.resolve().as_uri()}
+    assert page.problems == []

@@ -1,0 +1,274 @@
+"""CUTLASS's baselines: how operands are laid out for TMA, what is refused and in which words; on a GPU, the results."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import sys
+
+import pytest
+import torch
+
+import gemm_ref
+from experiments.documents import blocks
+from experiments.plots import ladder, style
+from experiments.records import store
+from experiments.records.contenders import contenders
+from gemm_ref.baselines import BASELINES, cutlass, cutlass_hopper, cutlass_simt
+from gemm_ref.build import BuildError
+from gemm_ref.problem import integers_are_exact
+from gemm_ref.toolchain import run_nvcc
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+
+KERNELS = {"fp32": cutlass.SIMT} | {
+    f"{math}-{layout}": kernel for math, of in cutlass.HOPPER.items() for layout, kernel in of.items()
+}
+DISTINCT = set(KERNELS.values())
+# no remainder; a remainder along K, along N, along M alone; along all; smaller than 16 bytes
+SHAPES = [(16, 32, 64), (16, 32, 61), (16, 37, 64), (13, 32, 64), (33, 17, 129), (1, 1, 1)]
+MISSING = importlib.util.find_spec(cutlass.PACKAGE) is None
+
+
+def _launch_on_cpu(kernel, a, b, c, sizes):
+    """What a library does, and what it demands of its operands."""
+    m, n, k = sizes
+    assert tuple(a.shape) == (m, k) and tuple(c.shape) == (m, n)
+    assert tuple(b.shape) == ((n, k) if kernel.transposed_b else (k, n))
+    for x in (a, b, c):
+        assert x.is_contiguous() and not x.is_neg()
+        assert x.data_ptr() % kernel.row_bytes == 0
+        # rows of N x K operands and of C alike: where TMA steps from one to the next
+        assert x.shape[1] * x.element_size() % kernel.row_bytes == 0
+    c.copy_(a.double() @ (b.T if kernel.transposed_b else b).double())
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(cutlass, "_launch", _launch_on_cpu)
+
+
+@pytest.mark.parametrize("layout", gemm_ref.B_LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_operands_are_laid_out_as_the_kernel_reads_them(name, shape, layout, on_cpu):
+    math = name.split("-")[0]
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(*shape, math, layout))
+
+    def gemm(a, b, out):
+        cutlass.multiply(KERNELS[name], a, b, out)
+        return out
+
+    gemm_ref.checked_run(gemm, a, b, math=math)
+
+
+def test_strided_negated_and_misaligned_operands(on_cpu):
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(16, 32, 64, "bf16"))
+    shifted = torch.empty(16 * 64 + 1, dtype=a.dtype)[1:].view(16, 64).copy_(a)
+    assert shifted.data_ptr() % cutlass.TMA_BYTES
+    negated = torch.complex(torch.zeros(16, 64), -a.float()).conj().imag
+    assert negated.is_neg()
+    views = {"transposed": a.T.contiguous().T, "every second": torch.stack([a, a], 2).view(16, 128)[:, ::2]}
+    for first, second in itertools.product([a, shifted, *views.values()], [b, b.T.contiguous().T]):
+        c = torch.full((32, 16), torch.nan, dtype=a.dtype).T
+        cutlass.multiply(KERNELS["bf16-kn"], first, second, c)
+        gemm_ref.check(c, a, b, math="bf16")
+    c = torch.empty(16, 32)
+    cutlass.multiply(KERNELS["tf32-kn"], negated, b.float(), c)
+    gemm_ref.check(c, a.float(), b.float(), math="tf32")
+
+
+def test_what_lies_well_is_not_copied(monkeypatch):
+    seen = []
+    monkeypatch.setattr(cutlass, "_launch", lambda kernel, a, b, c, sizes: seen.append((a, b, c)))
+    given = [torch.empty(8, 16), torch.empty(16, 8), torch.empty(8, 8)]
+    cutlass.multiply(cutlass.hopper(torch.float32, (128, 128, 32), (1, 1)), *given)
+    a, b, c = given
+    as_n_by_k = torch.empty(8, 16)
+    cutlass.multiply(cutlass.hopper(torch.float32, (128, 128, 32), (1, 1), b="transposed"), a, as_n_by_k.T, c)
+    ragged = [torch.empty(7, 5), torch.empty(5, 3), torch.empty(7, 3)]
+    cutlass.multiply(cutlass.SIMT, *ragged)
+    for got, want in zip(seen, [given, [a, as_n_by_k, c], ragged], strict=True):
+        assert [x.data_ptr() for x in got] == [x.data_ptr() for x in want]
+
+
+def test_what_is_added_to_an_operand_is_zeros(monkeypatch):
+    """0 * NaN is NaN: zeros in one operand alone would not do."""
+    seen = []
+    monkeypatch.setattr(cutlass, "_launch", lambda kernel, a, b, c, sizes: seen.extend([a, b, *sizes]))
+    monkeypatch.setattr(torch, "empty", lambda shape, **kind: torch.full(shape, torch.nan, **kind))
+    cutlass.multiply(KERNELS["fp16-kn"], *(torch.ones(s, dtype=torch.float16) for s in ((3, 5), (5, 9), (3, 9))))
+    a, b, *sizes = seen
+    assert sizes == [3, 16, 8]
+    assert a.sum() == 3 * 5 and b.sum() == 5 * 9 and a[:, :5].all() and b[:5, :9].all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (2, 3, 0)], ids=str)
+def test_empty_sizes_start_nothing(shape, monkeypatch):
+    monkeypatch.setattr(cutlass, "_launch", None)
+    m, n, k = shape
+    c = torch.full((m, n), torch.nan)
+    cutlass.multiply(cutlass.SIMT, torch.empty(m, k), torch.empty(k, n), c)
+    assert not c.any()
+
+
+def test_dtypes_that_a_kernel_does_not_take_are_refused():
+    a = torch.empty(2, 2)
+    with pytest.raises(ValueError, match="C must be torch.bfloat16, torch.bfloat16, torch.bfloat16; they are"):
+        cutlass.multiply(KERNELS["bf16-kn"], a, a, a)
+    with pytest.raises(ValueError, match="cannot be read 'transpose': there are direct, swapped, transposed"):
+        cutlass.hopper(torch.float32, (128, 128, 32), (1, 1), b="transpose")
+
+
+def test_sizes_that_a_kernel_cannot_count_are_refused():
+    a, b = torch.empty(1, 1).expand(2**31, 1), torch.empty(1, 1)
+    with pytest.raises(ValueError, match="no size may pass"):
+        cutlass.multiply(cutlass.SIMT, a, b, a)
+
+
+def test_registry():
+    rows = {(item.stage, item.math): item for item in contenders() if item.backend == "cutlass"}
+    assert set(rows) == {
+        ("cutlass_simt", "fp32"),
+        *(("cutlass_hopper", math) for math in gemm_ref.MATHS if math != "fp32"),
+    }
+    assert all(row.is_baseline and row.devices == ("cuda",) for row in rows.values())
+    assert rows["cutlass_hopper", "tf32"].load().keywords == {"math": "tf32"}
+
+
+def test_refusals(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for name in ("cutlass_simt", "cutlass_hopper"):
+        assert "pip install 'nvidia-cutlass'" in BASELINES[name].refusal((9, 0))
+    assert "pip install 'nvmath-python[cu13]'" in BASELINES["cublaslt_best"].refusal((9, 0))
+    with pytest.raises(BuildError, match="pip install nvidia-cutlass"):
+        cutlass.include_folders()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert BASELINES["cutlass_simt"].refusal((8, 0)) is None is BASELINES["cutlass_simt"].refusal((12, 0))
+    assert "needs compute capability 8.0 or newer; this GPU has 7.5" in BASELINES["cutlass_simt"].refusal((7, 5))
+    assert BASELINES["cutlass_hopper"].refusal((9, 0)) is None
+    assert "needs compute capability 9.0 exactly; this GPU has 10.0" in BASELINES["cutlass_hopper"].refusal((10, 0))
+    assert BASELINES["cublas"].refusal((7, 0)) is None
+
+
+def test_operands_on_the_wrong_device_or_in_the_wrong_math():
+    a = torch.ones(2, 2)
+    for call in (cutlass_simt, lambda a, b: cutlass_hopper(a, b, math="tf32")):
+        with pytest.raises(ValueError, match="runs on cuda"):
+            call(a, a)
+    with pytest.raises(ValueError, match="does not compute in fp32: it has tf32, fp16, bf16"):
+        cutlass_hopper(a, a, math="fp32")
+
+
+def test_headers_are_found_without_an_import(tmp_path, monkeypatch):
+    package = tmp_path / cutlass.PACKAGE
+    (package / "source" / "include" / "cutlass").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('networkx is not there, and need not be')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(BuildError, match="not found"):  # no version.h
+        cutlass.include_folders()
+    (package / "source" / "include" / "cutlass" / "version.h").touch()
+    assert cutlass.include_folders()[0] == package / "source" / "include"
+    assert cutlass.PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
+def test_every_macro_of_a_file_is_given_and_no_other(kernel):
+    text = (cutlass.FOLDER / f"{kernel.file}.cu").read_text(encoding="utf-8")
+    code = re.sub(r'//.*|#include.*|".*?"', "", text)
+    defined = set(re.findall(r"constexpr int (\w+)", code))
+    assert set(re.findall(r"\b[A-Z]{2}[A-Z_]*\b|\b[A-Z]+_[A-Z_]+\b", code)) - defined == dict(kernel.macros).keys()
+
+
+def test_libraries_that_differ_have_names_that_differ(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(cutlass, "build_library", lambda name, **parts: made.append((name, *parts.values())) or name)
+    monkeypatch.setattr(cutlass, "include_folders", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(cutlass, "find_toolkit", lambda: tmp_path)
+    (tmp_path / "cutlass").mkdir()
+    version = tmp_path / "cutlass" / "version.h"
+    for text in ("4.2", "4.3"):
+        version.write_text(text)
+        cutlass.library.cache_clear()
+        for kernel in DISTINCT:
+            cutlass.library(kernel, (9, 0))
+        cutlass.library(cutlass.SIMT, (8, 0))
+    cutlass.library.cache_clear()
+    assert len(set(map(str, made))) == len(made) == 2 * (len(DISTINCT) + 1)
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_a_row_of_its_own_in_the_table_and_the_plot(tmp_path):
+    rows = [row for row in ladder_rows((1024,)) if row.math == "fp32"]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    at_size = store.read(tmp_path, "ladder")
+    assert style.rungs_of(at_size)[-1] == "cutlass_simt"
+    speed = style.number(at_size[at_size["stage"] == "cutlass_simt"].iloc[0].tflops)
+    table = blocks.block("ladder", tmp_path)
+    assert f"| CUTLASS SIMT | {BASELINES['cutlass_simt'].idea} | {speed} (100%) |" in table
+    svg = next(path for path in ladder.draw(tmp_path, tmp_path) if path.name == "ladder_tflops.svg")
+    assert "<!-- CUTLASS SIMT -->" in svg.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(MISSING, reason="CUTLASS's headers are not installed: pip install nvidia-cutlass")
+def test_the_sgemm_compiles(tmp_path):
+    """The others take a minute each: they are compiled where they run."""
+    kernel = cutlass.SIMT
+    run_nvcc(
+        [
+            *cutlass.FLAGS,
+            *(f"-D{name}={value}" for name, value in kernel.macros),
+            *(f"-I{folder}" for folder in cutlass.include_folders()),
+            *("-arch=sm_80", "-cubin", str(cutlass.FOLDER / f"{kernel.file}.cu"), "-o", str(tmp_path / "simt.cubin")),
+        ]
+    )
+    assert (tmp_path / "simt.cubin").stat().st_size > 10_000
+
+
+def _here(item) -> str | None:
+    if not torch.cuda.is_available():
+        return "there is no GPU here"
+    return item.refusal(torch.cuda.get_device_capability())
+
+
+ON_GPU = [
+    pytest.param(item, math, marks=pytest.mark.skipif(bool(_here(item)), reason=_here(item) or ""))
+    for item in BASELINES.values()
+    if item.backend == "cutlass"
+    for math in item.maths
+]
+
+
+def _bound(item, math):
+    return next(each for each in contenders() if (each.stage, each.math) == (item.name, math)).load()
+
+
+@pytest.mark.parametrize("item, math", ON_GPU)
+def test_against_the_oracle_on_a_gpu(item, math):
+    shapes = [*SHAPES, (0, 3, 2), (3, 0, 2), (2, 3, 0), (127, 129, 31), (257, 513, 1025), (512, 768, 1024)]
+    for shape, kind in itertools.product(shapes, ("normal", "integers", "one_hot")):
+        problem = gemm_ref.Problem(*shape, math=math)
+        if kind == "integers" and not integers_are_exact(problem):
+            continue
+        a, b = gemm_ref.make_inputs(problem, kind, device="cuda")
+        gemm_ref.checked_run(_bound(item, math), a, b, math=math, exact=gemm_ref.MATHS[math].is_exact(kind))
+
+
+@pytest.mark.parametrize("item, math", ON_GPU)
+def test_strided_operands_on_a_gpu_and_another_stream(item, math):
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(72, 136, 200, math), device="cuda")
+    dtype = gemm_ref.MATHS[math].out_dtype
+    out = torch.full((136, 72), torch.nan, dtype=dtype, device="cuda").T
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        assert _bound(item, math)(a.T.contiguous().T, torch.cat([b, b], 1)[:, :136], out) is out
+    stream.synchronize()
+    gemm_ref.check(out, a, b, math=math)
+
+
+@pytest.mark.parametrize("item, math", [param for param in ON_GPU if param.values[0].name == "cutlass_hopper"])
+def test_what_cutlass_refuses_is_an_error_in_its_words(item, math):
+    x = torch.empty(17, 17, device="cuda", dtype=gemm_ref.MATHS[math].dtype)
+    with pytest.raises(RuntimeError, match="did not start at 17x17x17: CUTLASS says 'Error Invalid Problem'"):
+        cutlass._launch(cutlass.HOPPER[math]["kn"], x, x, x, (17, 17, 17))

@@ -1,0 +1,286 @@
+"""Mutants of the ladder's kernels are reported: a sample of them here, all by `python -m tests.mutation.mutants`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+
+from cuda_kernels import source
+from gemm_ref.ptx.detect.finding import RACE
+from tests.mutation import mutants
+from tests.mutation.mutants import compiled_trials, thin, trials, try_out
+from tests.mutation.rules import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation.score import (
+    EQUIVALENT,
+    REDUNDANT,
+    REPORTED,
+    SURVIVED,
+    UNCHANGED,
+    UNREACHED,
+    Outcome,
+    Trial,
+    key,
+    score,
+    stale,
+)
+
+
+def _sample() -> list[Trial]:
+    """One mutant of every other CUDA rung, of one kind after the other: the middle one of that kind."""
+    chosen: dict[str, list[Trial]] = {}
+    for trial in trials(("cuda",)):
+        if trial.mutant.file.endswith(".cu") and key(trial) not in EQUIVALENT:
+            chosen.setdefault(trial.implementation.stage.id, []).append(trial)
+    sample = []
+    for number, mine in enumerate(list(chosen.values())[1::2]):
+        kinds = [kind for kind in KINDS if any(trial.mutant.kind == kind for trial in mine)]
+        kind = kinds[number % len(kinds)]
+        alike = [trial for trial in mine if trial.mutant.kind == kind]
+        sample.append(alike[len(alike) // 2])
+    return sample
+
+
+@pytest.mark.parametrize("trial", _sample(), ids=lambda trial: f"{trial.implementation.stage.id}-{trial.mutant.kind}")
+def test_a_mutant_is_reported(trial):
+    assert try_out(trial).status == REPORTED
+
+
+@pytest.mark.parametrize("stage", ["s04_shared_tile", "s12_async_copy"])
+@pytest.mark.parametrize("dialect", ["triton", "gluon"])
+def test_a_barrier_or_wait_of_triton_is_needed(stage, dialect):
+    found = compiled_trials((dialect,), (stage,))
+    assert {trial.mutant.kind for trial in found} == ({BARRIER, WAIT} if stage.startswith("s12") else {BARRIER})
+    (outcome,) = thin(found[-1:])
+    assert outcome.status == REPORTED and outcome.by != "check", "in lockstep the result is right"
+
+
+def test_of_two_barriers_that_order_the_same_one_is_redundant(monkeypatch):
+    text, ran = "\tst.shared;\n\tbar.sync 0;\n\tbar.sync 1;\n\tld.shared;\n\tret;\n\tbar.sync 2;\n", []
+
+    def run(implementation, problem, shifted, *observers):
+        for observer in observers:
+            observer.lines |= {1, 2, 3, 4, 5}
+        return (RACE, "unordered") if ran and not re.search("bar.sync [01]", ran[-1]) else ("", "")
+
+    monkeypatch.setattr(mutants, "_loading", lambda _, changed: contextlib.nullcontext(ran.append(changed)))
+    monkeypatch.setattr(mutants, "_run", run)
+    (a_trial, *_) = trials(("triton",), ("s04_shared_tile",))
+    outcomes = thin([Trial(a_trial.implementation, mutant) for mutant in ptx_mutants("kernel.ptx", text)])
+    assert [(outcome.status, outcome.by) for outcome in outcomes] == [
+        (REPORTED, RACE),
+        (REDUNDANT, ""),
+        (UNREACHED, ""),
+    ]
+    assert ran == [text.replace("bar.sync 1", ""), text.replace("bar.sync 0", "").replace("bar.sync 1", "")]
+    assert "equivalent 1 are Triton's" in score(outcomes) and "and 1 in code" in score(outcomes)
+    assert "score: 100.0%" in score(outcomes)
+
+
+# --- the rules -----------------------------------------------------------------------------------------------
+
+CUDA = """\
+__global__ void kernel(const float* A, float* C, int M, int N, int K) {
+    __shared__ float a_smem[8];  // not a_smem[9] here, nor row < M
+    const int row = blockIdx.x * 8 + threadIdx.x;
+    for (int k = 0; k < K; ++k) a_smem[threadIdx.x] = row < M ? A[row * K + k] : 0.0f;
+    __syncthreads();
+    if (row >= M) return;
+    wait_for_copies<0>();
+    store_slice(k);
+    C[row] = load(&A[min(row + m, M - 1)], N - col - n);
+}
+extern "C" int launch() { const int row = A[0]; }
+"""
+TRITON = """\
+@triton.jit
+def _kernel(a_ptr, b_smem, M):
+    row = tl.arange(0, 8)  # wäre
+    gl.static_assert(M % 4 == 0)
+    acc = tl.load(a_ptr + row, mask=row < M)
+    async_copy.wait_group(0)
+    b = b_smem[stage].load()
+def launch(M):
+    row = M < 3
+"""
+
+
+def _changes(found) -> list[tuple[str, int, str, str]]:
+    return [(m.kind, m.line, m.source[m.start : m.end], m.put) for m in found]
+
+
+def test_the_rules_for_cuda():
+    assert _changes(cuda_mutants("kernel.cu", CUDA)) == [
+        (INDEX, 3, "blockIdx.x", "(blockIdx.x + 1)"),
+        (INDEX, 3, "blockIdx.x * 8 + threadIdx.x", "(blockIdx.x * 8 + threadIdx.x) + 1"),
+        (INDEX, 4, "threadIdx.x", "threadIdx.x + 1"),
+        (BOUND, 4, "row < M", "true"),
+        (INDEX, 4, "row * K + k", "row * K + k + 1"),
+        (BARRIER, 5, "__syncthreads();", ";"),
+        (BOUND, 6, "row >= M", "false"),
+        (WAIT, 7, "wait_for_copies<0>();", ";"),
+        (INDEX, 8, "k", "k + 1"),
+        (INDEX, 9, "row", "row + 1"),
+        (BOUND, 9, "min(row + m, M - 1)", "(row + m)"),
+        (INDEX, 9, "min(row + m, M - 1)", "min(row + m, M - 1) + 1"),
+        (BOUND, 9, "N - col - n", "VECTOR"),
+    ]
+
+
+TENSOR_CORES = """\
+    mbarrier_init(full[stage], COUNT);
+    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
+    mbarrier_wait(full[stage], parity);
+    wgmma_wait_group<0>();
+    fence_proxy_async();
+    if (threadIdx.x == 0) tma_store(C, piece, col, row);
+"""
+
+
+def test_the_rules_for_tensor_cores():
+    assert [(kind, line, after) for kind, line, _, after in _changes(cuda_mutants("kernel.cu", TENSOR_CORES))] == [
+        (BARRIER, 1, "mbarrier_init(full[stage], COUNT - 1)"),
+        (INDEX, 1, "stage + 1"),
+        (BARRIER, 2, ";"),
+        (WAIT, 2, "expect_tx(full[stage], sizeof(Slice) / 2"),
+        (INDEX, 2, "stage + 1"),
+        (WAIT, 3, ";"),
+        (INDEX, 3, "mbarrier_wait(full[stage], (parity) ^ 1);"),
+        (INDEX, 3, "stage + 1"),
+        (WAIT, 4, ";"),
+        (WAIT, 4, "wgmma_wait_group<0 + 1>();"),
+        (FENCE, 5, ";"),
+        (BOUND, 6, "true"),
+        (INDEX, 6, "tma_store(C, piece, col + 1"),
+        (INDEX, 6, "tma_store(C, piece, col, row + 1);"),
+    ]
+
+
+def test_the_rules_for_triton():
+    assert _changes(triton_mutants("kernel.py", TRITON)) == [
+        (INDEX, 3, "tl.arange(0, 8)", "(tl.arange(0, 8)) + 1"),
+        (BOUND, 5, "row < M", "(row == row)"),
+        (WAIT, 6, "async_copy.wait_group(0)", "pass"),
+        (INDEX, 7, "stage", "(stage + 1) % NUM_STAGES"),
+    ]
+
+
+HOPPER = """\
+@gluon.jit
+def load(desc, full, a_smem, B_LAYOUT: gl.constexpr):
+    mbarrier.expect(full, desc.nbytes, pred=True)
+    tma_load(desc, [row, k], full, a_smem)
+    if B_LAYOUT == "kn" and scale is not None:
+        fence_async_shared()
+@gluon.jit
+def place(tile):
+    gl.assume(tile > 0)
+    tile_m, tile_n = tile_place(gl.program_id(0), 4)
+    for step in range(tile, 8, 2):
+        mbarrier.wait(full.index(step), parity)
+        mbarrier.arrive(empty.index(step), count=1)
+    for i in gl.static_range(2):
+        mbarrier.init(full.index(i), count=1)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    tma.store_wait(0)
+    return tile // 2, tile % 2
+"""
+
+
+def test_the_rules_for_hopper_in_gluon():
+    assert [(kind, line, after) for kind, line, _, after in _changes(triton_mutants("kernel.py", HOPPER))] == [
+        (WAIT, 3, "(desc.nbytes) // 2"),
+        (INDEX, 4, "(row) + 1"),
+        (INDEX, 4, "(k) + 1"),
+        (FENCE, 6, "pass"),
+        (INDEX, 10, "(gl.program_id(0)) + 1"),
+        (INDEX, 11, "(tile) + 1"),
+        (WAIT, 12, "pass"),
+        (INDEX, 12, "(step + 1) % NUM_STAGES"),
+        (INDEX, 12, "(parity) ^ 1"),
+        (BARRIER, 13, "pass"),
+        (INDEX, 13, "(step + 1) % NUM_STAGES"),
+        (INDEX, 15, "(i + 1) % NUM_STAGES"),
+        (BARRIER, 15, "(1) + 1"),
+        (WAIT, 16, "(0) + 1"),
+        (WAIT, 17, "pass"),
+        (INDEX, 18, "(tile // 2) + 1"),
+        (INDEX, 18, "(tile % 2) + 1"),
+    ]
+    assert {m.line for m in triton_mutants("kernel.py", HOPPER, frozenset({"load"}))} == {3, 4, 6}
+
+
+def test_a_helper_is_mutated_for_the_rungs_that_use_it():
+    def helpers(dialect: str, stage: str) -> set[str]:
+        return {trial.mutant.file for trial in trials((dialect,), (stage,))} - {f"{stage}.py"}
+
+    assert helpers("triton", "s15_wmma") == set()
+    assert helpers("triton", "s16_mma_sync") == {"tiles.py"}
+    assert helpers("gluon", "s18_warp_specialized") == {"tiles.py", "hopper.py"}
+
+
+def test_the_rules_for_ptx():
+    text = "\tbar.sync \t0;\n\tcp.async.wait_group 0x1;\n\tbar.warp.sync -1;\n\tcp.async.commit_group;\n"
+    text += "mbarrier.try_wait.parity.shared::cta.b64 complete, [%r64], %r196;\nfence.proxy.async.shared::cta;\n"
+    found = ptx_mutants("kernel.ptx", text)
+    assert [m.kind for m in found] == [BARRIER, WAIT, BARRIER, WAIT, FENCE]
+    assert found[3].put == "setp.eq.u32 complete, 0, 0;"
+
+
+CALLS = {  # and not where they are defined
+    BARRIER: r"(?:__sync(?:threads|warp)|cluster_sync_relaxed|\bbar_sync|\bmbarrier_arrive\w*|free_slice)\([^;{]*\);",
+    WAIT: r"(?:(?:wait_for|commit)_copies|mbarrier_wait\w*|wgmma_(?:wait|commit)_group|tma_store_(?:wait_read|commit))"
+    r"(?:<[^>]*>)?\([^;{]*\);",
+    FENCE: r"(?:fence_proxy_async|fence_mbarrier_init|wgmma_fence\w*)\([^;{]*\);",
+}
+
+
+def test_each_barrier_and_wait_of_the_cuda_rungs_is_removed_once():
+    for implementation in {trial.implementation: None for trial in trials(("cuda",))}:
+        mine = [t.mutant for t in trials(("cuda",), (implementation.stage.id,)) if t.implementation == implementation]
+        for path in {mutant.file for mutant in mine}:
+            folder = source.FOLDER if path.endswith(".cu") else source.INCLUDE
+            text = re.sub(r"//.*", lambda m: " " * len(m[0]), (folder / path).read_text(encoding="utf-8"))
+            for kind, calls in CALLS.items():
+                removed = [m.start for m in mine if (m.file, m.kind, m.put) == (path, kind, ";")]
+                assert removed == [match.start() for match in re.finditer(calls, text)], path
+
+
+def test_each_test_of_an_edge_is_removed_once():
+    """Whatever is compared with a size, loops' conditions apart, has a mutant."""
+    for path in sorted(source.FOLDER.glob("s*.cu")):
+        text = path.read_text(encoding="utf-8")
+        mutated = [m.line for m in cuda_mutants(path.name, text) if m.kind == BOUND]
+        for number, line in enumerate(text.splitlines(), 1):
+            code = re.sub(r"for \([^)]*\)|//.*|static_assert.*|template.*", "", line)
+            tests = re.findall(r"(?:<|>=|<=|>) (?:M|N|K|k_end|elements)\b", code)
+            assert mutated.count(number) >= len(tests), line
+
+
+# --- the score -----------------------------------------------------------------------------------------------
+
+
+def test_equivalents_are_mutants_that_exist():
+    """What was edited away must leave the table; whether one still survives is for the script to say."""
+    assert EQUIVALENT.keys() <= {key(trial) for trial in trials()}
+
+
+def test_the_score_counts_and_lists_survivors():
+    all_ = trials(("cuda",), ("s10_double_buffer",))
+    equivalent = next(trial for trial in all_ if key(trial) in EQUIVALENT)
+    one, two, three = [trial for trial in all_ if trial.mutant.kind == INDEX][:3]
+    outcomes = [
+        Outcome(one, REPORTED, "race"),
+        Outcome(two, SURVIVED),
+        Outcome(three, UNCHANGED),
+        Outcome(equivalent, SURVIVED),
+    ]
+    text = score(outcomes)
+    assert (
+        "index           2        1          0      1" in text
+        and "bound           1        0          1      0" in text
+    )
+    assert "score: 50.0%" in text and f"MISSED {two}" in text and "1 more compile to the kernel" in text
+    assert "score: 100.0%" in score([outcomes[0], outcomes[3]])
+    assert stale([Outcome(equivalent, REPORTED, "race")]) == [key(equivalent)]

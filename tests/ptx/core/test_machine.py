@@ -1,0 +1,276 @@
+"""Lanes, blocks, divergence, barriers and observers of the reference GPU, and kernels as nvcc -O3 emits them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gemm_ref import ptx
+from gemm_ref.build import BuildError
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.program import BATCH_LANES
+from gemm_ref.toolchain import find_toolkit, run_nvcc
+from tests.ptx.harness import bits_of, covers, run_kernel, words
+
+HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<30>; .reg .pred %p<9>;
+mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd0, %rd0, %rd1; mov.u32 %r1, 0;
+"""
+STORE = "st.global.u32 [%rd0], %r1;"
+
+
+def result(code: str, lanes: int = 64, **more) -> list[int]:
+    out = words([99] * lanes)
+    run_kernel(HEAD + code + "\n" + STORE, [out], block=(lanes, 1, 1), **more)
+    return bits_of(out)
+
+
+@pytest.mark.parametrize(
+    "grid, block", [((3, 1, 1), (5, 1, 1)), ((2, 3, 1), (4, 3, 1)), ((2, 3, 4), (3, 2, 5)), ((5, 7, 3), (8, 8, 16))]
+)
+def test_coordinates_of_threads_and_blocks(grid, block):
+    lines = [".reg .b32 %r<20>; .reg .b64 %rd<9>; ld.param.u64 %rd0, [p0];"]
+    names = [f"{n}.{axis}" for n in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
+    lines += [f"mov.u32 %r{i}, %{name};" for i, name in enumerate(names)]
+    lines.append("mad.lo.u32 %r12, %r2, %r4, %r1; mad.lo.u32 %r12, %r12, %r3, %r0;")  # thread
+    lines.append("mad.lo.u32 %r13, %r8, %r10, %r7; mad.lo.u32 %r13, %r13, %r9, %r6;")  # block
+    lines.append("mul.lo.u32 %r14, %r3, %r4; mul.lo.u32 %r14, %r14, %r5; mad.lo.u32 %r15, %r13, %r14, %r12;")
+    lines.append("mul.wide.u32 %rd1, %r15, 48; add.s64 %rd0, %rd0, %rd1;")
+    lines += [f"st.global.u32 [%rd0+{4 * i}], %r{i};" for i in range(12)]
+    threads, blocks = int(np.prod(block)), int(np.prod(grid))
+    assert threads * blocks > BATCH_LANES or threads < 1000  # the last case is more than one batch
+    out = torch.zeros(threads * blocks, 12, dtype=torch.int32)
+    run_kernel("\n".join(lines), [out], grid=grid, block=block)
+    want = [
+        (x, y, z, *block, bx, by, bz, *grid)
+        for bz in range(grid[2]) for by in range(grid[1]) for bx in range(grid[0])
+        for z in range(block[2]) for y in range(block[1]) for x in range(block[0])
+    ]  # fmt: skip
+    assert np.array_equal(out.numpy(), np.array(want))
+
+
+# --- divergence ----------------------------------------------------------------------------------------------
+
+
+@covers("bra")
+def test_if_else_and_nested_branches_and_uniform_registers_written_in_them():
+    code = """mov.u32 %r2, 7; setp.lt.u32 %p1, %r0, 10; @%p1 bra LOW;
+mov.u32 %r2, 8; setp.lt.u32 %p2, %r0, 40; @!%p2 bra JOIN; add.u32 %r2, %r2, 100; bra.uni JOIN;
+LOW: add.u32 %r2, %r2, 1000;
+JOIN: mov.u32 %r1, %r2;"""
+    assert result(code) == [1007 if t < 10 else 108 if t < 40 else 8 for t in range(64)]
+
+
+@covers("bra")
+def test_loops_run_for_each_lanes_own_count():
+    code = """mov.u32 %r2, 0; and.b32 %r3, %r0, 7;
+AGAIN: setp.ge.u32 %p1, %r2, %r3; @%p1 bra DONE; mov.u32 %r4, 0;
+INNER: add.u32 %r1, %r1, 1; add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, %r2; @%p2 bra INNER; add.u32 %r2, %r2, 1;
+bra AGAIN;
+DONE:"""
+    assert result(code) == [sum(max(1, i) for i in range(t % 8)) for t in range(64)]
+
+
+@covers("ret", "exit")
+@pytest.mark.parametrize("leave", ["ret", "exit"])
+def test_lanes_that_leave_do_nothing_more(leave):
+    code = (
+        f"setp.ge.u32 %p1, %r0, 20; @%p1 {leave}; setp.ge.u32 %p2, %r0, 10; @%p2 mov.u32 %r1, 5; @%p2 bra ON; "
+        f"add.u32 %r1, %r1, 1; ON:"
+    )
+    assert result(code) == [1] * 10 + [5] * 10 + [99] * 44
+
+
+def test_guards_that_hold_only_for_lanes_that_left_do_nothing():
+    code = """setp.ge.u32 %p1, %r0, 20; @%p1 ret; setp.ge.u32 %p2, %r0, 30; @%p2 trap; @%p2 bar.sync 1, 64;
+@%p2 bra AWAY;
+mov.u64 %rd2, 12345; @%p2 st.global.u32 [%rd2], %r0; @!%p2 add.u32 %r1, %r1, 3; bar.sync 0; bra ON; AWAY: trap; ON:"""
+    assert result(code) == [3] * 20 + [99] * 44
+
+
+# --- barriers ------------------------------------------------------------------------------------------------
+
+
+@covers("bar", "barrier")
+@pytest.mark.parametrize("barrier", ["bar.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 0", "bar.sync 0, 64"])
+def test_a_barrier_orders_shared_memory_of_all_threads(barrier):
+    code = f""".shared .align 4 .b8 room[256]; mov.u32 %r9, room; shl.b32 %r2, %r0, 2; add.u32 %r3, %r9, %r2;
+setp.lt.u32 %p1, %r0, 32; @%p1 bra LATE; st.shared.u32 [%r3], %r0; bra MEET; LATE: st.shared.u32 [%r3], %r0;
+MEET: {barrier}; sub.u32 %r4, 252, %r2; add.u32 %r4, %r9, %r4; ld.shared.u32 %r1, [%r4];"""
+    assert result(code) == [63 - t for t in range(64)]
+
+
+@covers("bar")
+def test_threads_that_left_early_are_not_waited_for():
+    code = "setp.lt.u32 %p1, %r0, 9; @%p1 bra WORK; ret; WORK: bar.sync 0; mov.u32 %r1, 4; bar.sync 0;"
+    assert result(code) == [4] * 9 + [99] * 55
+    late = (
+        "setp.lt.u32 %p1, %r0, 9; @!%p1 bra WORK; bar.sync 0; mov.u32 %r1, 4; bra END; WORK: mov.u32 %r1, 6; "
+        "st.global.u32 [%rd0], %r1; ret; END:"
+    )
+    assert result(late) == [4] * 9 + [6] * 55
+
+
+@covers("bar", "barrier")
+def test_a_producer_arrives_and_a_consumer_waits_at_named_barriers():
+    # warp 1 is behind in the program, so only the barrier keeps warp 0 from reading first
+    code = """.shared .align 4 .b8 room[4]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 32; @%p1 bra PRODUCE;
+barrier.sync 3, 64; ld.shared.u32 %r1, [%r9]; bra END;
+PRODUCE: mov.u32 %r3, 41; st.shared.u32 [%r9], %r3; bar.arrive 3, 64; END: bar.sync 0;"""
+    assert result(code) == [41] * 32 + [0] * 32
+
+
+@covers("bar")
+def test_warps_meet_at_barriers_of_their_own():
+    code = (
+        "shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; @%p1 bra OTHER; bar.sync 1, 32; mov.u32 %r1, 1; "
+        "bra END; OTHER: bar.sync 2, 32; mov.u32 %r1, 2; END:"
+    )
+    assert result(code) == [1] * 32 + [2] * 32
+
+
+@covers("bar")
+def test_the_lanes_of_a_warp_wait_for_each_other_from_different_places():
+    code = """.shared .align 4 .b8 room[8]; mov.u32 %r9, room; setp.ge.u32 %p1, %r0, 16; @%p1 bra OTHER;
+bar.warp.sync 0xffffffff; ld.shared.u32 %r1, [%r9]; bra END;
+OTHER: mov.u32 %r3, 5; st.shared.u32 [%r9], %r3; bar.warp.sync 0xffffffff; END:"""
+    assert result(code, 32) == [5] * 16 + [0] * 16
+
+
+# --- observers -----------------------------------------------------------------------------------------------
+
+
+class Recorder(ptx.Observer):
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def on_access(self, access: ptx.Access) -> None:
+        lanes = np.flatnonzero(access.lanes).tolist() if access.lanes is not None else list(range(access.machine.lanes))
+        addresses = np.broadcast_to(access.addresses, access.machine.lanes)[lanes]
+        self.seen.append(
+            (
+                access.instruction.line,
+                access.kind,
+                access.space,
+                access.size,
+                lanes,
+                (addresses - addresses[0]).tolist(),
+            )
+        )
+
+    def on_barrier(self, instruction, lanes, machine) -> None:
+        self.seen.append((instruction.line, "barrier", None if lanes is None else int(lanes.sum())))
+
+
+def test_observers_see_every_access_and_barrier_with_its_line():
+    code = """.shared .align 16 .b8 room[64]; .reg .b32 %s<9>; mov.u32 %s1, room; shl.b32 %s2, %r0, 4;
+add.u32 %s1, %s1, %s2;
+st.shared.v4.u32 [%s1], {%r0, %r0, %r0, %r0};
+bar.sync 0;
+setp.ge.u32 %p1, %r0, 2; @%p1 ld.shared.u32 %r1, [%s1];
+atom.global.add.u32 %r1, [%rd0], 1;
+cp.async.ca.shared.global [%s1], [%rd0], 4;"""
+    recorder, first = Recorder(), HEAD.strip().count("\n") + 3  # the lines of the header and of set-up
+    result(code, 4, observers=[recorder])
+    everyone, steps = [0, 1, 2, 3], [0, 4, 8, 12]
+    assert recorder.seen == [
+        (first + 1, "store", "shared", 16, everyone, [0, 16, 32, 48]),
+        (first + 2, "barrier", None),
+        (first + 3, "load", "shared", 4, [2, 3], [0, 16]),
+        (first + 4, "atomic", "global", 4, everyone, steps),
+        (first + 5, "async store", "shared", 4, everyone, [0, 16, 32, 48]),
+        (first + 5, "load", "global", 4, everyone, steps),
+        (first + 6, "store", "global", 4, everyone, steps),
+    ]
+
+
+# --- kernels from nvcc ---------------------------------------------------------------------------------------
+
+CUDA = r"""
+#include <cuda_pipeline.h>
+extern "C" __global__ void volume(const int* in, int* out, int nx, int ny, int nz) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    int z = blockIdx.z * blockDim.z + threadIdx.z;
+    if (x >= nx || y >= ny || z >= nz) return;
+    int i = (z * ny + y) * nx + x, local[8];
+    for (int j = 0; j < 8; j++) local[j] = in[i] + j * j;
+    local[in[i] & 7] = -1;
+    out[i] = local[(in[i] + x) & 7];
+}
+extern "C" __global__ void sum(const int* in, int* out, int n) {
+    __shared__ int partial[32];
+    int v = 0, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) v += in[i];
+    for (int d = 16; d; d /= 2) v += __shfl_down_sync(0xffffffff, v, d);
+    if (lane == 0) partial[warp] = v;
+    __syncthreads();
+    if (warp == 0) {
+        v = lane < blockDim.x / 32 ? partial[lane] : 0;
+        for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffff, v, d);
+        if (lane == 0) atomicAdd(out, v);
+    }
+}
+extern "C" __global__ void copy4(const float* in, float* out, int n) {
+    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    if (i + 3 < n) *(float4*)(out + i) = *(const float4*)(in + i);
+    else for (; i < n; i++) out[i] = in[i];
+}
+extern "C" __global__ void window(const float* in, float* out, int tiles) {
+    extern __shared__ float buffer[];
+    int t = threadIdx.x, size = blockDim.x;
+    __pipeline_memcpy_async(&buffer[t], &in[t], 4);
+    __pipeline_commit();
+    for (int tile = 0; tile < tiles; tile++) {
+        if (tile + 1 < tiles)
+            __pipeline_memcpy_async(&buffer[(tile + 1) % 2 * size + t], &in[(tile + 1) * size + t], 4);
+        __pipeline_commit();
+        __pipeline_wait_prior(1);
+        __syncthreads();
+        out[tile * size + t] = buffer[tile % 2 * size + (size - 1 - t)];
+        __syncthreads();
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> str:
+    try:
+        find_toolkit()
+    except BuildError as error:
+        pytest.skip(f"no nvcc to compile with: {error}")
+    folder = tmp_path_factory.mktemp("nvcc")
+    (folder / "kernels.cu").write_text(CUDA)
+    run_nvcc(
+        ["-O3", "-lineinfo", "-ptx", "-arch=compute_90a", str(folder / "kernels.cu"), "-o", str(folder / "out.ptx")]
+    )
+    return (folder / "out.ptx").read_text()
+
+
+def test_nvcc_three_dimensions_and_a_local_array(compiled):
+    nx, ny, nz = 13, 7, 5
+    values = torch.randint(0, 1000, (nz, ny, nx), dtype=torch.int32)
+    out = torch.zeros_like(values)
+    ptx.run(ptx.load(compiled, "volume"), Launch((2, 2, 2), (8, 4, 4)), [values, out, nx, ny, nz])
+    index = (values + torch.arange(nx, dtype=torch.int32)) & 7
+    assert torch.equal(out, torch.where(index == (values & 7), -1, values + index * index).int())
+
+
+@pytest.mark.parametrize("blocks, threads, n", [(1, 32, 5), (3, 128, 1000), (300, 256, 100_000)])
+def test_nvcc_grid_stride_loop_shuffles_and_atomics(compiled, blocks, threads, n):
+    values, total = torch.randint(-100, 100, (n,), dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    ptx.run(ptx.load(compiled, "sum"), Launch((blocks, 1, 1), (threads, 1, 1)), [values, total, n])
+    assert int(total) == int(values.sum())
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 127, 130, 512])
+def test_nvcc_float4_with_a_ragged_tail(compiled, n):
+    values, out = torch.randn(n), torch.full((n,), torch.nan)
+    ptx.run(ptx.load(compiled, "copy4"), Launch((4, 1, 1), (32, 1, 1)), [values, out, n])
+    assert torch.equal(values, out)
+
+
+def test_nvcc_async_double_buffer_in_dynamic_shared_memory(compiled):
+    values, out = torch.randn(5, 64), torch.zeros(5, 64)
+    ptx.run(ptx.load(compiled, "window"), Launch((1, 1, 1), (64, 1, 1), 2 * 64 * 4), [values, out, 5])
+    assert torch.equal(out, values.flip(1))

@@ -1,0 +1,244 @@
+"""Loads, stores, atomics, cp.async and ldmatrix against the PTX manual."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tests.ptx.harness import bits_of, covers, from_bits, run_kernel, signed, to_bits, width, words
+
+REGISTERS = """.reg .b64 %rd<20>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .pred %p<9>;
+mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
+"""
+RANDOM = random.Random(7)
+
+
+@covers("ld", "ldu", "st")
+@pytest.mark.parametrize(
+    "kind", ["b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64"]
+)
+@pytest.mark.parametrize(
+    "load", ["ld.global", "ld.global.nc.L1::no_allocate", "ldu.global", "ld.volatile.global", "ld"]
+)
+def test_a_load_extends_to_its_register_and_a_store_takes_the_low_bytes(kind, load):
+    bits = width(kind)
+    values = [0, 1, (1 << bits) - 1, 1 << bits - 1, *(RANDOM.getrandbits(bits) for _ in range(28))]
+    source, wide, narrow = words(values, bits), words([0] * 32, 64), words([0] * 32, bits)
+    register = {8: "%h1", 16: "%h1", 32: "%r1", 64: "%rd9"}[bits]
+    extend = f"cvt.u64.u{max(bits, 16)} %rd5, {register};"
+    body = f"""{REGISTERS} ld.param.u64 %rd2, [p2];
+mul.wide.u32 %rd3, %r0, {bits // 8}; add.s64 %rd0, %rd0, %rd3; add.s64 %rd2, %rd2, %rd3;
+mul.wide.u32 %rd4, %r0, 8; add.s64 %rd1, %rd1, %rd4;
+{load}.{kind} {register}, [%rd0]; {extend} st.global.u64 [%rd1], %rd5; st.global.{kind} [%rd2], {register};"""
+    run_kernel(body, [source, wide, narrow])
+    held = max(bits, 16)
+    assert bits_of(wide) == [signed(v, bits) & (1 << held) - 1 if kind[0] == "s" else v for v in values]
+    assert bits_of(narrow) == values
+
+
+@covers("ld", "st")
+def test_vectors_sinks_and_negative_offsets():
+    source, out = words(range(100, 164)), words([0] * 64)
+    body = f"""{REGISTERS} shl.b32 %r1, %r0, 4; cvt.u64.u32 %rd2, %r1; add.s64 %rd0, %rd0, %rd2;
+add.s64 %rd1, %rd1, %rd2;
+add.s64 %rd0, %rd0, 64; ld.global.v4.u32 {{%r2, _, %r4, %r5}}, [%rd0+-64]; ld.global.v2.u32 {{%r6, %r7}}, [%rd0+-56];
+st.global.v4.u32 [%rd1], {{%r2, %r6, %r7, 9}};"""
+    run_kernel(body, [source, out], block=(16, 1, 1))
+    assert bits_of(out) == [x for i in range(16) for x in (100 + 4 * i, 102 + 4 * i, 103 + 4 * i, 9)]
+
+
+@covers("ld")
+def test_parameters_are_read_with_the_type_of_the_load():
+    out = words([0] * 2)
+    body = ".reg .b64 %rd0; .reg .b32 %r<3>; .reg .b16 %h1; ld.param.u64 %rd0, [p0]; ld.param.s8 %h1, [p1];"
+    body += "cvt.s32.s16 %r1, %h1; ld.param.u32 %r2, [p1]; st.global.v2.u32 [%rd0], {%r1, %r2};"
+    run_kernel(body, [out, 0x180], block=(1, 1, 1))
+    assert bits_of(out) == [0xFFFFFF80, 0x180]
+
+
+def test_constants_and_globals_have_their_first_values_in_every_run():
+    outside = ".const .align 4 .u32 table[4] = {5, 6, 0x7};\n.visible .global .align 4 .f32 scale = 0f40000000;"
+    body = f"""{REGISTERS} and.b32 %r1, %r0, 3; mul.wide.u32 %rd2, %r1, 4; mov.u64 %rd3, table;
+add.s64 %rd3, %rd3, %rd2;
+ld.const.u32 %r2, [%rd3]; ld.const.u32 %r3, [table+4]; ld.global.f32 %f1, [scale]; mov.b32 %r4, %f1;
+mul.wide.u32 %rd4, %r0, 16; add.s64 %rd0, %rd0, %rd4; st.global.v4.u32 [%rd0], {{%r2, %r3, %r4, 0}};
+bar.sync 0; st.global.f32 [scale], 0f00000000;"""
+    for _ in range(2):
+        out = words([0] * 32)
+        run_kernel(body, [out, out], block=(8, 1, 1), outside=outside)
+        assert bits_of(out) == [x for i in range(8) for x in ((5, 6, 7, 0)[i % 4], 6, 0x40000000, 0)]
+
+
+def test_dynamic_shared_memory_follows_static_and_belongs_to_its_block():
+    outside = ".extern .shared .align 16 .b8 dynamic[];"
+    body = f"""{REGISTERS} .shared .align 4 .b8 fixed[12]; .reg .b32 %c<3>;
+mov.u32 %r1, dynamic; mov.u32 %r2, fixed; sub.u32 %r3, %r1, %r2; mov.u32 %c1, %ctaid.x;
+shl.b32 %r4, %r0, 2; add.u32 %r5, %r1, %r4; mad.lo.u32 %r6, %c1, 100, %r0; st.shared.u32 [%r5], %r6; bar.sync 0;
+sub.u32 %r7, 28, %r4; add.u32 %r7, %r1, %r7; ld.shared.u32 %r8, [%r7];
+mad.lo.u32 %r9, %c1, 8, %r0; mul.wide.u32 %rd2, %r9, 8; add.s64 %rd0, %rd0, %rd2;
+st.global.v2.u32 [%rd0], {{%r8, %r3}};"""
+    out = words([0] * 48)
+    run_kernel(body, [out, out], grid=(3, 1, 1), block=(8, 1, 1), shared=32, outside=outside)
+    assert bits_of(out) == [x for block in range(3) for i in range(8) for x in (100 * block + 7 - i, 16)]
+
+
+# --- atomics -------------------------------------------------------------------------------------------------
+
+
+def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
+    bits = width(kind)
+    if kind[0] == "f":
+        return to_bits(from_bits(old, kind) + from_bits(new, kind), kind)
+    a, b = (signed(v, bits) if kind[0] == "s" else v for v in (old, new))
+    result = {"add": a + b, "min": min(a, b), "max": max(a, b), "and": a & b, "or": a | b, "xor": a ^ b, "exch": b}
+    return (new2 if old == new else old) if name == "cas" else result[name] & (1 << bits) - 1
+
+
+@covers("atom", "red")
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("name, kind", [
+    *((name, kind) for name in ("add", "min", "max") for kind in ("u32", "s32", "u64")),
+    *((name, kind) for name in ("and", "or", "xor", "exch", "cas") for kind in ("b32", "b64")),
+    ("add", "f32"), ("add", "f64"), ("min", "s64"), ("max", "s64"),
+])  # fmt: skip
+def test_atomics_at_one_place_follow_each_other_in_lane_order(space, name, kind):
+    bits, lanes = width(kind), 40
+    rng = random.Random(f"{space}{name}{kind}")
+    start = [to_bits(1.5, kind) if kind[0] == "f" else 3 for _ in range(4)]
+    values = [
+        to_bits(rng.uniform(-9, 9), kind) if kind[0] == "f" else rng.choice([3, 1, 5, rng.getrandbits(bits)])
+        for _ in range(lanes)
+    ]
+    memory, out, source = words(start, bits), words([0] * lanes, bits), words(values, bits)
+    r = "%rd" if bits == 64 else "%r"
+    size = bits // 8
+    body = f"""{REGISTERS} .shared .align 8 .b8 room[32]; ld.param.u64 %rd2, [p2]; and.b32 %r1, %r0, 3;
+setp.lt.u32 %p1, %r0, 4;
+mul.wide.u32 %rd3, %r1, {size}; add.s64 %rd3, %rd3, %rd0; mul.wide.u32 %rd4, %r0, {size}; add.s64 %rd1, %rd1, %rd4;
+add.s64 %rd2, %rd2, %rd4; ld.global.b{bits} {r}9, [%rd2]; mov.u64 %rd5, %rd3; mov.u64 %rd6, room;
+mul.wide.u32 %rd7, %r1, {size};
+add.s64 %rd6, %rd6, %rd7; @%p1 ld.global.b{bits} {r}8, [%rd3]; @%p1 st.shared.b{bits} [%rd6], {r}8; bar.sync 0;
+atom.{space}.{name}.{kind} {r}10, [{"%rd3" if space == "global" else "%rd6"}], {r}9{", 77" if name == "cas" else ""};
+st.global.b{bits} [%rd1], {r}10; bar.sync 0;
+{f"@%p1 ld.shared.b{bits} {r}8, [%rd6]; @%p1 st.global.b{bits} [%rd3], {r}8;" if space == "shared" else ""}"""
+    run_kernel(body, [memory, out, source], block=(lanes, 1, 1))
+    want, old = list(start), []
+    for lane, value in enumerate(values):
+        old.append(want[lane % 4])
+        want[lane % 4] = _update(name, kind, want[lane % 4], value, 77)
+    assert bits_of(out) == old
+    assert bits_of(memory) == want
+    if name not in ("exch", "cas"):  # red: the same update without the old value
+        again = words(start, bits)
+        red = f"red.{name}.{kind} [%rd3], {r}9;"  # through a generic address
+        run_kernel(f"{body.split('atom.')[0]}{red}", [again, out, source], block=(lanes, 1, 1))
+        assert bits_of(again) == want
+
+
+# --- cp.async ------------------------------------------------------------------------------------------------
+
+COPY = f"""{REGISTERS} .shared .align 16 .b8 room[512]; shl.b32 %r1, %r0, 4; mov.u32 %r2, room; add.u32 %r2, %r2, %r1;
+cvt.u64.u32 %rd2, %r1; add.s64 %rd0, %rd0, %rd2; add.s64 %rd1, %rd1, %rd2; st.shared.v4.u32 [%r2], {{7, 7, 7, 7}};
+"""
+FINISH = "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r2]; st.global.v4.u32 [%rd1], {%r5, %r6, %r7, %r8};"
+
+
+def _copied(copy: str, bytes_: list[int], lanes: int = 4) -> list[int]:
+    source, out = torch.tensor(bytes_, dtype=torch.uint8), words([0] * 4 * lanes)
+    run_kernel(COPY + copy + FINISH, [source, out], block=(lanes, 1, 1))
+    return list(out.numpy().tobytes())
+
+
+SEVEN = [7, 0, 0, 0] * 4
+
+
+@covers("cp")
+@pytest.mark.parametrize("size, cache", [(4, "ca"), (8, "ca"), (16, "ca"), (16, "cg")])
+@pytest.mark.parametrize("filled", [None, *range(17)])
+def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(size, cache, filled):
+    if filled is not None and filled > size:
+        return
+    data = [RANDOM.randrange(1, 256) for _ in range(64)]
+    read = size if filled is None else filled
+    given = data[: 48 + read]  # the last lane's source ends with the bytes it may read
+    extra = "" if filled is None else ", %r9"
+    copy = (
+        f"mov.u32 %r9, {filled or 0}; cp.async.{cache}.shared.global [%r2], [%rd0], {size}{extra}; cp.async.wait_all;"
+    )
+    want = [b for lane in range(4) for b in (data[16 * lane : 16 * lane + read] + [0] * (size - read) + SEVEN[size:])]
+    assert _copied(copy, given) == want
+
+
+@covers("cp")
+def test_a_source_size_of_each_lanes_own():
+    data = list(range(1, 65))
+    copy = (
+        "mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; cp.async.cg.shared.global [%r2], [%rd0], 16, %r9; "
+        "cp.async.wait_all;"
+    )
+    sizes = [0, 6, 12, 16]
+    want = [b for i, n in enumerate(sizes) for b in data[16 * i : 16 * i + n] + [0] * (16 - n)]
+    assert _copied(copy, data) == want
+
+
+@covers("cp")
+@pytest.mark.parametrize("waits, landed", [
+    ("", 0), ("cp.async.commit_group;", 0), ("cp.async.commit_group; cp.async.wait_group 1;", 0),
+    ("cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;", 1), ("cp.async.wait_group 0;", 0),
+    ("cp.async.commit_group; cp.async.wait_group 0;", 1), ("cp.async.wait_all;", 1),
+])  # fmt: skip
+def test_an_async_copy_lands_at_the_wait_for_its_group_and_not_before(waits, landed):
+    data = list(range(64))
+    copy = f"cp.async.cg.shared.global [%r2], [%rd0], 16; {waits}"
+    assert _copied(copy, data) == (data if landed else SEVEN * 4)
+
+
+@covers("cp")
+def test_groups_belong_to_each_lane():
+    # odd lanes commit an empty group more, so that wait_group 1 reaches their copy and not the even lanes'
+    copy = """and.b32 %r9, %r0, 1; setp.eq.u32 %p1, %r9, 1; cp.async.cg.shared.global [%r2], [%rd0], 16;
+cp.async.commit_group;
+@!%p1 bra EVEN; cp.async.commit_group;
+EVEN: cp.async.wait_group 1;"""
+    data = list(range(64))
+    assert _copied(copy, data) == SEVEN + data[16:32] + SEVEN + data[48:]
+
+
+# --- ldmatrix and stmatrix -----------------------------------------------------------------------------------
+
+
+def _matrices(count: int, transposed: bool) -> list[list[int]]:
+    """For each lane the registers it gets: element (row, column) of matrix j is 100 j + 10 row + column."""
+
+    def element(j: int, row: int, column: int) -> int:
+        return 100 * j + (10 * column + row if transposed else 10 * row + column)
+
+    pairs = [[(j, lane // 4, 2 * (lane % 4)) for j in range(count)] for lane in range(32)]
+    return [[element(j, r, c) | element(j, r, c + 1) << 16 for j, r, c in lane] for lane in pairs]
+
+
+@covers("ldmatrix", "stmatrix")
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("offset", [0, 16, -16])
+def test_matrices_of_eight_by_eight(count, trans, offset):
+    rows = [100 * j + 10 * row + column for j in range(4) for row in range(8) for column in range(8)]
+    matrix, out, back = words(rows, 16), words([0] * 128), words([0] * 256, 16)
+    registers = ", ".join(f"%r{10 + j}" for j in range(count))
+    form = f"sync.aligned.m8n8.x{count}{trans}.shared.b16"
+    body = f"""{REGISTERS} .shared .align 16 .b8 room[1056]; ld.param.u64 %rd2, [p2]; mul.wide.u32 %rd3, %r0, 16;
+mov.u32 %r1, room; mad.lo.u32 %r2, %r0, 16, %r1; add.u32 %r2, %r2, 16; add.s64 %rd0, %rd0, %rd3;
+add.s64 %rd2, %rd2, %rd3;
+ld.global.v4.u32 {{%r5, %r6, %r7, %r8}}, [%rd0]; st.shared.v4.u32 [%r2], {{%r5, %r6, %r7, %r8}}; bar.sync 0;
+sub.u32 %r3, %r2, {offset & 0xFFFFFFFF}; mov.u32 %r11, 0; mov.u32 %r12, 0; mov.u32 %r13, 0;
+setp.ge.u32 %p1, %r0, {8 * count}; @%p1 mov.u32 %r3, 0xfffffff0;
+ldmatrix.{form} {{{registers}}}, [%r3+{offset}];
+add.s64 %rd1, %rd1, %rd3; st.global.v4.u32 [%rd1], {{%r10, %r11, %r12, %r13}};
+st.shared.v4.u32 [%r2], {{0, 0, 0, 0}}; bar.sync 0; stmatrix.{form} [%r3+{offset}], {{{registers}}}; bar.sync 0;
+ld.shared.v4.u32 {{%r5, %r6, %r7, %r8}}, [%r2]; st.global.v4.u32 [%rd2], {{%r5, %r6, %r7, %r8}};"""
+    run_kernel(body, [matrix, out, back])
+    found = bits_of(out)
+    assert [found[4 * lane : 4 * lane + count] for lane in range(32)] == _matrices(count, bool(trans))
+    assert bits_of(back) == rows[: 64 * count] + [0] * 64 * (4 - count)

@@ -1,0 +1,288 @@
+"""The counts of the reference GPU: against an H200's counters, against cases worked out by hand, and as properties."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemm_ref.ptx import Count, Counter, MemoryFault
+from gemm_ref.ptx.count.banks import line_passes, wavefronts
+from gemm_ref.ptx.count.records import flops_of
+from gemm_ref.ptx.count.sectors import sectors
+from gemm_ref.sass import accesses
+from tests.ptx.harness import run_kernel
+
+LANE = np.arange(32)
+ALL = np.ones(32, bool)
+MEASURED = Path(__file__).with_name("h200_shared_wavefronts.csv")
+
+
+def in_sectors(addresses, active=ALL) -> int:
+    return int(sectors(np.asarray(addresses, np.int64)[None], np.asarray(active)[None])[0])
+
+
+def in_wavefronts(addresses, size, active=ALL, load=True) -> tuple[int, int]:
+    """(wavefronts, ideal) of one request."""
+    taken, ideal = wavefronts(np.asarray(addresses, np.int64)[None], np.asarray(active)[None], size, pairs=load)
+    return int(taken[0]), int(ideal[0])
+
+
+# --- the hardware's counts -----------------------------------------------------------------------------------
+
+
+def measured() -> list[dict[str, str]]:
+    """One warp, lane l at the vector of index f(l): what ncu counted on an H200."""
+    with MEASURED.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_pattern_that_was_measured_is_counted_as_the_hardware_did():
+    rows = measured()
+    assert len(rows) == 72
+    for row in rows:
+        size = int(row["bits"]) // 8
+        index = eval(row["vector_index_of_lane_l"].replace("/", "//"), {"l": LANE}) + 0 * LANE
+        taken, ideal = in_wavefronts(index * size, size, load=row["op"] == "ld")
+        assert (taken, taken - ideal) == (int(row["wavefronts"]), int(row["bank_conflicts"])), row
+
+
+# --- sectors -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (4 * LANE, 4),  # neighbouring floats: 128 bytes
+        (0 * LANE, 1),  # a broadcast
+        (4096 * LANE, 32),  # a column: each lane its own
+        (8 * LANE, 8),  # every other float
+        (32 * LANE, 32),  # a sector each
+        (4 + 4 * LANE, 5),  # neighbours that start one float late
+        (128 + 4 * LANE, 4),  # and a whole line late
+        (4 * (31 - LANE), 4),  # backwards
+        (16 * LANE, 16),  # neighbouring vectors of 16 bytes: 512 bytes
+        (4 * (LANE % 8) + 4096 * (LANE // 8), 4),  # four rows of 32 bytes
+    ],
+)
+def test_sectors(addresses, expected):
+    assert in_sectors(addresses) == expected
+
+
+def test_lanes_that_take_no_part_touch_no_sector():
+    assert in_sectors(4 * LANE, LANE < 8) == 1
+    assert in_sectors(4 * LANE, LANE < 9) == 2
+    assert in_sectors(32 * LANE, LANE % 2 == 1) == 16
+    assert in_sectors(4 * LANE, LANE < 0) == 0
+
+
+# --- wavefronts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "size", "load", "expected"),
+    [
+        (32 * LANE, 4, True, (32, 1)),  # a column of a 32 x 32 tile: one bank
+        (33 * LANE, 4, True, (1, 1)),  # padded: a bank each
+        (32 * LANE + (LANE ^ 5), 4, True, (1, 1)),  # swizzled: a permutation of the banks
+        (2 * LANE, 4, True, (2, 1)),
+        (32 * (LANE % 2), 4, True, (2, 1)),  # two words, both in bank 0
+        (8 * LANE, 16, True, (8, 4)),  # every other vector: two in each quarter share banks
+        (4 * (LANE // 16), 16, True, (2, 2)),  # two broadcasts of 16 bytes: half warps
+        (4 * (LANE // 16), 16, False, (4, 4)),  # a store is never joined
+        (2 * LANE, 8, True, (2, 2)),
+        (2 * (LANE // 2), 8, True, (1, 1)),  # pairs of lanes alike: one group of 32 lanes
+        (2 * (LANE // 4), 8, False, (2, 2)),
+        (32 * (LANE // 2), 8, True, (16, 1)),  # joined, and still 16 words in one bank
+    ],
+)
+def test_wavefronts(words, size, load, expected):
+    assert in_wavefronts(4 * words, size, load=load) == expected
+
+
+def test_lanes_that_take_no_part_cause_no_conflict():
+    column = 128 * LANE
+    assert in_wavefronts(column, 4, LANE < 8) == (8, 1)
+    assert in_wavefronts(column, 4, LANE < 0) == (0, 0)
+    assert in_wavefronts(16 * LANE, 16, LANE < 16) == (2, 2)  # two quarters
+
+
+requests = st.tuples(
+    st.lists(st.integers(0, 255), min_size=32, max_size=32), st.sampled_from([4, 8, 16]), st.booleans(), st.data()
+)
+
+
+@given(requests)
+def test_wavefronts_lie_between_the_ideal_and_one_a_lane(request):
+    index, size, load, data = request
+    active = np.array(data.draw(st.lists(st.booleans(), min_size=32, max_size=32)))
+    taken, ideal = in_wavefronts(np.array(index) * size, size, active, load)
+    assert ideal <= taken <= active.sum()
+    assert (ideal > 0) == active.any()
+
+
+@given(requests, st.permutations(range(32)))
+def test_sectors_do_not_depend_on_which_lane_asks(request, order):
+    addresses = np.array(request[0]) * request[1]
+    assert in_sectors(addresses) == in_sectors(addresses[list(order)])
+
+
+@given(requests)
+def test_wavefronts_do_not_depend_on_the_order_of_lanes_within_a_group(request):
+    index, size, _, data = request
+    addresses = np.array(index) * size
+    group = 128 // size
+    order = np.concatenate(
+        [start + np.array(data.draw(st.permutations(range(group)))) for start in range(0, 32, group)]
+    )
+    assert in_wavefronts(addresses, size, load=False) == in_wavefronts(addresses[order], size, load=False)
+    assert in_wavefronts(addresses + 128, size) == in_wavefronts(addresses, size)
+
+
+# --- a kernel's counts ---------------------------------------------------------------------------------------
+
+COPY = """.reg .b64 %a<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .shared .align 16 .b8 tile[4096];
+mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.s32 %r3, %r1, %r2, %r0;
+ld.param.u64 %a0, [p0]; mul.wide.u32 %a1, %r3, 4; add.s64 %a0, %a0, %a1;
+ld.global.f32 %f0, [%a0];
+mov.u32 %r4, tile; shl.b32 %r5, %r0, 7; and.b32 %r5, %r5, 4095; add.s32 %r5, %r4, %r5;
+st.shared.f32 [%r5], %f0;
+fma.rn.f32 %f1, %f0, %f0, %f0;
+ld.param.u64 %a2, [p1]; add.s64 %a2, %a2, %a1;
+st.global.f32 [%a2], %f1;"""
+
+
+def aligned(count: int) -> torch.Tensor:
+    """Floats at a multiple of 256 bytes, as a GPU allocates."""
+    whole = torch.zeros(count + 64)
+    return whole[-whole.data_ptr() // 4 % 64 :][:count]
+
+
+def count_copy(blocks: int, threads: int = 64) -> dict[str, Count]:
+    """What `COPY` asks for, by space and kind."""
+    counter = Counter()
+    source, target = aligned(blocks * threads), aligned(blocks * threads)
+    run_kernel(COPY, [source, target], grid=(blocks, 1, 1), block=(threads, 1, 1), observers=[counter])
+    return {f"{c.space} {c.kind}".strip(): c for c in counter.counts()}
+
+
+def test_each_access_is_counted_with_its_line_and_array():
+    found = count_copy(blocks=3)
+    load, store = found["global load"], found["shared store"]
+    assert (load.file, load.line, load.op, load.array) == ("probe.cu", 4, "ld.global.f32", "P0")
+    assert (load.requests, load.lanes, load.sectors) == (6, 192, 24)
+    assert (store.line, store.array, store.requests, store.lanes) == (6, "tile", 6, 192)
+    assert (store.wavefronts, store.ideal) == (6 * 32, 6)  # a row of 128 bytes each: one bank
+    assert store.words == tuple(range(0, 1024, 32))
+    assert found["global store"].sectors == 24
+    assert found["flop"].flop == 2 * 192 and found["flop"].requests == 6
+    assert found["once load"].sectors == found["once store"].sectors == 24
+
+
+def test_counts_grow_with_the_blocks():
+    one, many = count_copy(1), count_copy(5)
+    for name in one:
+        assert many[name].sectors == 5 * one[name].sectors and many[name].flop == 5 * one[name].flop
+        assert many[name].requests == 5 * one[name].requests and many[name].wavefronts == 5 * one[name].wavefronts
+
+
+def test_a_warp_that_is_not_full_is_one_request():
+    found = count_copy(blocks=2, threads=40)  # a full warp and one of 8 lanes
+    assert found["global load"].requests == 4 and found["global load"].lanes == 80
+    assert found["global load"].sectors == 2 * (4 + 1)
+    assert found["shared store"].wavefronts == 2 * (32 + 8)
+
+
+def test_a_guard_takes_lanes_out():
+    counter = Counter()
+    data = aligned(64)
+    run_kernel(
+        """.reg .b64 %a<3>; .reg .b32 %r<3>; .reg .pred %p; .reg .f32 %f;
+ld.param.u64 %a0, [p0]; mov.u32 %r0, %tid.x; mul.wide.u32 %a1, %r0, 4; add.s64 %a0, %a0, %a1;
+setp.lt.u32 %p, %r0, 9;
+@%p ld.global.f32 %f, [%a0];""",
+        [data],
+        block=(64, 1, 1),
+        observers=[counter],
+    )
+    (load,) = [c for c in counter.counts() if c.space == "global"]
+    assert (load.requests, load.lanes, load.sectors) == (1, 9, 2)  # the second warp asks for nothing
+
+
+@pytest.mark.parametrize("offset", [-4096, 1 << 24])
+def test_an_access_out_of_bounds_is_left_to_the_machine(offset):
+    body = f".reg .b32 %r; .shared .b8 tile[64]; mov.u32 %r, tile; st.shared.b32 [%r+{offset}], %r;"
+    with pytest.raises(MemoryFault, match="out of bounds"):
+        run_kernel(body, observers=[Counter()])
+
+
+@pytest.mark.parametrize(
+    ("name", "flop"),
+    [
+        ("fma.rn.f32", 2),
+        ("add.f32", 1),
+        ("mul.rn.f32", 1),
+        ("add.s32", 0),
+        ("max.f32", 0),
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", 2 * 16 * 8 * 8 // 32),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", 2 * 16**3 // 32),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.f16", 0),
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", 2 * 64 * 128 * 16 // 128),
+    ],
+)
+def test_flops(name, flop):
+    assert flops_of(name) == flop
+
+
+# --- as compiled ---------------------------------------------------------------------------------------------
+
+LISTING = """
+	.section	.text.probe,"ax",@progbits
+	//## File ".nv_debug_ptx_txt", line 7
+        /*0000*/                   LDS.128 R4, [R2] ;
+	//## File ".nv_debug_ptx_txt", line 9
+        /*0010*/              @!P0 LDG.E.LTC128B.CONSTANT R0, desc[UR4][R2.64] ;
+        /*0020*/                   LDG.E.64 R0, desc[UR4][R2.64+0x8] ;
+        /*0030*/                   STL [R1], R0 ;
+        /*0040*/                   FFMA R0, R1, R2, R3 ;
+	.section	.text.other,"ax",@progbits
+	//## File ".nv_debug_ptx_txt", line 40
+        /*0000*/                   LDSM.16.M88.4 R4, [R2] ;
+"""
+
+
+def test_a_listing_is_read():
+    code = accesses.read(LISTING)
+    assert {line: [(a.name, a.size) for a in made] for line, made in code["probe"].accesses.items()} == {
+        7: [("LDS.128", 16)],
+        9: [("LDG.E.LTC128B.CONSTANT", 4), ("LDG.E.64", 8)],
+    }
+    assert code["probe"].spills == 1 and code["other"].spills == 0
+    assert code["other"].accesses[40][0].size == 16
+    with pytest.raises(ValueError, match="-lineinfo"):
+        accesses.read(LISTING.replace("//## File", ""))
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "size", "active", "passes"),
+    [
+        (4 * 32, 4, 32, 0),  # a warp's words side by side: one line
+        (4 * 8, 4, 32, 3),  # four rows of 8 words
+        (4 * 8, 4, 8, 0),  # the first of them alone
+        (16 * 32, 16, 32, 0),  # a quarter of the warp has one line each
+        (16 * 4, 16, 32, 4),  # rows of 64 bytes: two lines a quarter
+        (16 * 4, 16, 0, 0),  # zeros alone are read from nowhere
+        (8 * 8, 8, 32, 2),  # rows of 64 bytes: two lines a half
+    ],
+)
+def test_a_copy_takes_a_wavefront_for_each_further_line(row_bytes, size, active, passes):
+    """Rows of `row_bytes` that lie 4096 bytes apart, copied `size` bytes a lane."""
+    byte = np.arange(32) * size
+    addresses = byte // row_bytes * 4096 + byte % row_bytes
+    reads = np.arange(32) < active
+    assert line_passes(addresses[None], reads[None], size).tolist() == [passes]

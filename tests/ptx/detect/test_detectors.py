@@ -1,0 +1,204 @@
+"""Each fault detector on tiny kernels (tests/faults/): what it must report, with lines and threads, and what not."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+import cuda_kernels
+import gemm_ref
+from gemm_ref import Launch, ptx
+from gemm_ref.ptx.detect.finding import EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
+from tests.cuda_kernels.test_pitfalls import compile_ptx
+from tests.ptx.harness import run_kernel, words
+
+SOURCE = Path(__file__).with_name("faults.cu")
+THREADS, BLOCKS = 64, 2
+
+# (kernel, fault) -> of each finding: its kind, the marks of its line and of the other's, and the two threads (in x).
+FAULTS = {
+    ("neighbour", 1): [(RACE, "R", "W", 0, 1)],
+    ("rounds", 1): [(RACE, "OW", "OR", 0, 63)],
+    ("lanes", 1): [(RACE, "L", "LW", 0, 1)],
+    ("lanes", 2): [(RACE, "L", "LW", 0, 16)],
+    ("pairs", 1): [(RACE, "Q", "QW", 0, 3)],
+    ("pipe", 1): [(RACE, "PR", "PW", 32, 31)],
+    ("pipe", 2): [(RACE, "PW", "PR", 0, 63), (MIXED, "PA", None, 0, 32)],  # nor does it wait to arrive again
+    ("groups", 1): [(MIXED, "N", None, 32, 0)],
+    ("copies", 1): [(EARLY, "O", "copy", 0, 0), (EARLY, "H", "copy", 0, 63)],
+    ("copies", 2): [(RACE, "H", "copy", 0, 63)],
+    ("copies", 3): [(EARLY, "E", "copy", 0, 0)],
+    ("copies", 4): [(RACE, "V", "copy", 0, 0)],
+    ("copies", 5): [(EARLY, "O", "copy", 0, 0), (EARLY, "H", "copy", 0, 63)],
+    ("copies", 6): [(RACE, "copy", "P", 0, 63)],
+    ("unwritten", 1): [(UNWRITTEN, "U", None, 0, None)],
+    ("skips", 1): [(SKIPPED, "SB", "X", 0, 40), (MISSED, "SW", None, None, None)],
+    ("skips", 2): [(SKIPPED, "SA", "SB", 40, 0)],
+    ("skips", 3): [(MISSED, "SW", None, None, None)],
+    ("elements", 1): [(TWICE, "T", "T", 0, 1), (MISSED, "T", None, None, None)],
+    ("elements", 2): [(TWICE, "B", "B", 0, 0), (MISSED, "B", None, None, None)],
+    ("elements", 3): [(MISSED, "M", None, None, None)],
+    ("elements", 4): [(MISSED, "}", None, None, None)],
+    ("elements", 5): [(RACE, "G", "M", 0, 0), (RACE, "G", "G", 0, 0)],
+    ("elements", 6): [(UNWRITTEN, "A", None, 0, None)],
+    ("atomics", 1): [(RACE, "AR", "atomic", 0, 63)],
+}
+KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))
+
+
+@functools.cache
+def text() -> str:
+    return compile_ptx(SOURCE)
+
+
+@functools.cache
+def marks() -> dict[tuple[str, int], str]:
+    """(file, line) -> the mark at the end of that line of the source."""
+    lines = SOURCE.read_text(encoding="utf-8").splitlines()
+    return {(SOURCE.name, n): code.split("// ")[-1] for n, code in enumerate(lines, 1) if "  // " in code}
+
+
+def mark(file: str | None, line: int | None) -> str | None:
+    """What FAULTS calls a line: its mark, the header it is in, or } for the end of a kernel."""
+    if file is None:
+        return None
+    headers = {"async_copy.cuh": "copy", "sm_20_atomic_functions.hpp": "atomic"}
+    return headers.get(file) or marks().get((file, line), "}")
+
+
+def run(kernel: str, fault: int) -> ptx.Detectors:
+    detectors = ptx.Detectors()
+    several = kernel in ("skips", "elements")
+    out = torch.zeros(THREADS * (BLOCKS if several else 1))
+    launch = Launch((BLOCKS if several else 1, 1, 1), (THREADS, 1, 1), 4 * THREADS if kernel == "unwritten" else 0)
+    name = "C" if kernel == "elements" else "out"
+    ptx.run(ptx.load(text(), kernel), launch, [torch.ones(THREADS), out, fault], [detectors], names=("in", name))
+    return detectors
+
+
+@pytest.mark.parametrize("kernel, fault", FAULTS, ids=str)
+def test_a_fault_is_reported_with_its_lines_and_threads(kernel, fault):
+    found = [
+        (
+            finding.kind,
+            mark(finding.file, finding.line),
+            mark(finding.other_file, finding.other_line),
+            finding.thread and finding.thread[0],
+            finding.other_thread and finding.other_thread[0],
+        )
+        for finding in run(kernel, fault).findings
+    ]
+    assert found == FAULTS[kernel, fault]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_its_twin_without_the_fault_is_not_reported(kernel):
+    assert run(kernel, 0).findings == ()
+
+
+def test_no_rung_has_a_fault(implementation, gemm, device):
+    """One past a tile, partial tiles, and more slices than there are buffers for."""
+    if device != "cpu":
+        pytest.skip("detectors watch the reference GPU")
+    math, config, depth = implementation.math, implementation.config, 81
+    if math != "fp32":
+        block_k = config.BLOCK_K or config.BLOCK_K_BYTES // gemm_ref.MATHS[math].dtype.itemsize
+        depth = (config.NUM_STAGES + 1) * block_k + 10
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, depth, math))
+    with ptx.watched(detectors := ptx.Detectors()):
+        c = gemm(a, b)
+    assert detectors.findings == ()
+    gemm_ref.check(c, a, b, math=math)
+
+
+def test_every_kind_is_tested():
+    """ENDED is about Hopper's units alone: tests/ptx/detect/test_hopper_detectors.py has it."""
+    assert {found[0] for expected in FAULTS.values() for found in expected} == set(KINDS) - {ENDED}
+
+
+def test_a_finding_says_where_who_and_what_to_do():
+    (finding,) = run("neighbour", 1).findings
+    assert (finding.block, finding.thread, finding.other_block, finding.other_thread) == (
+        (0, 0, 0),
+        (0, 0, 0),
+        (0, 0, 0),
+        (1, 0, 0),
+    )
+    read, written = finding.line, finding.other_line
+    assert str(finding).startswith(f"faults.cu:{read}: ld.shared.f32")
+    assert str(finding).endswith(
+        f"block (0, 0, 0) thread (0, 0, 0) reads byte 4 of row_smem, which thread (1, 0, 0) writes at line {written}, "
+        "and no barrier orders the two: put __syncthreads() between them (64 times)"
+    )
+
+
+def test_a_line_in_a_header_is_given_with_its_caller():
+    (line,) = (number for (_, number), name in marks().items() if name == "C")
+    (finding,) = run("copies", 2).findings
+    assert finding.other_file == "async_copy.cuh" and f"(called at faults.cu:{line})" in str(finding)
+
+
+def test_one_finding_counts_all_that_is_alike():
+    assert [finding.count for finding in run("elements", 3).findings] == [1]
+    assert [finding.count for finding in run("skips", 1).findings] == [2 * 24, 2 * 24]
+
+
+@pytest.mark.parametrize("fault, kinds", [(0, []), (2, [TWICE, MISSED]), (5, [UNWRITTEN, RACE, RACE])])
+def test_blocks_that_run_in_different_batches_are_seen_together(monkeypatch, fault, kinds):
+    monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", THREADS)
+    assert [finding.kind for finding in run("elements", fault).findings] == kinds
+
+
+def test_one_launch_is_ordered_before_the_next():
+    detectors, out = ptx.Detectors(), torch.zeros(THREADS)
+    kernel, launch = ptx.load(text(), "neighbour"), Launch((1, 1, 1), (THREADS, 1, 1))
+    with ptx.watched(detectors):
+        ptx.run(kernel, launch, [torch.ones(THREADS), out, 0])
+        ptx.run(kernel, launch, [out, torch.zeros(THREADS), 0])
+        ptx.run(kernel, launch, [torch.zeros(THREADS), out, 0])
+    assert detectors.findings == ()
+
+
+def test_watched_sees_a_rung_and_only_inside():
+    seen = []
+
+    class Lines(ptx.Observer):
+        def on_launch(self, kernel, launch, memory) -> None:
+            seen.append(kernel.name)
+
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(3, 4, 70))
+    with ptx.watched(Lines()):
+        cuda_kernels.gemm(a, b, stage="s13")
+    cuda_kernels.gemm(a, b, stage="s13")
+    assert [name for name in seen if "s13" in name] == seen and len(seen) == 2
+
+
+def test_an_access_out_of_bounds_still_stops_the_machine():
+    """Also where the detectors see it first."""
+    for space in ("global", "shared"):
+        code = f"""
+.shared .align 4 .b8 room[128]; .reg .b64 %rd<3>; .reg .b32 %r<3>; mov.u32 %r0, %tid.x; shl.b32 %r0, %r0, 3;
+ld.param.u64 %rd0, [p0]; mov.u64 %rd2, room; cvt.u64.u32 %rd1, %r0;
+add.s64 %rd{2 if space == "shared" else 0}, %rd{2 if space == "shared" else 0}, %rd1;
+st.{space}.u32 [%rd{2 if space == "shared" else 0}], %r0;"""
+        with pytest.raises(ptx.MemoryFault, match="out of bounds; 16 lanes do"):
+            run_kernel(code, [words(range(32))], observers=[ptx.Detectors()])
+
+
+def test_the_tile_of_an_element_that_is_missed():
+    detectors = ptx.Detectors(tile=(2, 4))
+    c = torch.zeros(8, 16)
+    args = [torch.ones(THREADS), c, 3]
+    ptx.run(ptx.load(text(), "elements"), Launch((2, 1, 1), (THREADS, 1, 1)), args, [detectors], names=("in", "C"))
+    (finding,) = detectors.findings
+    assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
+
+
+def test_copies_that_arrive_at_a_barrier_are_refused_by_name():
+    """The machine does not know their order, so a kernel that uses them must not seem to have been looked at."""
+    code = "cp.async.mbarrier.arrive.shared.b64 [%rd0];"
+    with pytest.raises(ptx.Unsupported, match="cp.async.mbarrier"):
+        run_kernel(f".reg .b64 %rd<2>; mov.u64 %rd0, 0;\n{code}", observers=[ptx.Detectors()])

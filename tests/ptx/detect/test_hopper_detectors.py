@@ -1,0 +1,219 @@
+"""The fault detectors on Hopper's asynchronous units: silent where a kernel is right, and what they say of mistakes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from gemm_ref import ptx
+from gemm_ref.ptx.detect.finding import EARLY, ENDED, MISSED, RACE, UNWRITTEN
+from tests.ptx.harness import run_kernel
+from tests.ptx.units.test_bulk_copies import HEAD, LOAD, STORE, WAIT
+from tests.ptx.units.test_hopper import clustered, minimal, specialized
+
+
+def findings(run, *args, **options) -> list[ptx.Finding]:
+    detectors = ptx.Detectors()
+    with ptx.watched(detectors):
+        run(*args, **options)
+    return list(detectors.findings)
+
+
+@pytest.mark.parametrize("run, options", [
+    (minimal, {}), (minimal, {"b_rows": False}), (specialized, {}), (specialized, {"poll": True}),
+    (specialized, {"blocks": 1}), (clustered, {}),
+])  # fmt: skip
+@pytest.mark.parametrize("sizes", [(130, 72, 456), (64, 64, 64)], ids=str)
+def test_nothing_is_found_in_a_kernel_that_is_right(run, options, sizes):
+    assert findings(run, sizes, **options) == []
+
+
+@pytest.mark.parametrize("run, options, sizes, kind, line, message", [
+    (minimal, {"fault": 1}, (64, 64, 64), EARLY, "wgmma.mma_async", "started a bulk copy .* was not waited for"),
+    (minimal, {"fault": 3}, (64, 64, 64), EARLY, "wgmma.mma_async", "started a bulk copy .* was not waited for"),
+    (minimal, {"fault": 4}, (64, 64, 64), EARLY, "st.global", "an accumulator of the wgmma at .*not waited for"),
+    (minimal, {"fault": 4}, (64, 64, 128), RACE, "cp.async.bulk", "may still be reading by what it started"),
+    (minimal, {"fault": 5}, (64, 64, 192), RACE, "cp.async.bulk", "may still be reading by what it started"),
+    (specialized, {"fault": 3, "blocks": 1}, (256, 128, 64), RACE, "st.shared", "may still be reading by what"),
+    # right in lockstep, where both blocks are equally fast
+    (clustered, {"fault": 1}, (128, 64, 512), RACE, "multicast", r"thread \(0, 0, 0\) reads .* no barrier orders"),
+])  # fmt: skip
+def test_a_mistake_is_found(run, options, sizes, kind, line, message):
+    found = [finding for finding in findings(run, sizes, **options) if finding.kind == kind]
+    texts = [str(finding) for finding in found if line in str(finding)]
+    assert texts, [str(finding) for finding in found]
+    assert re.search(message, texts[0]), texts[0]
+
+
+# --- one step each -------------------------------------------------------------------------------------------
+
+TILE = "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;\n"
+TILE += "@%p1 " + LOAD.format(rank=2, space="cta", tile="") + " [%r2], [%rd1, {0, 0}], [%r1];\n"
+READ = "ld.shared.u32 %r5, [%r2+4];\n"
+
+
+def of(body: str, threads: int = 64) -> list[tuple[str, int]]:
+    """Kind and line of the findings, of lines after HEAD."""
+    detectors, tensor, out = ptx.Detectors(), torch.ones(8, 8), torch.zeros(64)
+    head = HEAD.replace("\n", " ")
+    run_kernel(f"{head}\n{body}", [ptx.TensorMap(tensor, (8, 8)), out], block=(threads, 1, 1), observers=[detectors])
+    return [(finding.kind, finding.line) for finding in detectors.findings]
+
+
+def test_who_waits_may_read_and_whoever_meets_them_then():
+    assert of(TILE + WAIT + READ) == []
+    one_waits = "@!%p1 bra MEET;\n" + WAIT + "MEET: {}\n"
+    assert of(TILE + one_waits.format("bar.sync 0;") + READ) == []
+    assert of(TILE + one_waits.format("mov.u32 %r6, 0;") + READ) == [(RACE, 7)]  # of the second warp
+    assert of(TILE + READ + WAIT) == [(EARLY, 4)]
+
+
+def test_a_tile_is_written_over_what_others_read_only_behind_a_barrier():
+    again = (TILE + WAIT).replace("WAIT", "AGAIN").replace(", 0; @!%p2", ", 1; @!%p2")
+    assert of(TILE + WAIT + READ + "bar.sync 0;\n" + again) == []
+    found = of(TILE + WAIT + READ + again)
+    assert [kind for kind, _ in found] == [RACE] and found[0][1] == 7
+
+
+def test_an_arrival_orders_what_came_before_it_and_not_what_comes_after():
+    body = """@%p1 mbarrier.init.shared::cta.b64 [%r1+8], 32; bar.sync 0; setp.lt.u32 %p3, %r0, 32; @!%p3 bra SECOND;
+{} st.shared.u32 [%r2], 5; {} bra DONE; SECOND:
+SLOT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], 0; @!%p2 bra SLOT; setp.eq.u32 %p4, %r0, 32;
+@%p4 ld.shared.u32 %r5, [%r2]; DONE:"""
+    arrive = "mbarrier.arrive.shared::cta.b64 _, [%r1+8];"
+    one = body.replace("st.shared.u32", "@%p1 st.shared.u32")
+    assert of(one.format("", arrive)) == []
+    assert (RACE, 5) in of(one.format(arrive, "")) or (UNWRITTEN, 5) in of(one.format(arrive, ""))
+
+
+def test_a_store_reads_until_it_was_waited_for():
+    fill = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0; fence.proxy.async; bar.sync 0;\n"
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    wait, write = "cp.async.bulk.wait_group.read 0;\n", "st.shared.u32 [%r4], 7;\n"
+    assert of(fill + store + wait + "bar.sync 0;\n" + write) == []
+    assert of(fill + store + "bar.sync 0;\n" + write + wait) == [(RACE, 5)]
+    assert of(fill + store + wait + write)[:1] == [(RACE, 5)]  # the others did not wait
+    assert of("shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2;\n" + store + wait)[:1] == [(UNWRITTEN, 3)]
+    assert (RACE, 3) in of(fill.replace("bar.sync 0;", "") + store + wait)
+
+
+@pytest.mark.parametrize("before, behind, right", [
+    ("", "", False), ("fence.proxy.async;", "", True), ("fence.proxy.async.shared::cta;", "", True),
+    ("fence.proxy.async.global;", "", False), ("", "fence.proxy.async;", True),
+])  # fmt: skip
+def test_what_a_bulk_store_reads_is_fenced(before, behind, right):
+    fill = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; st.shared.u32 [%r4], %r0;\n"
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    body = fill + f"{before}\nbar.sync 0;\n{behind}\n" + store + "cp.async.bulk.wait_group.read 0;"
+    assert of(body) == ([] if right else [(RACE, 6)])
+
+
+@pytest.mark.parametrize("columns", [32, 27])
+def test_the_padding_of_rows_is_not_missed(columns):
+    """A store covers the columns that the map says; without it, elements of those are missed and no others."""
+    padded = torch.zeros(4, 32)
+    detectors = [ptx.Detectors(outputs=("P0",)) for _ in range(2)]
+    store = "@%p1 " + STORE.format(rank=2, tile="") + " [%rd1, {0, 0}], [%r2]; cp.async.bulk.commit_group;\n"
+    fill = "shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %r2; st.shared.v4.u32 [%r4], {7, 7, 7, 7}; fence.proxy.async;\n"
+    for observer, body in zip(detectors, (fill + "bar.sync 0;\n" + store, ""), strict=True):
+        map_ = ptx.TensorMap(padded, (32, 4), sizes=(columns, 4), strides=(128,))
+        run_kernel(f"{HEAD}\n{body}cp.async.bulk.wait_group 0;", [map_, torch.zeros(4)], observers=[observer])
+    assert detectors[0].findings == () and (padded != 0).sum() == 4 * columns
+    (finding,) = detectors[1].findings
+    assert finding.kind == MISSED and finding.count == 4 * columns
+
+
+def test_blocks_of_a_cluster_meet_at_its_barrier():
+    body = """mapa.shared::cluster.u32 %r6, %r2, 1; mov.u32 %r7, %cluster_ctarank; setp.eq.and.u32 %p3, %r7, 0, %p1;
+@%p3 st.shared::cluster.u32 [%r6], 5; barrier.cluster.arrive;{} setp.eq.and.u32 %p4, %r7, 1, %p1;
+@%p4 ld.shared.u32 %r5, [%r2]; {} barrier.cluster.arrive; barrier.cluster.wait;"""
+
+    def found(first: str, second: str) -> list[str]:
+        detectors = ptx.Detectors()
+        args = [ptx.TensorMap(torch.ones(8, 8), (8, 8)), torch.zeros(4)]
+        run_kernel(f"{HEAD}\n{body.format(first, second)}", args, (2, 1, 1), observers=[detectors], cluster=(2, 1, 1))
+        return [finding.kind for finding in detectors.findings]
+
+    assert found("barrier.cluster.wait;", "") == []
+    assert found("", "barrier.cluster.wait;") == [RACE]
+
+
+# --- mbarriers as such, and how long shared memory lives -----------------------------------------------------
+
+
+def test_an_mbarrier_is_used_behind_a_barrier_after_its_init():
+    body = "@%p1 mbarrier.init.shared::cta.b64 [%r1+8], 64;\n{}\nmbarrier.arrive.shared::cta.b64 _, [%r1+8];"
+    assert of(body.format("bar.sync 0;")) == []
+    assert of(body.format("")) == [(RACE, 4)]
+
+
+def test_each_thread_of_a_warp_is_told_of_an_init():
+    body = "@%p1 mbarrier.init.shared::cta.b64 [%r1+8], 32;\n{}\nmbarrier.arrive.shared::cta.b64 _, [%r1+8];"
+    assert of(body.format("bar.warp.sync -1;"), threads=32) == []
+    assert of(body.format(""), threads=32) == [(RACE, 4)]
+
+
+@pytest.mark.parametrize("again", ["mbarrier.init.shared::cta.b64 [%r1+8], 1;", "@%p1 mbarrier.init.b64 [%r1], 2;"])
+def test_a_live_mbarrier_is_not_initialised_again(again):
+    """By all threads at once, or for another count; for the same one it changes nothing, and Triton does so."""
+    with pytest.raises(ptx.PtxError, match=r"initialises the mbarrier at byte \d+ .*: let one thread do it, once"):
+        of(again)
+    invalidated = "@%p1 mbarrier.inval.shared::cta.b64 [%r1]; @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;"
+    assert of(invalidated) == of("@%p1 mbarrier.init.shared::cta.b64 [%r1], 1;") == []
+
+
+def test_a_copy_that_nobody_waits_for_may_land_when_its_block_has_ended():
+    assert of(TILE + WAIT) == []
+    assert of(TILE) == [(ENDED, 3)]
+
+
+CLUSTER = """.reg .b64 %rd<9>; .reg .b32 %r<19>; .reg .pred %p<9>; .shared .align 8 .b64 bar[1]; mov.u32 %r0, %tid.x;
+mov.u32 %r1, bar; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared::cta.b64 [%r1], 2;
+FENCE
+MEET
+mov.u32 %r2, %cluster_ctarank; xor.b32 %r3, %r2, 1; mapa.shared::cluster.u32 %r4, %r1, %r3;
+@%p1 mbarrier.arrive.shared::cluster.b64 _, [%r4];
+END
+"""
+FENCE, WAITS = "fence.mbarrier_init.release.cluster;", "barrier.cluster.wait.acquire;"
+RELAXED, RELEASED = (f"barrier.cluster.arrive.{order}; {WAITS}" for order in ("relaxed", "release"))
+
+
+@pytest.mark.parametrize("fence, meet, end, expected", [
+    (FENCE, RELAXED, RELAXED, []),
+    ("", RELEASED, RELAXED, []),  # which is a fence too
+    ("", RELAXED, RELAXED, [(RACE, 6)]),
+    (FENCE, "bar.sync 0;", RELAXED, [(RACE, 6)]),  # for each block alone
+    (FENCE, RELAXED, "", [(ENDED, 6)]),
+    (FENCE, RELAXED, "bar.sync 0;", [(ENDED, 6)]),
+    (FENCE, RELAXED, "@%p1 bra LATE; exit; LATE: mov.u32 %r5, 0;", [(ENDED, 6)]),
+    (FENCE, RELAXED, f"@%p1 bra LATE; exit; LATE: {RELAXED}", []),
+])  # fmt: skip
+def test_an_mbarrier_of_another_block_is_there_and_known(fence, meet, end, expected):
+    body = CLUSTER.replace("FENCE", fence).replace("MEET", meet).replace("END", end)
+    run_kernel(body, [], (2, 1, 1), observers=[detectors := ptx.Detectors()], cluster=(2, 1, 1))
+    assert [(finding.kind, finding.line) for finding in detectors.findings] == expected
+
+
+def test_what_one_warp_learns_of_another_block_a_barrier_passes_on():
+    """Warp 1 of block 0 reads what block 1 wrote and told warp 0 of by an mbarrier."""
+    body = """.reg .b32 %r<19>; .reg .pred %p<9>; .shared .align 8 .b64 bar[1]; .shared .align 8 .b8 tile[64];
+mov.u32 %r0, %tid.x; mov.u32 %r1, bar; mov.u32 %r2, tile; setp.eq.u32 %p1, %r0, 0; mov.u32 %r9, %cluster_ctarank;
+@%p1 mbarrier.init.shared::cta.b64 [%r1], 1; fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive; barrier.cluster.wait; setp.eq.u32 %p2, %r9, 0; @%p2 bra FIRST;
+mapa.shared::cluster.u32 %r4, %r1, 0; mapa.shared::cluster.u32 %r5, %r2, 0;
+@%p1 st.shared::cluster.u32 [%r5], 7; @%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4]; bra DONE;
+FIRST: setp.lt.u32 %p3, %r0, 32; @!%p3 bra MEET;
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r1], 0; @!%p4 bra WAIT;
+MEET: BARRIER
+setp.eq.u32 %p5, %r0, 32; @%p5 ld.shared.u32 %r7, [%r2];
+DONE: barrier.cluster.arrive; barrier.cluster.wait;
+"""
+    for barrier, expected in (("bar.sync 0;", []), ("bar.warp.sync -1;", [RACE])):
+        detectors = ptx.Detectors()
+        run_kernel(
+            body.replace("BARRIER", barrier), [], (2, 1, 1), (64, 1, 1), observers=[detectors], cluster=(2, 1, 1)
+        )
+        assert [finding.kind for finding in detectors.findings] == expected

@@ -1,0 +1,298 @@
+"""Runs PTX snippets over vectors of lanes, and IEEE arithmetic in exact fractions to compare them with.
+
+Values are bit patterns (plain ints) on both sides, so nothing is compared through a rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from gemm_ref import ptx
+from gemm_ref.launch import Launch
+
+COVERED: dict[str, list[str]] = {}  # opcode -> tests that define it, filled by `covers`
+HEADER = '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "/src/probe.cu"\n'
+
+
+def covers(*opcodes: str) -> Callable:
+    """Marks a test as the one that checks these opcodes against the manual."""
+
+    def mark(test: Callable) -> Callable:
+        for opcode in opcodes:
+            COVERED.setdefault(opcode, []).append(test.__name__)
+        return test
+
+    return mark
+
+
+# --- running -------------------------------------------------------------------------------------------------
+
+
+def width(kind: str) -> int:
+    """Bits of a type such as `s32`; a predicate travels as 32."""
+    return 32 if kind == "pred" else int(kind.lstrip("busf"))
+
+
+def signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def kernel_text(body: str, parameters: str = "", outside: str = "") -> str:
+    """A module with one kernel `probe`; each line of the body has its own source line, from 1."""
+    lines = [f".loc 1 {number} 0\n{line}" for number, line in enumerate(body.strip().splitlines(), 1)]
+    return f"{HEADER}{outside}\n.visible .entry probe({parameters})\n{{\n" + "\n".join(lines) + "\nret;\n}\n"
+
+
+def run_kernel(
+    body: str, args: Sequence = (), grid=(1, 1, 1), block=(32, 1, 1), shared=0, observers=(), outside="",
+    cluster=(1, 1, 1),
+):  # fmt: skip
+    """Run a body whose parameters p0, p1, ... are `args`: tensors become pointers, ints u32, floats f32."""
+    parameters = ", ".join(f".param {_declared(a).format(name=f'p{i}')}" for i, a in enumerate(args))
+    kernel = ptx.load(kernel_text(body, parameters, outside))
+    names = [f"P{i}" for i in range(len(args))]
+    launch = Launch(grid, block, shared, cluster=cluster)
+    return ptx.run(kernel, launch, list(args), observers=observers, names=names)
+
+
+def _declared(value) -> str:
+    """How a parameter that takes this argument is declared."""
+    if isinstance(value, ptx.TensorMap):
+        return ".align 64 .b8 {name}[128]"
+    kind = "u64" if isinstance(value, torch.Tensor) else "f32" if isinstance(value, float) else "u32"
+    return f".{kind} {{name}}"
+
+
+def words(values: Sequence[int], bits: int = 32) -> torch.Tensor:
+    """Bit patterns as a tensor in memory."""
+    array = np.array([v & (1 << bits) - 1 for v in values], dtype=f"u{bits // 8}")
+    return torch.from_numpy(array.view(f"i{bits // 8}") if bits > 8 else array)
+
+
+def bits_of(tensor: torch.Tensor) -> list[int]:
+    array = tensor.numpy().reshape(-1)
+    return [int(v) for v in array.view(f"u{array.itemsize}")]
+
+
+LANE = """.reg .b64 %at<20>; .reg .b32 %id<6>; .reg .pred %flag<9>;
+mov.u32 %id0, %ctaid.x; mov.u32 %id1, %ntid.x; mov.u32 %id2, %tid.x; mad.lo.s32 %id3, %id0, %id1, %id2;"""
+
+
+def evaluate(code: str, inputs: dict[str, tuple[str, Sequence[int]]], outputs: dict[str, str]) -> dict[str, list[int]]:
+    """Run `code` once a lane, with registers %name loaded from the inputs, and return what it leaves in the outputs.
+
+    The lanes differ, so every register is a vector; `evaluate_uniform` is the other way a machine may hold them.
+    """
+    count = len(next(iter(inputs.values()))[1])
+    block = 128 if count > 128 else count
+    padded = -(-count // block) * block
+    body, args = [LANE], []
+    for name, (kind, values) in inputs.items():
+        bits, at = width(kind), len(args)
+        args.append(words([*values, *[values[-1]] * (padded - count)], bits))
+        body.append(
+            f"ld.param.u64 %at{at}, [p{at}]; mul.wide.u32 %at19, %id3, {bits // 8}; add.s64 %at{at}, %at{at}, %at19;"
+        )
+        body.append(_load(name, kind, f"[%at{at}]"))
+    body += [
+        f".reg .{'pred' if kind == 'pred' else f'b{max(16, width(kind))}'} %{name};" for name, kind in outputs.items()
+    ]
+    body.append(code)
+    for name, kind in outputs.items():
+        bits, at = width(kind), len(args)
+        args.append(words([0x5A] * padded, bits))
+        body.append(
+            f"ld.param.u64 %at{at}, [p{at}]; mul.wide.u32 %at19, %id3, {bits // 8}; add.s64 %at{at}, %at{at}, %at19;"
+        )
+        source = f"%{name}"
+        if kind == "pred":
+            body.append(f"selp.u32 %id5, 1, 0, %{name};")
+            source = "%id5"
+        body.append(f"st.global.b{bits} [%at{at}], {source};")
+    run_kernel("\n".join(body), args, grid=(padded // block, 1, 1), block=(block, 1, 1))
+    results = args[len(inputs) :]
+    return {name: bits_of(tensor)[:count] for name, tensor in zip(outputs, results, strict=True)}
+
+
+def _load(name: str, kind: str, address: str) -> str:
+    if kind == "pred":
+        return f".reg .pred %{name}; ld.global.u32 %id4, {address}; setp.ne.s32 %{name}, %id4, 0;"
+    return f".reg .b{max(16, width(kind))} %{name}; ld.global.b{width(kind)} %{name}, {address};"
+
+
+# --- instructions as a table ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """`instruction d, a, b, ...` and what the manual says of it, from bit patterns to bit patterns."""
+
+    instruction: str
+    sources: tuple[str, ...]
+    result: str
+    reference: Callable[..., int | None]  # None: the manual leaves it open
+    ulps: int = 0  # how far an approximate instruction may be off
+    suffix: str = ""  # operands after the sources, such as lop3's table
+    values: dict[int, tuple[int, ...]] | None = None  # instead of a source's edge values
+
+    def __str__(self) -> str:
+        return self.instruction + self.suffix.replace(", ", "-")
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.split(".")[0]
+
+    def inputs(self) -> list[tuple[int, ...]]:
+        """Every combination of edge values (as many as 1500 of them), and seeded random ones."""
+        rng = random.Random(str(self))
+        edges = [(self.values or {}).get(i) or edge_values(kind) for i, kind in enumerate(self.sources)]
+        rows = list(itertools.product(*edges))
+        if len(rows) > 1500:
+            rows = rng.sample(rows, 1500)
+        for _ in range(200):
+            rows.append(tuple(_random(rng, e, k) for e, k in zip(edges, self.sources, strict=True)))
+        return rows
+
+    def run(self, rows: list[tuple[int, ...]]) -> list[int]:
+        names = [f"a{i}" for i in range(len(self.sources))]
+        columns = {n: (k, [row[i] for row in rows]) for i, (n, k) in enumerate(zip(names, self.sources, strict=True))}
+        operands = ", ".join(f"%{name}" for name in names)
+        return evaluate(f"{self.instruction} %d, {operands}{self.suffix};", columns, {"d": self.result})["d"]
+
+
+def _random(rng: random.Random, edges: Sequence[int], kind: str) -> int:
+    return rng.choice(edges) if kind == "pred" or rng.random() < 0.2 else rng.getrandbits(width(kind))
+
+
+def edge_values(kind: str) -> tuple[int, ...]:
+    """Where things go wrong: 0, 1, -1, extremes, powers of two; for floats NaN, Inf, -0, subnormals."""
+    if kind == "pred":
+        return (0, 1)
+    bits = width(kind)
+    if kind[0] == "f":
+        return tuple(to_bits(v, kind) for v in _float_edges(kind)) + (1, (1 << bits - 1) | 3)
+    whole = (1 << bits) - 1
+    return (
+        0,
+        1,
+        2,
+        3,
+        7,
+        whole,
+        whole - 1,
+        whole >> 1,
+        (whole >> 1) + 1,
+        (whole >> 1) + 2,
+        0xA5 << bits - 8,
+        1 << bits // 2,
+    )
+
+
+def _float_edges(kind: str) -> tuple[float, ...]:
+    _, lowest, highest = FORMATS[kind][1:]
+    precision = FORMATS[kind][1]
+    smallest, largest = 2.0**lowest, (2 - 2.0 ** (1 - precision)) * 2.0**highest
+    ordinary = (0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 3.0, 1 / 3, 1 + 2.0 ** (1 - precision))
+    return (*ordinary, smallest, -smallest, largest, -largest, math.inf, -math.inf, math.nan)
+
+
+def check(case: Case) -> None:
+    rows = case.inputs()
+    found = case.run(rows)
+    for row, got in zip(rows, found, strict=True):
+        want = case.reference(*row)
+        assert want is None or same(got, want, case.result, case.ulps), (
+            f"{case.instruction}{case.suffix} of {[hex(v) for v in row]} is {got:#x}, the manual says {want:#x}"
+        )
+
+
+def same(got: int, want: int, kind: str, ulps: int = 0) -> bool:
+    if kind[0] != "f":
+        return got == want
+    if math.isnan(value := from_bits(want, kind)):
+        return math.isnan(from_bits(got, kind))
+    return got == want or (ulps > 0 and math.isfinite(value) and abs(got - want) <= ulps)
+
+
+# --- IEEE arithmetic, exactly --------------------------------------------------------------------------------
+
+# letter of struct, bits of the significand, exponents of the smallest normal and of the largest number
+FORMATS = {"f16": ("e", 11, -14, 15), "f32": ("f", 24, -126, 127), "f64": ("d", 53, -1022, 1023)}
+
+
+def from_bits(bits: int, kind: str) -> float:
+    """Exact: each of the three formats fits into Python's float."""
+    return struct.unpack("<" + FORMATS[kind][0], bits.to_bytes(width(kind) // 8, "little"))[0]
+
+
+def to_bits(value: float, kind: str) -> int:
+    """The pattern of a number that the format holds, rounded to it otherwise."""
+    if math.isnan(value) or math.isinf(value) or value == 0:
+        return int.from_bytes(struct.pack("<" + FORMATS[kind][0], value), "little")
+    return rounded(Fraction(value), kind)
+
+
+def rounded(value: Fraction, kind: str, zero_sign: bool = False) -> int:
+    """An exact number to the nearest of the format, ties to even, too large to infinity."""
+    letter, precision, lowest, highest = FORMATS[kind]
+    if value == 0:
+        return to_bits(-0.0 if zero_sign else 0.0, kind)
+    size = abs(value)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    if Fraction(2) ** exponent > size:
+        exponent -= 1
+    step = Fraction(2) ** (max(exponent, lowest) - precision + 1)
+    number = round(size / step) * step  # round() of a Fraction takes ties to even
+    if number >= Fraction(2) ** (highest + 1):
+        return to_bits(math.inf if value > 0 else -math.inf, kind)
+    return int.from_bytes(struct.pack("<" + letter, float(number) if value > 0 else -float(number)), "little")
+
+
+def negative(x: float) -> bool:
+    return math.copysign(1, x) < 0
+
+
+def fma(x: float, y: float, z: float, kind: str) -> int:
+    """x * y + z rounded once; add, sub and mul are special cases of it."""
+    nan, product_negative = to_bits(math.nan, kind), negative(x) != negative(y)
+    if math.isnan(x + y + z) and any(math.isnan(v) for v in (x, y, z)):
+        return nan
+    if math.isinf(x) or math.isinf(y):
+        if x == 0 or y == 0 or (math.isinf(z) and negative(z) != product_negative):
+            return nan
+        return to_bits(-math.inf if product_negative else math.inf, kind)
+    if math.isinf(z):
+        return to_bits(z, kind)
+    return rounded(Fraction(x) * Fraction(y) + Fraction(z), kind, product_negative and negative(z))
+
+
+def divide(x: float, y: float, kind: str) -> int:
+    sign = -1.0 if negative(x) != negative(y) else 1.0
+    if math.isnan(x) or math.isnan(y) or (x == 0 and y == 0) or (math.isinf(x) and math.isinf(y)):
+        return to_bits(math.nan, kind)
+    if math.isinf(x) or y == 0:
+        return to_bits(sign * math.inf, kind)
+    if math.isinf(y) or x == 0:
+        return to_bits(sign * 0.0, kind)
+    return rounded(Fraction(x) / Fraction(y), kind)
+
+
+def square_root(x: float, kind: str) -> int:
+    if x == 0 or x == math.inf:
+        return to_bits(x, kind)
+    if math.isnan(x) or x < 0:
+        return to_bits(math.nan, kind)
+    scaled = Fraction(x) * 4**1200
+    root = math.isqrt(scaled.numerator // scaled.denominator)
+    sticky = root * root != scaled  # far below the last bit that counts, but decides what is a tie
+    return rounded(Fraction(2 * root + sticky, 2 * 2**1200), kind)

@@ -1,0 +1,114 @@
+"""Runs of `fma` that are computed at once do what they do one after the other."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gemm_ref import ptx
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.events import Observer
+from tests.ptx.harness import bits_of, kernel_text, words
+
+LANES, REGISTERS = 64, 12
+POINTER = ".param .u64 p0"
+# %f0 and on differ from lane to lane, and the last three do not.
+BEGIN = "\n".join(
+    [
+        ".reg .f32 %f<16>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;",
+        "mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 48; add.s64 %rd0, %rd0, %rd1;",
+        "cvt.rn.f32.u32 %f0, %r0; rcp.rn.f32 %f1, 0f40400000;",
+        *(f"fma.rn.f32 %f{i}, %f0, %f{i - 1}, 0f{0x3E000000 + 997 * i:08X};" for i in range(1, REGISTERS - 3)),
+        *(f"mov.f32 %f{i}, 0f3F{i:02X}1234;" for i in range(REGISTERS - 3, REGISTERS)),
+    ]
+)
+END = "\n".join(f"st.global.f32 [%rd0+{4 * i}], %f{i};" for i in range(REGISTERS))
+
+
+class Names(Observer):
+    """The lines of all instructions in the order in which they are told of."""
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+
+    def on_instruction(self, instruction, mask, machine) -> None:
+        self.lines.append(instruction.line)
+
+
+def results(kernel: ptx.Kernel, lanes: int = LANES) -> tuple[list[int], list[int], int]:
+    """What a kernel leaves in its registers, bit by bit, what an observer was told of, and the instructions counted."""
+    out, names = words([99] * lanes * REGISTERS), Names()
+    count = ptx.run(kernel, Launch((1, 1, 1), (lanes, 1, 1)), [out], observers=[names])
+    return bits_of(out), names.lines, count
+
+
+def both(code: str, lanes: int = LANES) -> tuple[ptx.Kernel, tuple, tuple]:
+    """A kernel, its results, and those where each instruction is executed alone."""
+    kernel = ptx.load(kernel_text(f"{BEGIN}\n{code}\n{END}", POINTER))
+    alone = replace(kernel, operations=tuple(replace(operation, run=None) for operation in kernel.operations))
+    return kernel, results(kernel, lanes), results(alone, lanes)
+
+
+def lengths(kernel: ptx.Kernel) -> list[int]:
+    return [len(operation.run.instructions) for operation in kernel.operations if operation.run]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_ones_in_a_row(seed):
+    chance = random.Random(seed)
+
+    def operand() -> str:
+        return chance.choice([f"%f{chance.randrange(REGISTERS)}"] * 9 + ["0fBF99999A"])
+
+    lines = [f"fma.rn.f32 %f{chance.randrange(REGISTERS)}, {operand()}, {operand()}, {operand()};" for _ in range(60)]
+    kernel, together, alone = both("\n".join(lines))
+    assert together == alone
+    assert lengths(kernel), "no four of sixty that do not need one another"
+
+
+def test_a_tile_is_one_run_a_step():
+    step = "\n".join(f"fma.rn.f32 %f{i}, %f9, %f{8 + i % 2}, %f{i};" for i in range(8))
+    kernel, together, alone = both(f"{step}\n{step}\n{step}")
+    assert lengths(kernel) == [8, 8, 8]
+    assert together == alone
+
+
+@pytest.mark.parametrize("lanes", [1, 32, 1024])
+def test_a_run_of_any_number_of_lanes(lanes):
+    kernel, together, alone = both("\n".join(f"fma.rn.f32 %f{i}, %f9, %f10, %f{i};" for i in range(8)), lanes)
+    assert together == alone and lengths(kernel) == [8]
+
+
+def test_a_run_ends_where_lanes_may_come_in():
+    """Half of the lanes jump to the third of six, which the others reach from above."""
+    lines = [f"fma.rn.f32 %f{i}, %f9, %f10, %f{i};" for i in range(8)]
+    lines.insert(4, "MIDDLE:")
+    kernel, together, alone = both("\n".join(["setp.lt.u32 %p0, %r0, 32; @%p0 bra MIDDLE;", *lines]))
+    assert together == alone and lengths(kernel) == [4, 4]
+    first = np.array(together[0], np.uint32).reshape(LANES, REGISTERS)[:, 0].view(np.float32)
+    assert (first[:32] == np.arange(32)).all() and (first[32:] != np.arange(32, 64)).all()
+
+
+def test_lanes_that_take_no_part_keep_what_they_have():
+    lines = [f"fma.rn.f32 %f{i}, %f9, %f10, %f{i};" for i in range(8)]
+    _, together, alone = both("\n".join(["setp.lt.u32 %p0, %r0, 20; @%p0 bra PAST;", *lines, "PAST:"]))
+    assert together == alone
+    first = torch.tensor(together[0]).reshape(LANES, REGISTERS)[:20, 0].int().view(torch.float32)
+    assert (first == torch.arange(20)).all()
+
+
+def test_guards_are_in_no_run():
+    lines = [f"@%p0 fma.rn.f32 %f{i}, %f9, %f10, %f{i};" for i in range(8)]
+    kernel, together, alone = both("\n".join(["setp.lt.u32 %p0, %r0, 20;", *lines]))
+    assert together == alone and lengths(kernel) == []
+
+
+def test_a_register_that_was_not_written_is_named_with_its_line():
+    lines = [f"fma.rn.f32 %f{i}, %f9, %f{15 if i == 5 else 10}, %f{i};" for i in range(8)]
+    number = len(BEGIN.splitlines()) + 6
+    with pytest.raises(ptx.UndefinedRegister, match=rf"probe.cu:{number}: .*%f15 is read before"):
+        both("\n".join(lines))

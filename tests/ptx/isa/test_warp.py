@@ -1,0 +1,115 @@
+"""Instructions in which the lanes of a warp see each other, against the PTX manual."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemm_ref import ptx
+from tests.ptx.harness import bits_of, covers, run_kernel, words
+
+HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .pred %p<9>;
+mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; ld.param.u64 %rd0, [p0]; add.s64 %rd0, %rd0, %rd2;
+ld.param.u64 %rd1, [p1]; add.s64 %rd1, %rd1, %rd2;
+"""
+STORE = "st.global.u32 [%rd0], %r1; selp.u32 %r2, 1, 0, %p1; st.global.u32 [%rd1], %r2;"
+
+
+def outputs(code: str, lanes: int = 32) -> tuple[list[int], list[int]]:
+    """Register %r1 and predicate %p1 of every lane; 99 where a lane stored nothing."""
+    first, second = words([99] * lanes), words([99] * lanes)
+    run_kernel(HEAD + "mov.u32 %r1, 99; setp.eq.u32 %p1, 0, 1;" + code + STORE, [first, second], block=(lanes, 1, 1))
+    return bits_of(first), bits_of(second)
+
+
+def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
+    """The manual's pseudo-code of shfl."""
+    segment, bound = c >> 8 & 31, c & 31
+    highest, lowest = lane & segment | bound & ~segment & 31, lane & segment
+    j = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": lowest | b & ~segment & 31}[mode]
+    valid = j >= highest if mode == "up" else j <= highest
+    return (j, True) if valid else (lane, False)
+
+
+@covers("shfl")
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+@pytest.mark.parametrize("b", [0, 1, 3, 8, 31, 33])
+@pytest.mark.parametrize("segments, bound", [(1, None), (2, None), (4, None), (8, None), (1, 20), (1, 3)])
+def test_a_shuffle_within_segments(mode, b, segments, bound):
+    c = (32 - 32 // segments) << 8 | ((0 if mode == "up" else 31) if bound is None else bound)
+    values, valid = outputs(f"add.u32 %r3, %r0, 1000; shfl.sync.{mode}.b32 %r1|%p1, %r3, {b}, {c}, -1;", 64)
+    want = [source_lane(mode, lane % 32, b & 31, c) for lane in range(64)]
+    assert values == [1000 + j + 32 * (lane // 32) for lane, (j, _) in enumerate(want)]
+    assert valid == [int(ok) for _, ok in want]
+
+
+@covers("shfl")
+def test_a_shuffle_by_each_lanes_own_index_in_a_partial_last_warp():
+    values, _ = outputs("sub.u32 %r4, 7, %r0; and.b32 %r4, %r4, 7; shfl.sync.idx.b32 %r1, %r0, %r4, 31, 0xff;", 40)
+    assert values[32:] == [32 + (7 - lane) % 8 for lane in range(32, 40)]
+
+
+@covers("shfl")
+def test_half_a_warp_shuffles_alone_when_its_mask_says_so():
+    code = "setp.lt.u32 %p2, %r0, 16; @!%p2 bra END; shfl.sync.bfly.b32 %r1, %r0, 1, 31, {}; END:\n"
+    assert outputs(code.format(0xFFFF))[0] == [lane ^ 1 if lane < 16 else 99 for lane in range(32)]
+    with pytest.raises(ptx.Unsupported, match="some lanes are elsewhere"):
+        outputs(code.format(-1))
+
+
+def ballot(lanes) -> int:
+    return sum(1 << lane for lane in lanes)
+
+
+@covers("vote")
+@pytest.mark.parametrize("below", [0, 1, 20, 32, 40, 64])
+def test_votes_count_each_warp_alone(below):
+    code = f"setp.lt.u32 %p2, %r0, {below}; vote.sync.ballot.b32 %r1, %p2, -1; vote.sync.{{}} %p1, {{}}, -1;"
+    true = [[lane < below for lane in range(32 * w, 32 * w + 32)] for w in (0, 1)]
+    for form, operand, want in (
+        ("any.pred", "%p2", [any(w) for w in true]),
+        ("all.pred", "%p2", [all(w) for w in true]),
+        ("all.pred", "!%p2", [not any(w) for w in true]),
+        ("uni.pred", "%p2", [all(w) or not any(w) for w in true]),
+    ):
+        values, flags = outputs(code.format(form, operand), 64)
+        assert flags == [int(want[lane // 32]) for lane in range(64)]
+        assert values == [ballot(i for i, bit in enumerate(true[lane // 32]) if bit) for lane in range(64)]
+
+
+@covers("vote")
+def test_a_vote_leaves_out_lanes_that_are_not_members():
+    code = (
+        "setp.ge.u32 %p3, %r0, 24; @%p3 bra END; setp.ne.u32 %p2, %r0, 40; "
+        "vote.sync.ballot.b32 %r1, %p2, 0xffffff; END:\n"
+    )
+    assert outputs(code)[0] == [0xFFFFFF] * 24 + [99] * 8
+    everyone = "setp.ne.u32 %p2, %r0, 40; vote.sync.ballot.b32 %r1, %p2, 0xf0;"
+    assert outputs(everyone)[0][4:8] == [0xF0] * 4
+
+
+@covers("activemask")
+def test_activemask_shows_who_executes_together():
+    code = (
+        "and.b32 %r3, %r0, 1; setp.eq.u32 %p2, %r3, 0; @%p2 bra EVEN; activemask.b32 %r1; bra END; "
+        "EVEN: activemask.b32 %r1; END:\n"
+    )
+    assert outputs(code)[0] == [0x55555555 << lane % 2 for lane in range(32)]
+    assert outputs("activemask.b32 %r1;", 40)[0] == [0xFFFFFFFF] * 32 + [0xFF] * 8
+
+
+@covers("elect")
+def test_elect_picks_the_lowest_member():
+    values, leader = outputs("elect.sync %r1|%p1, -1;", 64)
+    assert (values, leader) == ([0] * 64, [int(lane % 32 == 0) for lane in range(64)])
+    values, leader = outputs("setp.lt.u32 %p2, %r0, 5; @%p2 bra END; elect.sync %r1|%p1, 0xffffffe0; END:\n")
+    assert values[5:] == [5] * 27 and leader == [int(lane == 5) for lane in range(32)]
+
+
+@pytest.mark.parametrize("register, want", [
+    ("laneid", lambda t: t % 32), ("warpid", lambda t: t // 32), ("nwarpid", lambda t: 2),
+    ("lanemask_eq", lambda t: 1 << t % 32), ("lanemask_lt", lambda t: (1 << t % 32) - 1),
+    ("lanemask_le", lambda t: (2 << t % 32) - 1), ("lanemask_gt", lambda t: 0xFFFFFFFF ^ (2 << t % 32) - 1),
+    ("lanemask_ge", lambda t: 0xFFFFFFFF ^ (1 << t % 32) - 1),
+])  # fmt: skip
+def test_special_registers(register, want):
+    assert outputs(f"mov.u32 %r1, %{register};", 40)[0] == [want(t) for t in range(40)]

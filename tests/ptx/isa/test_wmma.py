@@ -1,0 +1,271 @@
+"""`wmma.load`, `wmma.mma` and `wmma.store`: products in every layout, and the accesses that ptxas makes of them."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from gemm_ref import ptx
+from gemm_ref.sass.accesses import LISTING
+from gemm_ref.sass.tools import find as find_sass_tool
+from gemm_ref.toolchain import run_nvcc
+from tests.ptx.harness import HEADER, covers, kernel_text, rounded, run_kernel, to_bits
+
+SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "f32": torch.float32}
+KINDS = [*((shape, kind) for shape in list(SHAPES)[:3] for kind in ("f16", "bf16")), ("m16n16k8", "tf32")]
+LAYOUTS = list(itertools.product(("row", "col"), repeat=3))  # of A, B, and C and D
+PAD = {"f16": 8, "bf16": 8, "tf32": 4, "f32": 4}  # elements in 16 bytes: what a stride may be longer than a row
+ROOM = 4096  # bytes of shared memory for each of A, B, C and D
+
+
+def count_of(which: str, shape: str, kind: str) -> int:
+    """Registers of a fragment: PTX ISA, 'Matrix Fragments for WMMA'."""
+    m, n, k = SHAPES[shape]
+    if which in "cd":
+        return {"f32": 8, "f16": 4}[kind]
+    elements = (m if which == "a" else n) * k
+    return 8 if kind == "f16" else elements // 32 // (2 if kind == "bf16" else 1)
+
+
+def registers(prefix: str, count: int) -> str:
+    return "{" + ", ".join(f"%{prefix}{i}" for i in range(count)) + "}"
+
+
+def text_of(space: str) -> str:
+    """In the name; generic addresses have none."""
+    return "" if space == "generic" else f".{space}"
+
+
+def matrix(rng: np.random.Generator, rows: int, columns: int, layout: str, kind: str) -> tuple[torch.Tensor, int]:
+    """Multiples of 1 / 8 in memory as the layout says, with NaN between the rows; and the stride."""
+    outer, inner = (rows, columns) if layout == "row" else (columns, rows)
+    stride = -(-inner // PAD[kind]) * PAD[kind] + PAD[kind]
+    memory = torch.full((outer, stride), float("nan"), dtype=DTYPES[kind])
+    memory[:, :inner] = torch.from_numpy(rng.integers(-64, 65, (outer, inner)) / 8)
+    return memory, stride
+
+
+def plain(memory: torch.Tensor, rows: int, columns: int, layout: str) -> torch.Tensor:
+    return memory.double()[:rows, :columns] if layout == "row" else memory.double().T[:rows, :columns]
+
+
+HEAD = f""".reg .b64 %rd<9>; .reg .b32 %r<9>, %a<9>, %b<9>, %c<9>, %d<9>; .reg .pred %p<2>; mov.u32 %r0, %tid.x;
+.shared .align 32 .b8 room[{4 * ROOM}];"""
+
+
+def copied(start: str, place: int, count: int, move: str) -> list[str]:
+    """`move` for each word of `count` bytes: %rd6 is its place from `start` on, %r2 that in shared memory."""
+    assert count <= ROOM
+    return [
+        f"mul.wide.u32 %rd5, %r0, 4; add.u64 %rd5, %rd5, {at}; add.u64 %rd6, %rd5, {start}; cvt.u32.u64 %r2, %rd5; "
+        f"mov.u32 %r3, room; add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, {place}; "
+        f"setp.lt.u64 %p1, %rd5, {count}; @%p1 {move};"
+        for at in range(0, count, 128)
+    ]
+
+
+def product(shape: str, kind: str, to: str, layouts: tuple[str, str, str], space: str) -> tuple:
+    """A @ B + C by one warp, through memory of the space; and what it should be, and D's memory around it."""
+    m, n, k = SHAPES[shape]
+    rng = np.random.default_rng(7)
+    layout_a, layout_b, layout_c = layouts
+    (a, lda), (b, ldb), (c, ldc) = (
+        matrix(rng, m, k, layout_a, kind),
+        matrix(rng, k, n, layout_b, kind),
+        matrix(rng, m, n, layout_c, to),
+    )
+    out = torch.full_like(c, float("nan"))
+    body = [HEAD, *(f"ld.param.u64 %rd{i}, [p{i}];" for i in range(4))]
+    if space != "global":
+        for i, memory in enumerate((a, b, c, out)):
+            body += copied(
+                f"%rd{i}", i * ROOM, memory.nbytes, "ld.global.u32 %r1, [%rd6]; @%p1 st.shared.u32 [%r2], %r1"
+            )
+            body.append(f"mov.u64 %rd{i}, room; add.u64 %rd{i}, %rd{i}, {i * ROOM};")
+            body.append(f"cvta.shared.u64 %rd{i}, %rd{i};" if space == "generic" else "")
+        body.append("bar.warp.sync -1;")
+    where, types = text_of(space), f"{to}.{to}" if kind == "f16" else f"f32.{kind}.{kind}.f32"
+    ra, rb, rc, rd = (registers(w, count_of(w, shape, to if w in "cd" else kind)) for w in "abcd")
+    body += [
+        f"wmma.load.a.sync.aligned.{layout_a}.{shape}{where}.{kind} {ra}, [%rd0], {lda};",
+        f"wmma.load.b.sync.aligned.{layout_b}.{shape}{where}.{kind} {rb}, [%rd1], {ldb};",
+        f"wmma.load.c.sync.aligned.{layout_c}.{shape}{where}.{to} {rc}, [%rd2], {ldc};",
+        f"wmma.mma.sync.aligned.{layout_a}.{layout_b}.{shape}.{types} {rd}, {ra}, {rb}, {rc};",
+        f"wmma.store.d.sync.aligned.{layout_c}.{shape}{where}.{to} [%rd3], {rd}, {ldc};",
+    ]
+    if space != "global":
+        body.append("bar.warp.sync -1; ld.param.u64 %rd3, [p3];")
+        body += copied("%rd3", 3 * ROOM, out.nbytes, "ld.shared.u32 %r1, [%r2]; @%p1 st.global.u32 [%rd6], %r1")
+    run_kernel("\n".join(body), [a, b, c, out], observers=[detectors := ptx.Detectors()])
+    # what lies between D's rows is never written, and that is right
+    assert {finding.kind for finding in detectors.findings} <= {"never written"}
+    want = plain(a, m, k, layout_a) @ plain(b, k, n, layout_b) + plain(c, m, n, layout_c)
+    return plain(out, m, n, layout_c), want.to(DTYPES[to]).double(), out, (m, n) if layout_c == "row" else (n, m)
+
+
+@covers("wmma")
+@pytest.mark.parametrize("space", ["global", "shared", "generic"])
+@pytest.mark.parametrize("shape, kind", KINDS)
+def test_a_product_in_every_layout(shape, kind, space):
+    """Small multiples of a power of two: their sums are exact in fp32, and rounded once to fp16."""
+    for layouts in LAYOUTS if space == "shared" else (LAYOUTS[0], LAYOUTS[-1]):
+        for to in ("f32", "f16") if kind == "f16" else ("f32",):
+            got, want, out, (outer, inner) = product(shape, kind, to, layouts, space)
+            assert torch.equal(got, want), (layouts, to)
+            assert out[:, inner:].isnan().all() and len(out) == outer, "what lies between the rows was written"
+
+
+@covers("wmma")
+def test_a_sum_is_rounded_once():
+    """1 + 15 x 2^-24: each term alone is lost, and together they are not."""
+    a, b, out = torch.ones(16, 16), torch.full((16, 16), 2.0**-24), torch.zeros(16, 16)
+    b[0] = 1.0
+    sums = registers("c", 8)
+    body = f""".reg .b64 %rd<9>; .reg .b32 %a<9>, %b<9>, %c<9>;
+ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2];
+{" ".join(f"mov.b32 %c{i}, 0;" for i in range(8))}
+wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {registers("a", 8)}, [%rd0], 16;
+wmma.load.b.sync.aligned.row.m16n16k16.global.f16 {registers("b", 8)}, [%rd1], 16;
+wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {sums}, {registers("a", 8)}, {registers("b", 8)}, {sums};
+wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {sums}, 16;"""
+    run_kernel(body, [a.half(), b.half(), out])
+    want = rounded(1 + 15 * Fraction(2) ** -24, "f32")
+    assert {to_bits(x, "f32") for x in out.flatten().tolist()} == {want} != {to_bits(1.0, "f32")}
+
+
+# Of each register of an fp16 fragment in a row-major A or column-major B, the first row, and the first k, of its block:
+# the order in which ptxas stores all registers of a load (LDSM.x4 R4, then STG of R4, R5, R6, R7, R4, R5, ...).
+BLOCKS = {
+    ("a", "m16n16k16"): [(0, 0), (8, 0), (0, 8), (8, 8)],
+    ("b", "m16n16k16"): [(0, 0), (0, 8), (8, 0), (8, 8)],
+    ("a", "m32n8k16"): [(0, 0), (8, 0), (0, 8), (8, 8), (16, 0), (24, 0), (16, 8), (24, 8)],
+    ("b", "m32n8k16"): [(0, 0), (0, 8)],
+}
+
+
+@covers("wmma")
+@pytest.mark.parametrize("which, shape", BLOCKS)
+def test_an_fp16_fragment_fills_its_eight_registers(which, shape):
+    memory, out = torch.arange(32 * 16, dtype=torch.int16), torch.zeros(8 * 32, 2, dtype=torch.int16)
+    layout = "row" if which == "a" else "col"
+    stores = " ".join(f"st.global.b32 [%rd1+{128 * i}], %a{i};" for i in range(8))
+    body = f""".reg .b64 %rd<9>; .reg .b32 %a<9>, %r<2>; mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4;
+ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; add.u64 %rd1, %rd1, %rd2;
+wmma.load.{which}.sync.aligned.{layout}.{shape}.global.f16 {registers("a", 8)}, [%rd0], 16; {stores}"""
+    run_kernel(body, [memory, out])
+    blocks, found = BLOCKS[which, shape], out.view(8, 32, 2)
+    for i, lane in itertools.product(range(8), range(32)):
+        row, k = blocks[i % len(blocks)]
+        first = 16 * (row + lane // 4) + k + 2 * (lane % 4)
+        assert found[i, lane].tolist() == [first, first + 1]
+
+
+# --- what ptxas makes of them --------------------------------------------------------------------------------
+
+FORMS = [
+    (which, shape, kind, layout, space)
+    for shape, element in KINDS
+    for which, kind in (
+        *((w, element) for w in "ab"),
+        *((w, to) for w in "cd" for to in (("f32", "f16") if element == "f16" else ("f32",))),
+    )
+    for layout in ("row", "col")
+    for space in ("shared", "global", "generic")
+]
+
+
+def form_body(which: str, shape: str, kind: str, layout: str, space: str) -> str:
+    """A kernel that loads a fragment and keeps it, or stores one."""
+    count = count_of(which, shape, kind)
+    operation = "store.d" if which == "d" else f"load.{which}"
+    name, names = f"wmma.{operation}.sync.aligned.{layout}.{shape}{text_of(space)}.{kind}", registers("r", count)
+    start = "ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];"
+    start += " mov.u64 %rd0, room;" if space == "shared" else ""
+    start += " mov.u64 %rd2, room; cvta.shared.u64 %rd2, %rd2; mov.u32 %s0, %ntid.y; setp.gt.u32 %p0, %s0, 1;"
+    start += " selp.b64 %rd0, %rd0, %rd2, %p0;" if space == "generic" else ""
+    # atomics keep and give the registers: they are no loads and stores in the machine code either
+    keep = " ".join(f"red.global.or.b32 [%rd1+{4 * i}], %r{i};" for i in range(count))
+    take = " ".join(f"atom.global.or.b32 %r{i}, [%rd1+{4 * i}], 0;" for i in range(count))
+    declared = ".shared .align 32 .b8 room[8192]; .reg .pred %p<2>;"
+    head = f"{declared} .reg .b64 %rd<4>; .reg .b32 %r<9>, %s<2>; {start}"
+    if which == "d":
+        return f"{head} {take} {name} [%rd0], {names}, 40;"
+    return f"{head} {name} {names}, [%rd0], 40; {keep}"
+
+
+class Accesses(ptx.Observer):
+    """Bytes a lane, and lanes, of every access to shared and global memory."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[tuple[int, int]] = Counter()
+
+    def on_access(self, access: ptx.Access) -> None:
+        if access.kind != "atomic":
+            lanes = 32 if access.lanes is None else int(access.lanes.sum())
+            self.seen[access.size, lanes] += 1
+
+
+def machine_code(folder) -> dict[int, Counter[tuple[int, int]]]:
+    """The same of ptxas's code for each of FORMS."""
+    entries = [
+        f".visible .entry form{i}(.param .u64 p0, .param .u64 p1)\n{{\n{form_body(*form)}\nret;\n}}\n"
+        for i, form in enumerate(FORMS)
+    ]
+    source, cubin = folder / "forms.ptx", folder / "forms.cubin"
+    source.write_text(HEADER.replace('.file 1 "/src/probe.cu"\n', "") + "".join(entries))
+    run_nvcc(["-cubin", "-arch=sm_90", str(source), "-o", str(cubin)])
+    command = [str(find_sass_tool("nvdisasm")), *LISTING[1:2], str(cubin)]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[int, Counter[tuple[int, int]]] = {}
+    for line in listing.splitlines():
+        if ".section" in line and ".text.form" in line:
+            found[current := int(line.split(".text.form")[1].split(",")[0])] = Counter()
+        for word in line.replace(";", " ").split():
+            name, *parts = word.split(".")
+            if name == "LDSM":
+                found[current][16, 8 * int(parts[-1])] += 1
+            elif name in ("LDS", "STS", "LDG", "STG", "LD", "ST") and not line.lstrip().startswith("."):
+                found[current][8 if "64" in parts else 4, 32] += 1
+    return found
+
+
+@covers("wmma")
+def test_observers_see_the_accesses_that_ptxas_makes(tmp_path):
+    made = machine_code(tmp_path)
+    assert len(made) == len(FORMS)
+    for i, form in enumerate(FORMS):
+        kernel, seen = kernel_text(form_body(*form), ".param .u64 p0, .param .u64 p1"), Accesses()
+        room = torch.zeros(8192, dtype=torch.uint8)
+        ptx.run(ptx.load(kernel), ptx.program.Launch((1, 1, 1), (32, 1, 1)), [room, room], observers=[seen])
+        assert seen.seen == made[i], form
+
+
+# --- what is refused -----------------------------------------------------------------------------------------
+
+LOAD = """.shared .align 32 .b8 room[4096]; .reg .b64 %rd<4>; .reg .b32 %r<9>, %s<9>; .reg .pred %p<2>;
+mov.u32 %s0, %tid.x; mov.u32 %s1, room; mov.u32 %s2, 16; CHANGE
+wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%s1], %s2; END:"""
+
+
+@pytest.mark.parametrize("change, error, reason", [
+    ("add.u32 %s1, %s1, 16;", ptx.MemoryFault, "address is not at a multiple of 32 bytes"),
+    ("mov.u32 %s2, 20;", ptx.MemoryFault, "stride is not at a multiple of 16 bytes"),
+    ("mad.lo.u32 %s1, %s0, 32, %s1;", ptx.MemoryFault, "address is not the same in all of its warp"),
+    ("add.u32 %s1, %s1, 3616;", ptx.MemoryFault, "out of bounds"),
+    ("setp.eq.u32 %p0, %s0, 5; @%p0 bra END;", ptx.Unsupported, "some lanes are elsewhere"),
+])  # fmt: skip
+def test_a_fragment_that_cannot_be_loaded(change, error, reason):
+    with pytest.raises(error, match=reason):
+        run_kernel(LOAD.replace("CHANGE", change))
+
+
+def test_a_fragment_with_the_wrong_number_of_registers_is_refused():
+    with pytest.raises(ptx.ParseError, match="2 registers where a fragment has 8"):
+        ptx.load(kernel_text(LOAD.replace("{%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}", "{%r0,%r1}").replace("CHANGE", "")))

@@ -1,0 +1,95 @@
+"""What the parser reads, and what it says of text that it cannot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemm_ref import ptx
+from gemm_ref.ptx.text.parser import Address, Immediate, Negated, Pair, Register, Symbol, Vector, parse
+from tests.ptx.harness import HEADER, bits_of, kernel_text, run_kernel, words
+
+
+def instruction(text: str):
+    return parse(kernel_text(text))["probe"].instructions[0]
+
+
+@pytest.mark.parametrize("text, value", [
+    ("0", 0), ("-1", -1), ("0x1F", 31), ("-0x10", -16), ("017", 15), ("42U", 42), ("WARP_SZ", 32), ("true", 1),
+    ("0f3F800000", np.float32(1)), ("0d3FF8000000000000", np.float64(1.5)),
+])  # fmt: skip
+def test_literals(text, value):
+    assert instruction(f"mov.u32 %r1, {text};").operands[1] == Immediate(value)
+
+
+def test_operands_of_every_shape():
+    read = instruction("@!%p1 op.a.b::c {%r1, _, %r2}, [%rd1+-8], [name+16], %p|_, !%q, label, [ %r3 ];")
+    assert (read.name, read.guard, read.guard_negated) == ("op.a.b::c", Register("%p1"), True)
+    assert read.operands == (
+        Vector((Register("%r1"), None, Register("%r2"))), Address(Register("%rd1"), -8), Address(Symbol("name"), 16),
+        Pair(Register("%p"), None), Negated(Register("%q")), Symbol("label"), Address(Register("%r3"), 0),
+    )  # fmt: skip
+
+
+def test_places_come_from_loc_and_line_0_keeps_the_last():
+    body = "{\n.loc 1 12 3\nop1;\n.loc 1 0 0\nop2;\n.loc 1 9 2, function_name $L1, inlined_at 1 3 4\nop3; }"
+    places = [instruction.place for instruction in parse(f"{HEADER}.entry k()\n{body}")["k"].instructions]
+    assert places == ["probe.cu:12: op1", "probe.cu:12: op2", "probe.cu:9: op3"]
+
+
+def test_comments_are_left_out():
+    assert [i.name for i in parse(kernel_text("op1; // op2;\n/* op3;\n op4; */ op5;"))["probe"].instructions] == [
+        "op1",
+        "op5",
+        "ret",
+    ]
+
+
+def test_names_in_inner_braces_belong_to_them():
+    # inline assembly that is expanded twice declares its registers and labels twice
+    out = words([0])
+    twice = (
+        "{{ .reg .{} t; .reg .pred p; mov.{} t, {}; setp.gt.u32 p, %r1, 0; @p bra DONE; add.u32 %r1, %r1, {}; DONE: }}"
+    )
+    body = ".reg .b64 %rd0; .reg .b32 %r1; ld.param.u64 %rd0, [p0]; mov.u32 %r1, 1;"
+    body += twice.format("b32", "u32", 1, 5) + " add.u32 %r1, %r1, 10; " + twice.format("b64", "u64", 2, 100)
+    run_kernel(body + "st.global.u32 [%rd0], %r1;", [out], block=(1, 1, 1))
+    assert bits_of(out) == [11]
+
+
+@pytest.mark.parametrize("text, message", [
+    ("", "no kernel"),
+    (HEADER, "no kernel"),
+    (kernel_text("op1;").rstrip().rstrip("}"), "cut off"),
+    (kernel_text("mov.u32 %r1"), "semicolon|not understood|label|declared"),
+    (kernel_text(".bogus 1;"), "directive not understood"),
+    (kernel_text("op ?;"), "probe.cu:1: .*not understood"),
+    (kernel_text("", ".param .align 8 .b8 p0[16]"), "passed by value"),
+    (kernel_text("", outside=".global .align 4 .f16x2 x;"), "unknown type"),
+])  # fmt: skip
+def test_text_that_is_not_ptx(text, message):
+    with pytest.raises(ptx.ParseError, match=message):
+        ptx.load(text)
+
+
+@pytest.mark.parametrize("body, message", [
+    ("bra NOWHERE;", "probe.cu:1: bra NOWHERE: there is no such label"),
+    ("mov.u32 %r1, 0;", "probe.cu:1: .*%r1 of probe is not declared"),
+    (".reg .b32 %r<3>; mov.u32 %r1, missing;", "missing is not declared"),
+    (".reg .b32 %r<3>; add.s32 %r1, %r2;", "probe.cu:1: add.s32 %r1, %r2: operands not understood"),
+    (".reg .b16 %h<3>; .reg .b32 %r<3>; add.s32 %r1, %h1, 1;", "register %h1 of type uint16 is read as int32"),
+    (".reg .b32 %r<3>; @%r1 bra X; X:", "%r1 of probe is not a predicate"),
+    ("bar.sync;", "probe.cu:1: bar.sync: operands not understood"),
+])  # fmt: skip
+def test_operands_that_do_not_fit(body, message):
+    with pytest.raises(ptx.ParseError, match=message):
+        ptx.load(kernel_text(body))
+
+
+def test_a_module_of_two_kernels_needs_a_name():
+    text = kernel_text("") + kernel_text("").replace("probe(", "second(").replace(HEADER, "")
+    with pytest.raises(ptx.ParseError, match="name one: probe, second"):
+        ptx.load(text)
+    assert ptx.load(text, "second").name == "second"
+    with pytest.raises(ptx.ParseError, match="no kernel third; it has probe, second"):
+        ptx.load(text, "third")

@@ -1,0 +1,197 @@
+"""Clusters against the PTX manual: who is where, each other's shared memory, and the cluster's barrier."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from gemm_ref import Launch, ptx
+from gemm_ref.ptx.program import BATCH_LANES
+from tests.ptx.harness import HEADER, bits_of, covers, run_kernel, words
+
+HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .pred %p<9>; .shared .align 16 .b32 room[64];
+.shared .align 8 .b64 bar;
+mov.u32 %r0, %tid.x; mov.u32 %r1, room; ld.param.u64 %rd0, [p0]; mov.u32 %r2, %cluster_ctarank; setp.eq.u32 %p1, %r0, 0;
+mov.u32 %r20, %ctaid.x; mov.u32 %r21, %ctaid.y; mov.u32 %r22, %ctaid.z; mov.u32 %r23, %nctaid.x;
+mov.u32 %r24, %nctaid.y;
+mad.lo.u32 %r25, %r22, %r24, %r21; mad.lo.u32 %r25, %r25, %r23, %r20; mul.lo.u32 %r26, %r25, %ntid.x;
+add.u32 %r26, %r26, %r0; mul.wide.u32 %rd1, %r26, 4; add.s64 %rd1, %rd1, %rd0; shl.b32 %r3, %r0, 2;
+add.u32 %r4, %r1, %r3;
+"""
+MEET = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n"
+
+
+def results(body: str, grid, cluster, block: int = 32) -> list[int]:
+    out = words([0] * (grid[0] * grid[1] * grid[2] * block))
+    run_kernel(HEAD + body, [out], grid, (block, 1, 1), cluster=cluster)
+    return bits_of(out)
+
+
+@pytest.mark.parametrize("grid, cluster", [
+    ((4, 1, 1), (2, 1, 1)), ((4, 6, 2), (1, 2, 1)), ((4, 6, 2), (2, 3, 1)), ((2, 2, 4), (1, 2, 4)),
+    ((3, 2, 1), (1, 1, 1)),
+])  # fmt: skip
+def test_special_registers_say_where_a_block_is(grid, cluster):
+    names = [
+        f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid") for axis in "xyz"
+    ]
+    names += ["cluster_ctarank", "cluster_nctarank"]
+    body = (
+        "".join(f"setp.eq.u32 %p2, %r0, {i}; @%p2 mov.u32 %r5, %{name};\n" for i, name in enumerate(names))
+        + ".reg .pred %q; mov.pred %q, %is_explicit_cluster; setp.eq.u32 %p2, %r0, 14; @%p2 selp.u32 %r5, 1, 0, %q;\n"
+    )
+    found = iter(results(body + "st.global.u32 [%rd1], %r5;", grid, cluster, block=16))
+    for z, y, x in itertools.product(*(range(size) for size in reversed(grid))):
+        inside = [place % size for place, size in zip((x, y, z), cluster, strict=True)]
+        outside = [place // size for place, size in zip((x, y, z), cluster, strict=True)]
+        count = [blocks // size for blocks, size in zip(grid, cluster, strict=True)]
+        rank = inside[0] + cluster[0] * (inside[1] + cluster[1] * inside[2])
+        size = cluster[0] * cluster[1] * cluster[2]
+        assert list(itertools.islice(found, 16))[:15] == [
+            *inside,
+            *cluster,
+            *outside,
+            *count,
+            rank,
+            size,
+            int(size > 1),
+        ]
+
+
+@covers("mapa", "getctarank", "barrier", "ld", "st")
+@pytest.mark.parametrize("generic", [False, True])
+@pytest.mark.parametrize("cluster", [(4, 1, 1), (2, 2, 1)])
+def test_blocks_read_and_write_each_others_shared_memory(generic, cluster):
+    """Each block writes to its right neighbour in the ring of ranks, and reads what its left neighbour has."""
+    if generic:
+        space, reg, kind = "", "%rd", "u64"
+        start = "cvt.u64.u32 %rd4, %r4; cvta.shared.u64 %rd4, %rd4;"
+    else:
+        space, reg, kind, start = ".shared::cluster", "%r", "u32", ""
+    body = f"""{start} add.u32 %r5, %r2, 1; and.b32 %r5, %r5, 3; add.u32 %r6, %r2, 3; and.b32 %r6, %r6, 3;
+mapa{space}.{kind} {reg}7, {reg}4, %r5; mapa{space}.{kind} {reg}8, {reg}4, %r6; getctarank{space}.{kind} %r9, {reg}8;
+mad.lo.u32 %r10, %r2, 1000, %r0; {MEET} st{space}.u32 [{reg}7], %r10; {MEET}
+ld{space}.u32 %r11, [{reg}8]; ld.shared.u32 %r12, [%r4]; mul.lo.u32 %r9, %r9, 100000000;
+mad.lo.u32 %r12, %r12, 10000, %r11;
+add.u32 %r12, %r12, %r9; st.global.u32 [%rd1], %r12; {MEET}"""
+    grid = (8, 2, 1)
+    found = results(body, grid, cluster, block=8)
+    for y, x, thread in itertools.product(range(2), range(8), range(8)):
+        rank = x % cluster[0] + cluster[0] * (y % cluster[1])
+        left, before = (rank + 3) % 4, (rank + 2) % 4
+        wanted = left * 100000000 + (left * 1000 + thread) * 10000 + before * 1000 + thread
+        assert found[(y * 8 + x) * 8 + thread] == wanted & 0xFFFFFFFF
+
+
+@covers("atom", "red")
+def test_atomics_in_another_blocks_shared_memory():
+    body = f"""@%p1 st.shared.u32 [%r1], 0; mapa.shared::cluster.u32 %r5, %r1, 0; {MEET}
+red.shared::cluster.add.u32 [%r5], %r0; {MEET} ld.shared.u32 %r6, [%r1]; st.global.u32 [%rd1], %r6; {MEET}"""
+    assert results(body, (4, 1, 1), (2, 1, 1)) == [992] * 32 + [0] * 32 + [992] * 32 + [0] * 32
+
+
+@covers("mbarrier")
+def test_arrivals_at_another_blocks_barrier():
+    body = f"""mov.u32 %r5, bar; @%p1 mbarrier.init.shared::cta.b64 [%r5], 64; fence.mbarrier_init.release.cluster;
+{MEET}
+mapa.shared::cluster.u32 %r6, %r5, 0; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6];
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r5], 0; selp.u32 %r7, 1, 0, %p2;
+st.global.u32 [%rd1], %r7;
+{MEET}"""
+    assert results(body, (2, 1, 1), (2, 1, 1)) == [1] * 32 + [0] * 32
+
+
+@covers("barrier")
+def test_a_block_waits_for_the_slowest_of_its_cluster():
+    """Arriving and waiting are two things; a thread that has left is not waited for."""
+    body = """setp.eq.u32 %p2, %r2, 1; setp.eq.and.u32 %p3, %r0, 31, %p2; @%p3 exit; @%p2 bra SLOW; mov.u32 %r7, 0;
+barrier.cluster.arrive.relaxed; mapa.shared::cluster.u32 %r6, %r4, 1; barrier.cluster.wait;
+ld.shared::cluster.u32 %r7, [%r6]; st.global.u32 [%rd1], %r7; barrier.cluster.arrive; barrier.cluster.wait; exit;
+SLOW: mov.u32 %r8, 0; AGAIN: add.u32 %r8, %r8, 1; setp.lt.u32 %p4, %r8, 50; @%p4 bra AGAIN; st.shared.u32 [%r4], %r8;
+barrier.cluster.arrive; barrier.cluster.wait; barrier.cluster.arrive; barrier.cluster.wait;"""
+    assert results(body, (2, 1, 1), (2, 1, 1))[:31] == [50] * 31
+
+
+@pytest.mark.parametrize("blocks, cluster", [(3 * BATCH_LANES // 512 // 3 * 3, (3, 1, 1)), (600, (1, 4, 1))])
+def test_a_cluster_is_never_split_between_batches(blocks, cluster):
+    size = cluster[0] * cluster[1]
+    grid = (blocks, 1, 1) if cluster[1] == 1 else (blocks // 4, 4, 1)
+    body = f"@%p1 st.shared.u32 [%r1], %r25; {MEET} mapa.shared::cluster.u32 %r5, %r1, {size - 1};\n"
+    body += f"ld.shared::cluster.u32 %r6, [%r5]; @%p1 st.global.u32 [%rd1], %r6; {MEET}"
+    found = results(body, grid, cluster, block=512)[::512]
+    for block in range(blocks):
+        x, y = block % grid[0], block // grid[0]
+        last = x // cluster[0] * cluster[0] + cluster[0] - 1 + grid[0] * (y // cluster[1] * cluster[1] + cluster[1] - 1)
+        assert found[block] == last
+
+
+# --- faults and launches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("access", [
+    "st.shared::cluster.u32 [%r6], %r0;", "ld.shared::cluster.u32 %r7, [%r6];",
+    "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6];",
+])  # fmt: skip
+def test_the_shared_memory_of_a_block_that_has_left_is_gone(access):
+    body = f"setp.eq.u32 %p2, %r2, 0; @%p2 exit; mapa.shared::cluster.u32 %r6, %r1, 0;\n{access}"
+    with pytest.raises(
+        ptx.AsyncFault, match=r"probe.cu:\d+: .*block \(0, 0, 0\) is accessed .* all of its threads have left"
+    ):
+        results(body, (2, 1, 1), (2, 1, 1))
+
+
+@pytest.mark.parametrize("body, error, message", [
+    ("mapa.shared::cluster.u32 %r6, %r1, 2;", ptx.MemoryFault, "no block of that rank"),
+    ("mapa.shared::cluster.u32 %r6, %r1, 1; ld.shared::cluster.u32 %r7, [%r6+1048576];",
+     ptx.MemoryFault, "out of bounds"),
+    ("barrier.cluster.wait;", ptx.AsyncFault, "without having arrived"),
+    ("barrier.cluster.arrive; barrier.cluster.arrive;", ptx.AsyncFault, "arrives again"),
+    ("setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT; bar.sync 1, 64; WAIT: barrier.cluster.arrive; barrier.cluster.wait;",
+     ptx.BarrierFault, "31 more wait for their cluster"),
+])  # fmt: skip
+def test_faults(body, error, message):
+    with pytest.raises(error, match=f"(?s)probe.cu:.*{message}"):
+        results(body, (2, 1, 1), (2, 1, 1))
+
+
+def test_a_kernel_may_say_its_cluster_itself():
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 p0)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{
+.reg .b64 %rd<3>; .reg .b32 %r<3>; ld.param.u64 %rd0, [p0]; mov.u32 %r0, %cluster_ctarank; mov.u32 %r1, %ctaid.x;
+mul.wide.u32 %rd1, %r1, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r0; ret; }"""
+    )
+    kernel, out = ptx.load(text), torch.zeros(4, dtype=torch.int32)
+    for cluster in ((1, 1, 1), (2, 1, 1)):
+        ptx.run(kernel, Launch((4, 1, 1), (1, 1, 1), cluster=cluster), [out.zero_()])
+        assert out.tolist() == [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="compiled for clusters of"):
+        ptx.run(kernel, Launch((4, 1, 1), (1, 1, 1), cluster=(4, 1, 1)), [out])
+    with pytest.raises(ValueError, match="does not divide"):
+        ptx.run(kernel, Launch((3, 1, 1), (1, 1, 1)), [out])
+
+
+def test_a_cluster_has_at_most_16_blocks():
+    with pytest.raises(ValueError, match="1 to 16 blocks"):
+        results("exit;", (32, 1, 1), (32, 1, 1))
+
+
+@covers("setmaxnreg")
+def test_setmaxnreg_changes_nothing_and_has_its_range():
+    body = "setmaxnreg.dec.sync.aligned.u32 24; setmaxnreg.inc.sync.aligned.u32 256; st.global.u32 [%rd1], 3;"
+    assert results(body, (1, 1, 1), (1, 1, 1)) == [3] * 32
+    for count in (20, 30, 264):
+        with pytest.raises(ptx.ParseError, match="multiple of 8 from 24 to 256"):
+            results(f"setmaxnreg.dec.sync.aligned.u32 {count};", (1, 1, 1), (1, 1, 1))
+
+
+@covers("brx")
+def test_a_branch_by_a_table():
+    body = """and.b32 %r5, %r0, 3; TABLE: .branchtargets ZERO, ONE, TWO, ZERO; brx.idx %r5, TABLE;
+TWO: mov.u32 %r6, 22; bra DONE; ONE: mov.u32 %r6, 11; bra DONE; ZERO: mov.u32 %r6, 5;
+DONE: st.global.u32 [%rd1], %r6;"""
+    assert results(body, (1, 1, 1), (1, 1, 1)) == [5, 11, 22, 5] * 8
+    with pytest.raises(ptx.ParseError, match="thread \\(4, 0, 0\\) chooses label 4 of 4"):
+        results(body.replace("and.b32 %r5, %r0, 3", "mov.u32 %r5, %r0"), (1, 1, 1), (1, 1, 1))

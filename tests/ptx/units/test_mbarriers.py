@@ -1,0 +1,221 @@
+"""mbarriers against the PTX manual: counting, phases, bytes, waits, and what is reported of their misuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gemm_ref import ptx
+from tests.ptx.harness import bits_of, covers, run_kernel, words
+
+HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .pred %p<9>; .shared .align 8 .b64 bar[4]; .shared .b32 flag;
+mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; mov.u32 %r1, bar;
+setp.eq.u32 %p1, %r0, 0; mov.u32 %r9, 0;
+"""
+
+
+def init(count: int, offset: int = 0) -> str:
+    return f"@%p1 mbarrier.init.shared::cta.b64 [%r1+{offset}], {count}; bar.sync 0;\n"
+
+
+def has_ended(parity: int, number: int) -> str:
+    """Adds bit `number` to %r9 where the phase has ended; where not, threads are parked until nobody can run."""
+    return f"""mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r1], {parity};
+selp.u32 %r8, {1 << number}, 0, %p2; or.b32 %r9, %r9, %r8;
+"""
+
+
+STORE = "st.global.u32 [%rd1], %r9;"
+
+
+def results(body: str, block: int = 32, out: int = 0, **options) -> list[int]:
+    tensor = words([0] * (out or block))
+    run_kernel(HEAD + body, [tensor], block=(block, 1, 1), **options)
+    return bits_of(tensor)
+
+
+@covers("mbarrier")
+def test_a_new_barrier_is_in_phase_0_and_the_phase_before_has_ended():
+    assert results(init(33) + has_ended(0, 0) + has_ended(1, 1) + STORE) == [0b10] * 32
+
+
+@covers("mbarrier")
+@pytest.mark.parametrize("count, ended", [("", 32), (", 2", 64), (", %r0", 496)])
+def test_a_phase_ends_with_its_last_arrival_and_the_next_expects_as_many(count, ended):
+    arrive = f"mbarrier.arrive.shared.b64 _, [%r1]{count};\n"
+    if "%r0" in count:
+        arrive = "setp.gt.u32 %p3, %r0, 0; @%p3 " + arrive
+    twice = arrive + has_ended(0, 0) + has_ended(1, 1) + "bar.sync 0;" + arrive + has_ended(0, 2) + has_ended(1, 3)
+    assert results(init(ended) + twice + STORE) == [0b1001] * 32
+    assert results(init(ended + 1) + arrive + has_ended(0, 0) + has_ended(1, 1) + STORE) == [0b10] * 32
+
+
+@covers("mbarrier")
+def test_the_state_that_an_arrival_returns_names_its_phase_and_what_was_pending():
+    body = (
+        init(2)
+        + """@!%p1 bra OUT; mbarrier.arrive.release.cta.shared::cta.b64 %rd3, [%r1];
+mbarrier.pending_count.b64 %r2, %rd3; mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd3; selp.u32 %r3, 1, 0, %p2;
+mbarrier.arrive.noComplete.shared::cta.b64 %rd4, [%r1+8], 3; mbarrier.pending_count.b64 %r4, %rd4;
+mbarrier.arrive.shared::cta.b64 %rd5, [%r1]; mbarrier.pending_count.b64 %r5, %rd5;
+mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd3; selp.u32 %r6, 1, 0, %p2;
+mbarrier.try_wait.shared::cta.b64 %p2, [%r1], %rd5, 1000; selp.u32 %r7, 1, 0, %p2;
+st.global.v4.u32 [%rd0], {%r2, %r3, %r4, %r5}; st.global.v2.u32 [%rd0+16], {%r6, %r7}; OUT:"""
+    )
+    body = body.replace("@!%p1", "@%p1 mbarrier.init.shared.b64 [%r1+8], 4; @!%p1", 1)
+    assert results(body, out=8)[:6] == [2, 0, 4, 1, 1, 1]
+
+
+@covers("mbarrier")
+def test_a_thread_that_drops_out_is_not_expected_in_later_phases():
+    body = init(32) + "setp.lt.u32 %p3, %r0, 30; mbarrier.arrive_drop.shared::cta.b64 _, [%r1];"
+    with pytest.raises(ptx.AsyncFault, match="1 arrivals at once"):  # nobody is left for the next phase
+        results(body + "bar.sync 0; @%p1 mbarrier.arrive.shared::cta.b64 _, [%r1];")
+    some = init(32) + "setp.lt.u32 %p3, %r0, 30; @%p3 mbarrier.arrive_drop.shared::cta.b64 _, [%r1];"
+    some += "@!%p3 mbarrier.arrive.shared::cta.b64 _, [%r1];" + has_ended(0, 0)
+    some += "@!%p3 mbarrier.arrive.shared::cta.b64 _, [%r1];" + has_ended(1, 1) + STORE
+    assert results(some) == [0b11] * 32
+
+
+@covers("mbarrier")
+def test_a_phase_waits_for_the_bytes_that_it_expects():
+    body = init(1) + "@!%p1 bra NEXT; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 48;" + has_ended(0, 0)
+    body += "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;"
+    body += "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 48;" + has_ended(0, 1)
+    body += "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + has_ended(0, 2) + "NEXT:" + STORE
+    assert results(body)[0] == 0b100
+
+
+@covers("mbarrier")
+def test_bytes_may_come_before_they_are_expected():
+    body = init(1) + "@!%p1 bra NEXT; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 48;" + has_ended(0, 0)
+    body += "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 48;" + has_ended(0, 1) + "NEXT:" + STORE
+    assert results(body)[0] == 0b10
+
+
+@covers("mbarrier")
+@pytest.mark.parametrize("order", ["producer first", "consumer first"])
+@pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
+def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
+    """The producer sends 5 numbers through one word: each is written when the last was read, and read when written."""
+
+    def waiting(barrier: int, parity: str, label: str) -> str:
+        return f"{label}: mbarrier.{wait}.parity.shared::cta.b64 %p2, [%r1+{barrier}], {parity}; @!%p2 bra {label};\n"
+
+    producer = (
+        "SEND: and.b32 %r3, %r2, 1; xor.b32 %r4, %r3, 1;\n" + waiting(8, "%r4", "FREE")
+        + "mad.lo.u32 %r5, %r2, %r2, 7; st.shared.u32 [flag], %r5; mbarrier.arrive.shared::cta.b64 _, [%r1];\n"
+        "add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, 5; @%p4 bra SEND; bra DONE;\n"
+    )  # fmt: skip
+    consumer = (
+        "TAKE: and.b32 %r3, %r2, 1;\n" + waiting(0, "%r3", "FULL")
+        + "ld.shared.u32 %r5, [flag]; mul.lo.u32 %r9, %r9, 10; add.u32 %r9, %r9, %r5;\n"
+        "mbarrier.arrive.shared::cta.b64 _, [%r1+8]; add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, 5; @%p4 bra TAKE;\n"
+        "st.global.u32 [%rd1], %r9; bra DONE;\n"
+    )  # fmt: skip
+    first, second = (producer, consumer) if order == "producer first" else (consumer, producer)
+    goes_second = "setp.ge.u32 %p3, %r0, 32;" if first is producer else "setp.lt.u32 %p3, %r0, 32;"
+    # one producing thread in the first warp, all 32 of the second consume
+    leave = "setp.gt.u32 %p5, %r0, 0; setp.lt.and.u32 %p5, %r0, 32, %p5; @%p5 bra DONE;\n"
+    body = (
+        init(1)
+        + init(32, 8)
+        + f"mov.u32 %r2, 0; {goes_second} {leave} @%p3 bra SECOND;\n{first}SECOND:\n{second}DONE:\n"
+    )
+    expected = 0
+    for i in range(5):
+        expected = expected * 10 + i * i + 7
+    assert results(body, block=64) == [0] * 32 + [expected] * 32
+
+
+@covers("mbarrier", "bra")
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("waits_first", [True, False])
+def test_a_loop_that_waits_for_a_flag_lets_the_others_go_on(space, waits_first, monkeypatch):
+    monkeypatch.setattr("gemm_ref.ptx.core.schedule.PATIENCE", 50)
+    spins = (
+        f"SPIN: ld.volatile.{space}.u32 %r2, [%rd5]; setp.eq.u32 %p2, %r2, 0; @%p2 bra SPIN; st.global.u32 [%rd1], %r2;"
+    )
+    sets = f"mov.u32 %r3, 7; st.{space}.u32 [%rd5], %r3;"
+    first, second = (spins, sets) if waits_first else (sets, spins)
+    where = "mov.u64 %rd5, flag;" if space == "shared" else "add.s64 %rd5, %rd0, 128;"
+    mine = "setp.eq.u32 %p3, %r0, 31;" if waits_first else "setp.ne.u32 %p3, %r0, 31;"
+    body = f"{where} @%p1 mov.u32 %r4, 0; @%p1 st.{space}.u32 [%rd5], %r4; bar.sync 0; {mine}\n"
+    body += f"@%p3 bra SECOND;\n{first}\nbra DONE;\nSECOND:\n{second}\nDONE:\n"
+    assert results(body, out=33)[:31] == [7] * 31
+
+
+# --- faults --------------------------------------------------------------------------------------------------
+
+
+def test_a_deadlock_names_who_waits_for_what():
+    body = (
+        init(3)
+        + """@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
+WAIT:
+mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;"""
+    )
+    with pytest.raises(ptx.BarrierFault) as raised:
+        results(body, block=64, grid=(2, 1, 1))
+    message = str(raised.value)
+    assert "deadlock: no thread can go on, and 128 threads wait" in message
+    assert (
+        "probe.cu:7: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0: block (0, 0, 0) thread (0, 0, 0)"
+        in message
+    )
+    assert "the phase of parity 0 of the mbarrier at byte 0" in message
+    assert "lacks 2 of 3 arrivals and 64 bytes; 127 more threads" in message
+
+
+def test_a_wait_gives_up_where_only_that_can_help():
+    body = init(1) + "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; selp.u32 %r9, 5, 6, %p2;" + STORE
+    assert results(body) == [6] * 32
+
+
+@pytest.mark.parametrize("body, message", [
+    ("mbarrier.arrive.shared::cta.b64 _, [%r1];", "no mbarrier at byte 0 .* never initialised"),
+    ("mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;", "never initialised"),
+    (init(40) + "mbarrier.inval.shared::cta.b64 [%r1]; mbarrier.arrive.shared::cta.b64 _, [%r1];", "invalidated since"),
+    (init(40) + "st.shared.u64 [%r1], -1; mbarrier.arrive.shared::cta.b64 _, [%r1];", "overwritten"),
+    (init(31) + "mbarrier.arrive.shared::cta.b64 _, [%r1];", "32 arrivals at once .* lacks 31 of 31"),
+    (init(32) + "mbarrier.arrive.noComplete.shared::cta.b64 %rd3, [%r1], 32;", "says noComplete"),
+    (init(1) + "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 1048576;", "it counts to 1048575"),
+    ("mov.u32 %r2, 0; mbarrier.init.shared::cta.b64 [%r1], %r2;", "counts from 1"),
+])  # fmt: skip
+def test_misuse_is_reported_with_its_line(body, message):
+    with pytest.raises(ptx.AsyncFault, match=f"(?s)probe.cu:.*{message}"):
+        results(body)
+
+
+@pytest.mark.parametrize("offset, message", [(4, "not at a multiple of 8"), (1 << 20, "out of bounds")])
+def test_a_barrier_has_its_place(offset, message):
+    with pytest.raises(ptx.MemoryFault, match=message):
+        results(f"add.u32 %r1, %r1, {offset}; @%p1 mbarrier.init.shared::cta.b64 [%r1], 1;")
+
+
+def test_named_barriers_whose_numbers_differ_from_lane_to_lane():
+    """Each pair of warps has a barrier of its own, by number, in the same instruction."""
+    body = (
+        """shr.u32 %r2, %r0, 6; add.u32 %r2, %r2, 1; xor.b32 %r3, %r0, 32; mul.lo.u32 %r4, %r0, 3;
+.shared .b32 room[128]; mov.u32 %r5, room; mad.lo.u32 %r6, %r0, 4, %r5; mad.lo.u32 %r7, %r3, 4, %r5;
+st.shared.u32 [%r6], %r4; bar.sync %r2, 64; ld.shared.u32 %r9, [%r7];"""
+        + STORE
+    )
+    assert results(body, block=128) == [3 * (i ^ 32) for i in range(128)]
+
+
+def test_a_generic_address_of_a_barrier():
+    body = (
+        init(32)
+        + "mov.u64 %rd3, bar; cvta.shared.u64 %rd3, %rd3; mbarrier.arrive.b64 _, [%rd3];"
+        + has_ended(0, 0)
+        + STORE
+    )
+    assert results(body) == [1] * 32
+
+
+def test_memory_starts_without_barriers_in_each_launch():
+    out = torch.zeros(32, dtype=torch.int32)
+    run_kernel(HEAD + init(1), [out])
+    with pytest.raises(ptx.AsyncFault, match="never initialised"):
+        run_kernel(HEAD + "mbarrier.arrive.shared::cta.b64 _, [%r1];", [out])

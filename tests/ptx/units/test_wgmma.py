@@ -1,0 +1,333 @@
+"""wgmma against the PTX manual: where operands and results lie, what is computed, and when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gemm_ref import ptx
+from tests.ptx.harness import covers, run_kernel
+
+DTYPES = {
+    "bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
+}  # fmt: skip
+A_AT, B_AT = 0, 32768  # bytes of shared memory
+BYTES = 65536
+SPANS = {0: 16, 32: 32, 64: 64, 128: 128}
+MODES = {0: 0, 128: 1, 64: 2, 32: 3}
+
+
+def descriptor(start: int, leading: int, stride: int, swizzle: int) -> int:
+    return start // 16 | leading // 16 << 16 | stride // 16 << 32 | MODES[swizzle] << 62
+
+
+def place(row: int, k: int, leading: int, stride: int, swizzle: int, transposed: bool, size: int) -> int:
+    """Byte of element (row, k) from the tile's start, before swizzling: PTX ISA, 'Strides' of wgmma's matrices."""
+    span, per_piece = SPANS[swizzle], 16 // size
+    if not transposed:
+        piece, rest = divmod(k, per_piece)  # 16 bytes of k, of which there are two
+        return row // 8 * stride + row % 8 * span + piece * (16 if swizzle else leading) + rest * size
+    along = span // size  # elements along the rows that lie next to each other
+    if swizzle:
+        return row // along * leading + k // 8 * stride + k % 8 * span + row % along * size
+    return row // along * stride + k // 8 * leading + k % 8 * span + row % along * size
+
+
+def put(image: torch.Tensor, at: int, tile: torch.Tensor, swizzle: int, transposed: bool, leading: int, stride: int):
+    """Write a tile (rows, k) into an image of shared memory."""
+    size = tile.element_size()
+    raw, image = tile.contiguous().view(torch.uint8).reshape(*tile.shape, size).numpy(), image.numpy()
+    for row in range(tile.shape[0]):
+        for k in range(tile.shape[1]):
+            address = at + place(row, k, leading, stride, swizzle, transposed, size)
+            address ^= (address >> 7 & {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]) << 4
+            image[address : address + size] = raw[row, k]
+
+
+def numbers(*shape: int, kind: str, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-6, 7, shape, generator=generator).to(DTYPES[kind])
+
+
+HEAD = """.reg .b64 %rd<20>; .reg .b32 %r<40>; .reg .f32 %d<200>; .reg .pred %p<9>; .shared .align 1024 .b8 smem[65536];
+mov.u32 %r0, %tid.x; mov.u32 %r1, smem; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; setp.eq.u32 %p1, 0, 0;
+mov.u32 %r3, %r0; FILL: shl.b32 %r4, %r3, 4; cvt.u64.u32 %rd2, %r4; add.s64 %rd2, %rd2, %rd0; add.u32 %r4, %r4, %r1;
+ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd2]; st.shared.v4.u32 [%r4], {%r5, %r6, %r7, %r8};
+add.u32 %r3, %r3, 128; setp.lt.u32 %p3, %r3, 4096; @%p3 bra FILL; fence.proxy.async.shared::cta; bar.sync 0;
+"""
+
+
+def vector(count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"%d{first + i}" for i in range(count)) + "}"
+
+
+def setting(count: int, value: str = "0f00000000", first: int = 0) -> str:
+    return "".join(f"mov.f32 %d{first + i}, {value}; " for i in range(count)) + "\n"
+
+
+def storing(count: int, first: int = 0) -> str:
+    """To (register, thread) of the output."""
+    return "mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;\n" + "".join(
+        f"st.global.f32 [%rd3+{512 * i}], %d{first + i}; " for i in range(count)
+    )
+
+
+FENCE, COMMIT, WAIT = (
+    "wgmma.fence.sync.aligned;\n",
+    "wgmma.commit_group.sync.aligned;\n",
+    "wgmma.wait_group.sync.aligned {};\n",
+)
+
+
+def matrix(out: torch.Tensor, count: int) -> torch.Tensor:
+    """(64, N) of (register, thread): PTX ISA, 'WGMMA D fragment layout'."""
+    found, out = np.full((64, 2 * count), np.nan, np.float32), out.numpy()
+    for register in range(count):
+        for thread in range(128):
+            lane, pair = thread % 32, register // 2
+            row = 16 * (thread // 32) + lane // 4 + 8 * (pair % 2)
+            found[row, 8 * (pair // 2) + 2 * (lane % 4) + register % 2] = out[register, thread]
+    return torch.from_numpy(found)
+
+
+def computed(body: str, image: torch.Tensor, count: int, threads: int = 128, **options) -> torch.Tensor:
+    out = torch.zeros(count, threads)
+    run_kernel(HEAD + body, [image, out], block=(threads, 1, 1), **options)
+    return matrix(out, count)
+
+
+def instruction(kinds: str, columns: int, a: str, b: str, tail: str, first: int = 0, keep: str = "%p1") -> str:
+    depth = {"tf32": 8, "e4m3": 32, "e5m2": 32}.get(kinds.split(".")[0], 16)
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kinds}"
+    return f"{name} {vector(columns // 2, first)}, {a}, {b}, {keep}, {tail};\n"
+
+
+def once(kinds: str, columns: int, a: str, b: str, tail: str) -> str:
+    count = columns // 2
+    return setting(count) + FENCE + instruction(kinds, columns, a, b, tail) + COMMIT + WAIT.format(0) + storing(count)
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("kinds", ["bf16.bf16", "f16.f16", "tf32.tf32", "e4m3.e4m3", "e4m3.e5m2"])
+@pytest.mark.parametrize("columns", [8, 40])
+def test_k_major_operands_in_every_swizzle(swizzle, kinds, columns):
+    a_kind, b_kind = kinds.split(".")
+    depth = 32 // DTYPES[a_kind].itemsize
+    a, b = numbers(64, depth, kind=a_kind), numbers(columns, depth, kind=b_kind, seed=1)
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    span = SPANS[swizzle]
+    leading, stride = (1152, 144) if not swizzle else (16, 8 * span)
+    shift = 32 if swizzle in (64, 128) else 0  # the second 32 bytes of k in the span
+    for at, tile in ((A_AT, a), (B_AT, b)):
+        wide = torch.zeros(tile.shape[0], depth + shift // tile.element_size(), dtype=tile.dtype)
+        wide[:, -depth:] = tile
+        put(image, at, wide, swizzle, False, leading, stride)
+    tail = "1, 1, 0, 0" if depth == 16 else "1, 1"
+    words = (str(descriptor(at + shift, leading, stride, swizzle)) for at in (A_AT, B_AT))
+    found = computed(once(kinds, columns, *words, tail), image, columns // 2)
+    assert torch.equal(found, a.float() @ b.float().T)
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("a_transposed, b_transposed", [(1, 0), (0, 1), (1, 1)])
+def test_mn_major_operands_of_16_bits(swizzle, a_transposed, b_transposed):
+    columns = 128
+    a, b = numbers(64, 16, kind="bf16"), numbers(columns, 16, kind="bf16", seed=1)
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    words = []
+    for at, tile, transposed in ((A_AT, a, a_transposed), (B_AT, b, b_transposed)):
+        span = SPANS[swizzle]
+        if transposed and swizzle:
+            leading, stride = 2 * 8 * span + 1024, 8 * span  # 16 rows of k, and a gap
+        elif transposed:
+            leading, stride = 128 * 20, 144
+        else:
+            leading, stride = (4608, 144) if not swizzle else (16, 8 * span)
+        put(image, at, tile, swizzle, bool(transposed), leading, stride)
+        words.append(str(descriptor(at, leading, stride, swizzle)))
+    tail = f"1, 1, {a_transposed}, {b_transposed}"
+    found = computed(once("bf16.bf16", columns, *words, tail), image, columns // 2)
+    assert torch.equal(found, a.float() @ b.float().T)
+
+
+def plain(kind: str, columns: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, str, str]:
+    """A and B without a swizzle, an image that holds them, and their descriptors."""
+    depth = 32 // DTYPES[kind].itemsize
+    a, b = numbers(64, depth, kind=kind, seed=seed), numbers(columns, depth, kind=kind, seed=seed + 1)
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    put(image, A_AT, a, 0, False, 1024, 128)
+    put(image, B_AT, b, 0, False, 4096, 128)
+    return a, b, image, str(descriptor(A_AT, 1024, 128, 0)), str(descriptor(B_AT, 4096, 128, 0))
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("kind", ["bf16", "f16", "tf32", "e4m3", "e5m2"])
+def test_a_from_registers(kind):
+    """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
+    lane / 4 + 8 (r % 2), from byte 4 (lane % 4) + 16 (r / 2) on."""
+    a, b, image, _, b_word = plain(kind, 16)
+    raw = a.contiguous().view(torch.int32)  # (64, 8)
+    fragments = torch.zeros(128, 4, dtype=torch.int32)
+    for thread in range(128):
+        lane = thread % 32
+        for register in range(4):
+            row = 16 * (thread // 32) + lane // 4 + 8 * (register % 2)
+            fragments[thread, register] = raw[row, lane % 4 + 4 * (register // 2)]
+    image[49152 : 49152 + 2048] = fragments.view(torch.uint8).flatten()
+    load = "mul.lo.u32 %r9, %r0, 16; add.u32 %r9, %r9, %r1; ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r9+49152];\n"
+    tail = "1, 1, 0" if a.element_size() == 2 else "1, 1"
+    body = load + once(f"{kind}.{kind}", 16, "{%r10, %r11, %r12, %r13}", b_word, tail)
+    assert torch.equal(computed(body, image, 8), a.float() @ b.float().T)
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
+def test_scale_d_and_the_signs(keep, signs):
+    a, b, image, a_word, b_word = plain("bf16", 16)
+    body = setting(8, "0f41200000") + f"setp.eq.u32 %p4, {int(keep)}, 1;" + FENCE
+    body += instruction("bf16.bf16", 16, a_word, b_word, f"{signs[0]}, {signs[1]}, 0, 0", keep="%p4")
+    found = computed(body + COMMIT + WAIT.format(0) + storing(8), image, 8)
+    assert torch.equal(found, signs[0] * signs[1] * (a.float() @ b.float().T) + 10 * keep)
+
+
+def test_tf32_leaves_out_the_low_13_bits():
+    a, b, image, a_word, b_word = plain("tf32", 8)
+    words = image.view(torch.int32)
+    low = torch.randint(0, 1 << 13, (words.numel(),), generator=torch.Generator().manual_seed(2), dtype=torch.int32)
+    words |= torch.where(words != 0, low, 0)
+    found = computed(once("tf32.tf32", 8, a_word, b_word, "1, 1"), image, 4)
+    assert torch.equal(found, a @ b.T)
+
+
+def test_products_are_exact_and_sums_are_fp32():
+    a, b, image, a_word, b_word = plain("f16", 8)
+    generator = torch.Generator().manual_seed(3)
+    a = torch.randn(64, 16, generator=generator).half()
+    b = torch.randn(8, 16, generator=generator).half()
+    put(image, A_AT, a, 0, False, 1024, 128)
+    put(image, B_AT, b, 0, False, 4096, 128)
+    found = computed(once("f16.f16", 8, a_word, b_word, "1, 1, 0, 0"), image, 4)
+    exact = a.double() @ b.double().T
+    bound = 16 * 2.0**-24 * (a.double().abs() @ b.double().abs().T)
+    assert ((found - exact).abs() <= bound).all() and (found != (a @ b.T).float()).any()
+
+
+# --- when ----------------------------------------------------------------------------------------------------
+
+
+def test_shared_memory_is_read_at_the_wait_and_not_before():
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    multiply = setting(4) + FENCE + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    clear = "setp.eq.u32 %p4, %r0, 0; @%p4 st.shared.v4.u32 [%r1], {0, 0, 0, 0}; bar.sync 0;\n"  # row 0, k 0 to 7
+    changed = a.clone()
+    changed[0, :8] = 0
+    right, wrong = a.float() @ b.float().T, changed.float() @ b.float().T
+    assert torch.equal(computed(multiply + WAIT.format(0) + clear + storing(4), image, 4), right)
+    assert torch.equal(computed(multiply + clear + WAIT.format(0) + storing(4), image, 4), wrong)
+    assert torch.equal(computed(multiply + WAIT.format(1) + clear + WAIT.format(0) + storing(4), image, 4), wrong)
+
+
+def test_groups_are_waited_for_one_by_one():
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
+    second = instruction("bf16.bf16", 8, a_word, b_word, "-1, 1, 0, 0", first=4)
+    body = setting(8) + FENCE + multiply + COMMIT + second + COMMIT + "WAITS" + storing(8)
+    product, out = a.float() @ b.float().T, {}
+    for keep in (0, 1, 2):
+        out[keep] = torch.zeros(8, 128)
+        run_kernel(HEAD + body.replace("WAITS", WAIT.format(keep)), [image, out[keep]], block=(128, 1, 1))
+    assert torch.equal(matrix(out[0][:4], 4), product) and torch.equal(matrix(out[0][4:], 4), -product)
+    assert torch.equal(matrix(out[1][:4], 4), product) and out[1][4:].isnan().all()
+    assert out[2].isnan().all()
+
+
+def test_an_accumulator_that_is_read_early_is_nan_and_reported():
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    seen = []
+
+    class Watch(ptx.Observer):
+        def on_early_register(self, name, lanes, issued, machine):
+            seen.append((name, int(lanes.sum()), issued.parts[1]))
+
+    body = setting(4) + FENCE + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    body += "mov.f32 %d100, %d2; " + WAIT.format(0) + "mov.f32 %d3, %d100;" + storing(4)
+    out = torch.zeros(4, 128)
+    run_kernel(HEAD + body, [image, out], block=(128, 1, 1), observers=[Watch()])
+    product = a.float() @ b.float().T
+    assert out[3].isnan().all() and torch.equal(matrix(out, 4)[:8, 0::2], product[:8, 0::2])
+    assert seen == [("%d2", 128, "mma_async")]
+
+
+def test_instructions_of_one_shape_accumulate_in_order_without_a_wait_between():
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    two = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") * 2
+    three = two + COMMIT + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    found = computed(setting(4, "0f3F800000") + FENCE + three + WAIT.format(1) + WAIT.format(0) + storing(4), image, 4)
+    assert torch.equal(found, 3 * (a.float() @ b.float().T) + 1)
+
+
+def test_two_warpgroups_at_different_places():
+    """The second warpgroup multiplies later, and keeps its registers while the first is in flight."""
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
+    minus = instruction("bf16.bf16", 8, a_word, b_word, "-1, 1, 0, 0")
+    body = f"""setp.lt.u32 %p4, %r0, 128; {setting(4, "0f40000000")} {FENCE} @%p4 bra FIRST;
+{"".join(f"add.f32 %d{i}, %d{i}, %d{i};" for i in range(4))} bar.sync 1, 256;
+{minus} {COMMIT} {WAIT.format(0)} bra DONE;
+FIRST: {multiply} {COMMIT} bar.sync 1, 256; {WAIT.format(0)} DONE:
+mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;""" + "".join(
+        f"st.global.f32 [%rd3+{1024 * i}], %d{i}; " for i in range(4)
+    )
+    out = torch.zeros(4, 256)
+    run_kernel(HEAD + body, [image, out], block=(256, 1, 1))
+    product = a.float() @ b.float().T
+    assert torch.equal(matrix(out[:, :128], 4), product + 2) and torch.equal(matrix(out[:, 128:], 4), 4 - product)
+
+
+def test_lanes_of_a_warpgroup_that_come_late_are_waited_for():
+    a, b, image, a_word, b_word = plain("bf16", 8)
+    body = f"""{setting(4)} shr.u32 %r9, %r0, 5; setp.eq.u32 %p4, %r9, 2; @%p4 bra LATE; bra JOIN;
+LATE: bar.sync 3, 32; JOIN: {FENCE}""" + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
+    found = computed(body + COMMIT + WAIT.format(0) + storing(4), image, 4)
+    assert torch.equal(found, a.float() @ b.float().T)
+
+
+# --- faults --------------------------------------------------------------------------------------------------
+
+
+def test_faults():
+    _, _, image, a_word, b_word = plain("bf16", 8)
+    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
+
+    def fails(error, body: str, message: str, threads: int = 128) -> None:
+        with pytest.raises(error, match=f"(?s)probe.cu:[0-9]+: .*{message}|deadlock.*{message}"):
+            run_kernel(HEAD + body, [image, torch.zeros(4)], block=(threads, 1, 1))
+
+    fails(ptx.AsyncFault, setting(4) + "\n" + multiply, "no wgmma.fence before its first wgmma")
+    fails(ptx.UndefinedRegister, FENCE + multiply, "added to before anything was written")
+    far = instruction("bf16.bf16", 8, str(descriptor(65520, 1024, 128, 0)), b_word, "1, 1, 0, 0")
+    fails(ptx.MemoryFault, setting(4) + FENCE + far + COMMIT + WAIT.format(0), "reaches bytes 65520 to")
+    based = instruction("bf16.bf16", 8, str(descriptor(0, 0, 1024, 128) | 1 << 49), b_word, "1, 1, 0, 0")
+    fails(ptx.AsyncFault, setting(4) + FENCE + based + COMMIT + WAIT.format(0), "base offset")
+    other = instruction("bf16.bf16", 16, a_word, b_word, "1, 1, 0, 0")
+    fails(ptx.AsyncFault, setting(8) + FENCE + multiply + other, "in flight in a wgmma of another shape")
+    part = "setp.lt.u32 %p4, %r0, 96; @!%p4 bra OUT;" + setting(4) + FENCE + "OUT:"
+    fails(ptx.BarrierFault, part, "waits for the other lanes of its warpgroup")
+
+
+@pytest.mark.parametrize("text, message", [
+    (instruction("bf16.bf16", 12, "0", "0", "1, 1, 0, 0"), "no such shape"),
+    (instruction("bf16.bf16", 264, "0", "0", "1, 1, 0, 0"), "no such shape"),
+    (instruction("bf16.bf16", 8, "0", "0", "1, 2, 0, 0"), "no such shape"),
+    (instruction("tf32.tf32", 8, "0", "0", "1, 1, 0, 0"), "do not fit its types"),
+    (instruction("bf16.bf16", 8, "0", "0", "1, 1"), "do not fit its types"),
+    (instruction("bf16.bf16", 8, "0", "0", "1, 1, 0, 0").replace("{%d0, ", "{"), "D takes 4 registers"),
+])  # fmt: skip
+def test_what_is_no_wgmma_is_refused(text, message):
+    with pytest.raises(ptx.ParseError, match=message):
+        run_kernel(HEAD + text, [torch.zeros(4), torch.zeros(4)])

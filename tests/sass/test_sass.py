@@ -1,0 +1,233 @@
+"""Machine code as data, on small texts written by hand: blocks, the main loop, one trip, kinds, and what fits an SM."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+
+import pytest
+
+from gemm_ref.build import find_cxx
+from gemm_ref.sass import mix, tools
+from gemm_ref.sass.listing import Instruction, blocks, parse
+from gemm_ref.sass.loop import main_trip
+from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
+
+
+def sass(*lines: str, name: str = "kernel") -> str:
+    """Lines as nvdisasm prints them: labels at the margin, an address before each instruction."""
+    body = [line if line.startswith(".L") else f"        /*{16 * i:04x}*/  {line} ;" for i, line in enumerate(lines)]
+    return "\n".join([f"\t.section\t.text.{name}", f"{name}:", f".text.{name}:", *body])
+
+
+def trip_of(*lines: str) -> list[str]:
+    (kernel,) = parse(sass(*lines))
+    return [instruction.opcode for instruction in main_trip(kernel)]
+
+
+TILE = (
+    "S2R R0, SR_TID.X",
+    "@!P0 BRA `(.L_x_9)",
+    ".L_x_1:",
+    "LDG.E.128.CONSTANT R4, desc[UR8][R2.64]",
+    "@P1 FFMA R1, R4, R5.reuse, R1",
+    "@P0 BRA `(.L_x_1)",
+    ".L_x_9:",
+    "EXIT",
+    ".L_x_10:",
+    "BRA `(.L_x_10)",
+)
+
+
+def test_text_is_read_into_guards_opcodes_operands_and_labels():
+    first, second = parse(sass(*TILE, name="one") + "\n" + sass("EXIT", name="_Z3twov"))
+    assert (first.name, second.name) == ("one", "_Z3twov")
+    assert first.labels == {".L_x_1": 2, ".L_x_9": 5, ".L_x_10": 6}
+    assert first.code[3] == Instruction("FFMA", "R1, R4, R5.reuse, R1", "@P1")
+    assert first.code[1].target == ".L_x_9" and first.code[0].target is None
+    assert [len(block.code) for block in blocks(first)] == [2, 3, 1, 1]
+    assert [block.successors for block in blocks(first)] == [(2, 1), (1, 2), (), (3,)]
+
+
+def test_one_trip_is_from_the_head_of_the_loop_to_the_branch_back():
+    assert trip_of(*TILE) == ["LDG.E.128.CONSTANT", "FFMA", "BRA"]
+
+
+def test_a_kernel_without_arithmetic_in_a_loop_has_no_main_loop():
+    assert trip_of("FFMA R1, R4, R5, R1", ".L_x_1:", "LDG.E R4, desc[UR8][R2.64]", "@P0 BRA `(.L_x_1)", "EXIT") == []
+
+
+def test_the_inner_loop_is_the_main_one_where_it_computes_more():
+    outer = (".L_x_1:", "LDG.E R4, d", ".L_x_2:", "FFMA a", "FFMA b", "@P0 BRA `(.L_x_2)", "FFMA tail")
+    assert trip_of(*outer, "@P1 BRA `(.L_x_1)", "EXIT") == ["FFMA", "FFMA", "BRA"]
+
+
+def test_a_loop_that_waits_inside_the_main_one_does_not_hide_it():
+    waits = (".L_x_1:", ".L_x_2:", "SYNCS a", "@!P0 BRA `(.L_x_2)", "HGMMA.64x128x8.F32.TF32 a", "@P1 BRA `(.L_x_1)")
+    assert trip_of(*waits, "EXIT") == ["SYNCS", "BRA", "HGMMA.64x128x8.F32.TF32", "BRA"]
+
+
+def test_of_two_ways_with_the_same_bytes_the_one_of_vectors_is_counted():
+    scalar = ["LDG.E R4, d", "LDG.E R5, d", "LDG.E R6, d", "LDG.E R7, d"]
+    vector = ["LDG.E.128 R4, d"]
+    loop = lambda first, second: (  # noqa: E731
+        *(".L_x_1:", "FFMA a", "@P0 BRA `(.L_x_2)", *first, "BRA `(.L_x_3)", ".L_x_2:", *second),
+        *(".L_x_3:", "@P1 BRA `(.L_x_1)", "EXIT"),
+    )
+    assert trip_of(*loop(scalar, vector)) == ["FFMA", "BRA", "LDG.E.128", "BRA"]
+    assert trip_of(*loop(vector, scalar)) == ["FFMA", "BRA", "LDG.E.128", "BRA", "BRA"]
+
+
+def test_a_trip_with_a_next_slice_to_load_is_counted_and_not_the_last():
+    lines = (".L_x_1:", "@P0 BRA `(.L_x_2)", "LDG.E R4, d", ".L_x_2:", "FFMA a", "@P1 BRA `(.L_x_1)", "EXIT")
+    assert trip_of(*lines) == ["BRA", "LDG.E", "FFMA", "BRA"]
+
+
+def test_threads_that_were_apart_go_on_where_their_barrier_says():
+    lines = (
+        *(".L_x_1:", "BSSY B0, `(.L_x_3)", "@P0 BRA `(.L_x_2)", "LDG.E R4, d", ".L_x_2:", "BSYNC B0"),
+        *("LDG.E.128 R0, never", ".L_x_3:", "FFMA a", "@P1 BRA `(.L_x_1)", "EXIT"),
+    )
+    assert trip_of(*lines) == ["BSSY", "BRA", "LDG.E", "BSYNC", "FFMA", "BRA"]
+
+
+def test_a_branch_with_its_condition_among_the_operands_may_fall_through():
+    assert trip_of(".L_x_1:", "FFMA a", "BRA.U UP0, `(.L_x_1)", "FFMA b", "EXIT") == ["FFMA", "BRA.U"]
+
+
+def test_a_jump_by_a_table_goes_to_each_of_its_labels():
+    lines = (
+        *(".L_x_1:", 'BRX R2 -0x40 (*"BRANCH_TARGETS .L_x_2,.L_x_3,.L_x_2"*)', ".L_x_2:", "FFMA a"),
+        *("@P0 BRA `(.L_x_1)", "EXIT", ".L_x_3:", "FFMA b", "FFMA c", "BRA `(.L_x_1)"),
+    )
+    assert trip_of(*lines) == ["BRX", "FFMA", "FFMA", "BRA"]
+
+
+def test_a_jump_that_the_text_does_not_name_is_an_error():
+    with pytest.raises(ValueError, match="BRX R4 goes somewhere"):
+        trip_of(".L_x_1:", "FFMA a", "BRX R4", "EXIT")
+
+
+KINDS = [
+    ("FFMA", "ffma", 0, 2),
+    ("FFMA2", "ffma2", 0, 4),
+    ("HFMA2.MMA", "other", 0, 0),  # how sm_90 loads a constant
+    ("HMMA.16816.F32.BF16", "mma", 0, 128),
+    ("HMMA.1688.F32.TF32", "mma", 0, 64),
+    ("HGMMA.64x256x16.F32.BF16", "mma", 0, 4096),
+    ("LDS", "lds_32", 4, 0),
+    ("LDS.U.64", "lds_64", 8, 0),
+    ("LDS.U8", "lds_32", 1, 0),
+    ("LDSM.16.M88", "ldsm", 4, 0),
+    ("LDSM.16.MT88.4", "ldsm", 16, 0),
+    ("STSM.16.M88.2", "stsm", 8, 0),
+    ("STS.128", "sts_128", 16, 0),
+    ("LDG.E.128.CONSTANT", "ldg_128", 16, 0),
+    ("LDG.E.CONSTANT", "ldg_32", 4, 0),
+    ("LDGSTS.E.BYPASS.128", "ldgsts_128", 16, 0),
+    ("LDGSTS.E", "ldgsts_32", 4, 0),
+    ("STG.E.64", "stg", 8, 0),
+    ("LDL.LU.64", "spill", 0, 0),
+    ("IMAD.WIDE.U32", "integer", 0, 0),
+    ("IMAD.MOV.U32", "other", 0, 0),
+    ("UIADD3", "integer", 0, 0),
+    ("BAR.SYNC.DEFER_BLOCKING", "barrier", 0, 0),
+    ("LDGDEPBAR", "control", 0, 0),
+    ("MOV", "other", 0, 0),
+]
+
+
+@pytest.mark.parametrize("opcode, kind, moved_bytes, flop", KINDS, ids=[row[0] for row in KINDS])
+def test_kinds_widths_and_flop(opcode, kind, moved_bytes, flop):
+    instruction = Instruction(opcode)
+    assert mix.kind_of(instruction) == kind
+    assert mix.moved_bytes_of(instruction) == moved_bytes
+    assert mix.flop_of(instruction) == flop
+
+
+def test_every_kind_is_in_one_group():
+    assert sorted(kind for kinds in mix.GROUPS.values() for kind in kinds) == sorted(mix.KINDS)
+
+
+def test_what_is_never_executed_reads_nothing():
+    never = Instruction("LDS", "RZ, [RZ]", "@!PT")
+    assert mix.kind_of(never) == "other"
+    assert mix.shared_read_bytes([never, Instruction("LDS.128"), Instruction("LDSM.16.M88.4")]) == 32
+
+
+def test_a_width_without_a_column_is_an_error():
+    with pytest.raises(ValueError, match="LDG.E.ENL2.256: there is no column ldg_256"):
+        mix.kind_of(Instruction("LDG.E.ENL2.256"))
+
+
+def test_spills_are_counted_in_bytes():
+    assert mix.spilled_bytes([Instruction("STL.64"), Instruction("LDL.LU"), Instruction("STS.128")]) == 12
+
+
+HELD = [  # architecture, threads, registers, shared bytes -> blocks, share, what runs out
+    ("sm_90a", 1024, 32, 0, 2, 1.0, "threads, registers"),
+    ("sm_90a", 1024, 33, 0, 1, 0.5, "registers"),  # 5 pieces a warp: 12 warps fit a quarter of the SM
+    ("sm_90a", 256, 128, 16384, 2, 0.25, "registers"),
+    ("sm_90a", 256, 129, 16384, 1, 0.125, "registers"),
+    ("sm_90a", 128, 168, 49152, 3, 0.1875, "registers"),  # 3 warps in each quarter; 4 blocks by shared memory
+    ("sm_90a", 32, 16, 0, 32, 0.5, "blocks"),
+    ("sm_90a", 128, 32, 48 * 1024, 4, 0.25, "shared memory"),  # 1 KiB is reserved in each
+    ("sm_90a", 128, 32, 227 * 1024, 1, 0.0625, "shared memory"),
+    ("sm_80", 128, 32, 163 * 1024, 1, 0.0625, "shared memory"),
+    ("sm_80", 128, 32, 164 * 1024, 0, 0.0, "shared memory"),
+    ("sm_80", 128, 32, 81 * 1024, 2, 0.125, "shared memory"),
+    ("sm_100a", 1024, 65, 0, 0, 0.0, "registers"),  # a block of so many registers does not start
+    ("sm_90a", 48, 32, 0, 32, 1.0, "threads, registers, blocks"),  # half a warp takes the room of a whole one
+]
+
+
+@pytest.mark.parametrize("arch, threads, registers, shared_bytes, blocks, share, limited_by", HELD)
+def test_what_a_multiprocessor_holds(arch, threads, registers, shared_bytes, blocks, share, limited_by):
+    held = occupancy(ARCHITECTURES[arch], threads, registers, shared_bytes)
+    assert (held.blocks, held.share, held.limited_by) == (blocks, share, limited_by)
+
+
+# Reads lines of: threads, registers, dynamic shared memory; prints the blocks that NVIDIA's own header computes.
+CALCULATOR = """
+#include "cuda_occupancy.h"
+#include <cstdio>
+int main() {
+    cudaOccDeviceProp sm;
+    sm.computeMajor = MAJOR, sm.computeMinor = 0, sm.warpSize = 32, sm.numSms = 1;
+    sm.maxThreadsPerBlock = 1024, sm.maxThreadsPerMultiprocessor = 2048;
+    sm.regsPerBlock = sm.regsPerMultiprocessor = 65536;
+    sm.sharedMemPerBlock = 48 << 10, sm.sharedMemPerMultiprocessor = SHARED;
+    sm.sharedMemPerBlockOptin = SHARED - 1024, sm.reservedSharedMemPerBlock = 1024;
+    cudaOccDeviceState state;
+    state.carveoutConfig = SHAREDMEM_CARVEOUT_MAX_SHARED;
+    for (int threads, registers, dynamic; scanf("%d %d %d", &threads, &registers, &dynamic) == 3;) {
+        cudaOccFuncAttributes kernel;
+        kernel.maxThreadsPerBlock = 1024, kernel.numRegs = registers, kernel.sharedSizeBytes = 0;
+        kernel.partitionedGCConfig = PARTITIONED_GC_OFF;
+        kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN, kernel.maxDynamicSharedSizeBytes = SHARED - 1024;
+        cudaOccResult held;
+        if (cudaOccMaxActiveBlocksPerMultiprocessor(&held, &sm, &kernel, &state, threads, dynamic)) return 1;
+        printf("%d\\n", held.activeBlocksPerMultiprocessor);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_nvidias_own_calculator_agrees(arch, tmp_path):
+    """cuda_occupancy.h, which comes with the toolkit and with Triton."""
+    include = tools.find("nvdisasm").parent.parent / "include"
+    if not (include / "cuda_occupancy.h").exists():
+        pytest.skip(f"there is no cuda_occupancy.h in {include}")
+    sm = ARCHITECTURES[arch]
+    source, program = tmp_path / "calculator.cpp", tmp_path / "calculator"
+    source.write_text(CALCULATOR, encoding="utf-8")
+    defines = (f"-DMAJOR={sm.capability[0]}", f"-DSHARED={sm.shared_bytes}")
+    subprocess.run([find_cxx(), *defines, "-w", f"-I{include}", source, "-o", program], check=True)
+    asked = list(itertools.product((32, 48, 96, 128, 256, 512, 1024), range(16, 256, 7), range(0, 228 << 10, 5000)))
+    asked = [
+        (threads, registers, shared) for threads, registers, shared in asked if shared <= sm.shared_bytes_per_block
+    ]
+    lines = "\n".join(" ".join(map(str, each)) for each in asked)
+    said = subprocess.run([program], input=lines, capture_output=True, text=True, check=True).stdout
+    assert [occupancy(sm, *each).blocks for each in asked] == [int(line) for line in said.split()]
