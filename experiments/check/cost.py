@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import gemm_ref
 from experiments.check.report import Code, Line
@@ -18,7 +16,6 @@ from gemm_ref.ptx.count.records import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.sass import mix, tools
 from gemm_ref.sass.listing import parse
-from gemm_ref.sass.machine_code import disassemble
 from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
 
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
@@ -38,7 +35,7 @@ class _Launches(ptx.Observer):
 
 def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[list[Line], list[Code], str]:
     """(lines, machine code, why the machine code was not looked at) of one run at whole tiles."""
-    read_code, why_not = disassemble, ""
+    read_code, why_not = tools.disassemble, ""
     try:
         tools.find("nvdisasm"), tools.find("cuobjdump")
     except BuildError as error:
@@ -105,11 +102,9 @@ def _taken(line: Line) -> float:
 
 def _code(kernel: ptx.Kernel, launch: gemm_ref.Launch) -> Code:
     sm = ARCHITECTURES[ARCHITECTURE]
-    with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder) / "kernel.cubin"
-        cubin.write_bytes(kernel.cubin())
-        use = tools.usage(cubin)[kernel.name]
-        machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == kernel.name)
+    cubin = kernel.cubin()
+    use = tools.usage(cubin)[kernel.name]
+    machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == kernel.name)
     shared = asked_bytes(sm, use.shared_bytes, launch.shared_bytes)
     held = occupancy(sm, launch.threads, use.registers, shared)
     return Code(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -77,9 +76,8 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     if reason := contender.refusal(sm.capability):
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            cubin, threads, dynamic_bytes = _compile(contender, problem, sm, Path(folder) / "kernel.cubin")
-            values = examine(cubin, sm, threads, dynamic_bytes)
+        cubin, threads, dynamic_bytes = _compile(contender, problem, sm)
+        values = examine(cubin, sm, threads, dynamic_bytes)
     except _Uncounted as reason:
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
@@ -92,8 +90,8 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     return Compiled.about(NAME, contender, problem, arch=arch, **values)
 
 
-def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor, path: Path) -> tuple[Path, int, int]:
-    """The contender's cubin, written to `path` if it is not on disk yet; a block's threads and dynamic shared bytes."""
+def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor) -> tuple[bytes, int, int]:
+    """The contender's cubin; a block's threads and dynamic shared bytes."""
     rung = gemm_ref.get_stage(contender.stage)
     if contender.backend == "cuda":
         from cuda_kernels.source import cubin
@@ -101,7 +99,7 @@ def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor
         layout = rung.reads_b(contender.math, contender.dialect)[0]
         item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
         launch = _launch(contender, problem)
-        return cubin(item, sm.capability), launch.threads, launch.shared_bytes
+        return cubin(item, sm.capability).read_bytes(), launch.threads, launch.shared_bytes
     from triton_kernels.launcher import compile_for_inspection
 
     compiled = compile_for_inspection(
@@ -112,8 +110,7 @@ def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor
         math=contender.math,
         capability=sm.capability,
     )
-    path.write_bytes(compiled.asm["cubin"])
-    return path, 32 * compiled.metadata.num_warps, compiled.metadata.shared
+    return compiled.asm["cubin"], 32 * compiled.metadata.num_warps, compiled.metadata.shared
 
 
 def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:
@@ -121,7 +118,7 @@ def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:
     return rung.launch(problem.m, problem.n, problem.k, contender.variant)
 
 
-def examine(cubin: Path, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, object]:
+def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, object]:
     """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
 
     threads, dynamic_bytes: threads and dynamic shared memory of a block. Raises ValueError where no kernel has a loop

@@ -40,7 +40,6 @@ from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import tools
-from gemm_ref.sass.machine_code import disassemble
 
 NAME = "memory"
 ROW = Counted
@@ -108,7 +107,7 @@ def _count_by_name(name: str, problem: gemm_ref.Problem) -> list[Counted]:
 
 def count(contender: Contender, problem: gemm_ref.Problem) -> list[Counted]:
     """The rows of one contender."""
-    read_code, why_not = disassemble, ""
+    read_code, why_not = tools.disassemble, ""
     try:
         tools.find("nvdisasm")
     except BuildError as error:

@@ -1,4 +1,7 @@
-"""nvdisasm's text, read into kernels, and a kernel cut into basic blocks."""
+"""nvdisasm's text, read into kernels, and a kernel cut into basic blocks.
+
+The text is that of `tools.disassemble`, which says of each instruction which line of the PTX it was made from.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 _KERNEL = re.compile(r"^\.text\.(\S+):")
+_PTX_LINE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
 _LABEL = re.compile(r"^(\.L\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:(@!?\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _TARGET = re.compile(r"`\((\.L\w+)\)")
@@ -22,6 +26,7 @@ class Instruction:
     opcode: str  # with its suffixes: "LDG.E.128"
     operands: str = ""
     guard: str = ""  # "@!P0"; empty where all threads execute it
+    ptx_line: int = 0  # of the PTX that it was made from; 0 where the cubin does not say
 
     @property
     def name(self) -> str:
@@ -66,16 +71,20 @@ class Block:
 def parse(text: str) -> list[Kernel]:
     """The kernels in nvdisasm's text, in its order."""
     kernels: list[tuple[str, list[Instruction], dict[str, int]]] = []
+    ptx_line = 0
     for line in text.splitlines():
         if kernel := _KERNEL.match(line):
             kernels.append((kernel[1], [], {}))
+            ptx_line = 0
+        elif place := _PTX_LINE.search(line):
+            ptx_line = int(place[1])
         elif not kernels:
             continue
         elif label := _LABEL.match(line):
             kernels[-1][2][label[1]] = len(kernels[-1][1])
         elif instruction := _INSTRUCTION.match(line):
             guard, opcode, operands = instruction.groups(default="")
-            kernels[-1][1].append(Instruction(opcode, operands, guard))
+            kernels[-1][1].append(Instruction(opcode, operands, guard, ptx_line))
     return [Kernel(name, tuple(code), labels) for name, code, labels in kernels]
 
 

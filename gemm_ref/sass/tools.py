@@ -7,12 +7,16 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_ref.build import BuildError
+from gemm_ref.build import CACHE, BuildError, digest, version_of, write_whole
 from gemm_ref.toolchain import find_toolkit
 
+# -gp: each instruction under the line of PTX that it was made from. Not -ndf, which would leave out where a jump by a
+# table goes.
+_LISTING = ("nvdisasm", "-c", "-gp")
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 
@@ -49,23 +53,28 @@ def find(tool: str) -> Path:
     )
 
 
-def usage(cubin: Path) -> dict[str, Usage]:
-    """What each kernel in `cubin` asks for, by its name in the file. Raises BuildError for a file that is no cubin."""
-    return {
-        name: Usage(*map(int, numbers)) for name, *numbers in _USAGE.findall(_say("cuobjdump", "-res-usage", cubin))
-    }
+def usage(cubin: bytes) -> dict[str, Usage]:
+    """What each kernel in a cubin asks for, by its name in it. Raises BuildError for bytes that are no cubin."""
+    said = _say("cuobjdump", "-res-usage", cubin=cubin)
+    return {name: Usage(*map(int, numbers)) for name, *numbers in _USAGE.findall(said)}
 
 
-def disassemble(cubin: Path) -> str:
-    """The text of all kernels in `cubin`, with a label at every place that is jumped to.
+def disassemble(cubin: bytes) -> str:
+    """The text of all kernels in a cubin, with a label at every place that is jumped to; kept in the build cache.
 
-    Raises BuildError for a file that is no cubin.
+    `listing` reads it. Raises BuildError where there is no nvdisasm, and for bytes that are no cubin.
     """
-    return _say("nvdisasm", "-c", cubin)  # not -ndf, which would leave out where a jump by a table goes
+    cached = CACHE / f"{digest(version_of(str(find(_LISTING[0]))), *_LISTING, cubin)}.sass"
+    if not cached.exists():
+        write_whole(cached, _say(*_LISTING, cubin=cubin))
+    return cached.read_text(encoding="utf-8")
 
 
-def _say(tool: str, *arguments: str | Path) -> str:
-    done = subprocess.run([find(tool), *arguments], capture_output=True, text=True)
+def _say(tool: str, *options: str, cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([find(tool), *options, file.name], capture_output=True, text=True)
     if done.returncode:
-        raise BuildError(f"{tool} could not read {arguments[-1]}: {(done.stderr or done.stdout).strip()}")
+        raise BuildError(f"{tool} could not read {len(cubin)} bytes: {(done.stderr or done.stdout).strip()}")
     return done.stdout

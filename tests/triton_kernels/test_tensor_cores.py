@@ -136,12 +136,11 @@ def test_s18_triton_stores_c_inside_the_loop_over_slices():
     ("s16", "gluon", "bf16"), ("s16", "gluon", "tf32"), ("s16", "triton", "bf16"),
     *[(stage, dialect, "bf16") for stage in ("s17", "s18") for dialect in ("triton", "gluon")],
 ])  # fmt: skip
-def test_nothing_spills_and_no_wgmma_waits_for_the_one_before(stage, dialect, math, tmp_path):
-    path = tmp_path / "kernel.cubin"
-    path.write_bytes(compiled(stage, dialect, math).asm["cubin"])
-    (usage,) = tools.usage(path).values()
+def test_nothing_spills_and_no_wgmma_waits_for_the_one_before(stage, dialect, math):
+    cubin = compiled(stage, dialect, math).asm["cubin"]
+    (usage,) = tools.usage(cubin).values()
     assert usage.stack_bytes == 0
-    text = tools.disassemble(path)
+    text = tools.disassemble(cubin)
     assert not re.search(r"\b(STL|LDL)\b", text)
     # Serialised, each would begin with a fence of its own.
     assert len(re.findall(r"HGMMA", text)) == 4 * len(re.findall(r"WARPGROUP\.ARRIVE", text))

@@ -58,7 +58,7 @@ class _Sum:
 
 
 class Counter(Observer):
-    """Counts every launch that it observes; `disassemble` turns a cubin into the text of `sass.LISTING`.
+    """Counts every launch that it observes; `disassemble` turns a cubin into text (`sass.tools.disassemble`).
 
     Without `disassemble`, only what is written is counted.
     """

@@ -39,21 +39,8 @@ def _compiled_once():
         for module, name in ((nvcc, "compile_ptx"), (toolchain, "assemble")):
             patch.setattr(module, name, functools.cache(getattr(module, name)))
         for name in ("usage", "disassemble"):
-            patch.setattr(tools, name, _once(getattr(tools, name)))
+            patch.setattr(tools, name, functools.cache(getattr(tools, name)))
         yield
-
-
-def _once(read):
-    """The same function of a file, called once for each content."""
-    known = {}
-
-    def of(path: Path):
-        content = path.read_bytes()
-        if content not in known:
-            known[content] = read(path)
-        return known[content]
-
-    return of
 
 
 @pytest.fixture

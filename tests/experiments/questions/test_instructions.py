@@ -151,11 +151,9 @@ def test_without_the_tools_the_error_says_where_they_come_from(monkeypatch):
         tools.find.__wrapped__("nvdisasm")
 
 
-def test_a_file_that_is_no_cubin_is_named(tmp_path):
-    path = tmp_path / "text.cubin"
-    path.write_text("no machine code", encoding="utf-8")
-    with pytest.raises(BuildError, match="text.cubin"):
-        tools.disassemble(path)
+def test_bytes_that_are_no_cubin_are_refused():
+    with pytest.raises(BuildError, match="nvdisasm could not read 15 bytes"):
+        tools.disassemble(b"no machine code")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -169,13 +167,13 @@ def test_the_driver_counts_the_same_blocks(item: Implementation):
     if sm is None:
         pytest.skip(f"no limits are known for compute capability {capability}")
     launch = item.stage.launch(4096, 4096, 4096, item.variant)
-    path = cubin(dataclasses.replace(item, b_layout=item.stage.reads_b(item.math, "cuda")[0]), capability)
-    row = instructions.examine(path, sm, launch.threads, launch.shared_bytes)
+    code = cubin(dataclasses.replace(item, b_layout=item.stage.reads_b(item.math, "cuda")[0]), capability).read_bytes()
+    row = instructions.examine(code, sm, launch.threads, launch.shared_bytes)
     torch.zeros(1, device="cuda")  # a context
     cuda, module, kernel, blocks = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
-    name = next(name for name in tools.usage(path) if item.stage.id in name).encode()
+    name = next(name for name in tools.usage(code) if item.stage.id in name).encode()
     maximum_dynamic_shared = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    assert cuda.cuModuleLoadData(ctypes.byref(module), path.read_bytes()) == 0
+    assert cuda.cuModuleLoadData(ctypes.byref(module), code) == 0
     assert cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name) == 0
     assert cuda.cuFuncSetAttribute(kernel, maximum_dynamic_shared, launch.shared_bytes) == 0
     count = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor

@@ -20,7 +20,7 @@ from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN
-from gemm_ref.sass import machine_code
+from gemm_ref.sass import tools
 from tests.experiments.fixtures import ENVIRONMENT
 
 pytest.importorskip("triton")  # its wheel has nvdisasm
@@ -43,7 +43,7 @@ def counts(
     rung = get_stage(stage)
     item = Implementation(rung, rung.find_variant(variant, dialect), dialect, "fp32")
     a, b = torch.ones(blocks * size, size), torch.ones(size, size)
-    counter = Counter(machine_code.disassemble)
+    counter = Counter(tools.disassemble)
     with ptx.watched(counter):
         c = gemm_of(item)(a, b)
     assert (c == size).all()

@@ -243,6 +243,7 @@ def test_flops(name, flop):
 
 LISTING = """
 	.section	.text.probe,"ax",@progbits
+.text.probe:
 	//## File ".nv_debug_ptx_txt", line 7
         /*0000*/                   LDS.128 R4, [R2] ;
 	//## File ".nv_debug_ptx_txt", line 9
@@ -251,6 +252,7 @@ LISTING = """
         /*0030*/                   STL [R1], R0 ;
         /*0040*/                   FFMA R0, R1, R2, R3 ;
 	.section	.text.other,"ax",@progbits
+.text.other:
 	//## File ".nv_debug_ptx_txt", line 40
         /*0000*/                   LDSM.16.M88.4 R4, [R2] ;
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections import Counter
 from fractions import Fraction
 
@@ -12,8 +11,8 @@ import pytest
 import torch
 
 from gemm_ref import ptx
-from gemm_ref.sass.accesses import LISTING
-from gemm_ref.sass.tools import find as find_sass_tool
+from gemm_ref.sass import tools
+from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
 from tests.ptx.harness import HEADER, covers, kernel_text, rounded, run_kernel, to_bits
 
@@ -221,18 +220,15 @@ def machine_code(folder) -> dict[int, Counter[tuple[int, int]]]:
     source, cubin = folder / "forms.ptx", folder / "forms.cubin"
     source.write_text(HEADER.replace('.file 1 "/src/probe.cu"\n', "") + "".join(entries))
     run_nvcc(["-cubin", "-arch=sm_90", str(source), "-o", str(cubin)])
-    command = [str(find_sass_tool("nvdisasm")), *LISTING[1:2], str(cubin)]
-    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[int, Counter[tuple[int, int]]] = {}
-    for line in listing.splitlines():
-        if ".section" in line and ".text.form" in line:
-            found[current := int(line.split(".text.form")[1].split(",")[0])] = Counter()
-        for word in line.replace(";", " ").split():
-            name, *parts = word.split(".")
-            if name == "LDSM":
-                found[current][16, 8 * int(parts[-1])] += 1
-            elif name in ("LDS", "STS", "LDG", "STG", "LD", "ST") and not line.lstrip().startswith("."):
-                found[current][8 if "64" in parts else 4, 32] += 1
+    for kernel in parse(tools.disassemble(cubin.read_bytes())):
+        seen = found[int(kernel.name.removeprefix("form"))] = Counter()
+        for instruction in kernel.code:
+            parts = instruction.opcode.split(".")[1:]
+            if instruction.name == "LDSM":
+                seen[16, 8 * int(parts[-1])] += 1
+            elif instruction.name in ("LDS", "STS", "LDG", "STG", "LD", "ST"):
+                seen[8 if "64" in parts else 4, 32] += 1
     return found
 
 
