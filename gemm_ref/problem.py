@@ -72,7 +72,8 @@ class Problem:
         if not re.fullmatch(r"[0-9]+(x[0-9]+x[0-9]+)?", text):
             raise ValueError(f"size {text!r} is not understood: write 4096 for a cube, or MxNxK such as 1021x509x131")
         sizes = [int(part) for part in text.split("x")]
-        return cls(*(sizes * 3 if len(sizes) == 1 else sizes))
+        m, n, k = sizes * 3 if len(sizes) == 1 else sizes
+        return cls(m, n, k)
 
     @property
     def a_shape(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from gemm_ref.compilers import FINDINGS
 from gemm_ref.launch import Launch
@@ -21,9 +22,12 @@ LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
+_UNUSED: Any = None  # typed as the field: a kernel and its grid read those alone that their rung sets
+
+
 @dataclass(frozen=True)
 class Config:
-    """Compile-time shape of a kernel, in the field's words; a field a rung does not use stays None.
+    """Compile-time shape of a kernel, in the field's words; a field a rung does not use stays None, and is not read.
 
     The CUDA rung sees each as `config::BLOCK_M`, the Triton and Gluon twins as a `tl.constexpr` of the same
     name, so 'the same tile on both sides' is checked by construction.
@@ -31,17 +35,17 @@ class Config:
 
     BLOCK_M: int  # rows of C that a block owns
     BLOCK_N: int  # columns of C that a block owns
-    BLOCK_K: int | None = None  # depth of one step along K
-    BLOCK_K_BYTES: int | None = None  # the same in bytes, where it is as many of any type
-    WARP_M: int | None = None  # rows of C that a warp owns
-    WARP_N: int | None = None  # columns of C that a warp owns
-    THREAD_M: int | None = None  # rows of C that a thread owns
-    THREAD_N: int | None = None  # columns of C that a thread owns
-    GROUP_M: int | None = None  # tiles along M that blocks walk down before they go on along N, for L2
-    NUM_STAGES: int | None = None  # slices of A and B that shared memory holds at a time
-    BLOCKS_PER_SM: int | None = None  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
-    CLUSTER_M: int | None = None  # blocks of a cluster, one below the other, that share what they load of B
-    LAYOUT: str | None = None  # one of LAYOUTS: where the elements of a slice lie in shared memory
+    BLOCK_K: int = _UNUSED  # depth of one step along K
+    BLOCK_K_BYTES: int = _UNUSED  # the same in bytes, where it is as many of any type
+    WARP_M: int = _UNUSED  # rows of C that a warp owns
+    WARP_N: int = _UNUSED  # columns of C that a warp owns
+    THREAD_M: int = _UNUSED  # rows of C that a thread owns
+    THREAD_N: int = _UNUSED  # columns of C that a thread owns
+    GROUP_M: int = _UNUSED  # tiles along M that blocks walk down before they go on along N, for L2
+    NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
+    BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
+    CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
+    LAYOUT: str = _UNUSED  # one of LAYOUTS: where the elements of a slice lie in shared memory
 
     def constants(self) -> dict[str, int | str]:
         """The fields that are set, in declaration order."""

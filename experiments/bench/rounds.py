@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Plan:
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C while timing; `times` has what the finished rounds gave, or nothing where they are too few."""
 
-    def __init__(self, times: dict[Hashable, np.ndarray]) -> None:
+    def __init__(self, times: Mapping[Any, np.ndarray]) -> None:
         super().__init__()
         self.times = times
 
@@ -86,13 +86,14 @@ def interleave(
             spent_us += sum(taken.values())
             active = {name for name in active if not _known(name, rounds, reference, plan)}
     except KeyboardInterrupt as stop:
-        raise Interrupted(_table(names, rounds) if len(rounds) >= KEPT_ROUNDS else {}) from stop
+        kept = _table(names, rounds) if len(rounds) >= KEPT_ROUNDS else {}
+        raise Interrupted(kept) from stop
     return _table(names, rounds)
 
 
 def _known(name: Name, rounds: list[dict[Name, float]], reference: Name | None, plan: Plan) -> bool:
     """Whether a contender needs no more rounds."""
-    both = [(taken[name], taken.get(reference, 1.0)) for taken in rounds if name in taken]
+    both = [(taken[name], 1.0 if reference is None else taken[reference]) for taken in rounds if name in taken]
     own, beside = np.array(both).T
     if len(own) < plan.least_slow:
         return False

@@ -129,7 +129,8 @@ class Telemetry:
     @contextmanager
     def window(self) -> Iterator[list[Sample]]:
         """Collects the samples that are taken inside the block into the list that it gives."""
-        first, taken = len(self._samples), []
+        first = len(self._samples)
+        taken: list[Sample] = []
         yield taken
         taken += self._samples[first:]
 

@@ -54,7 +54,7 @@ class Case:
 def refusal(contender: Contender, device: str) -> Verdict | None:
     """SKIPPED with the reason where this GPU cannot run the contender; None where it can."""
     reason = contender.refusal(torch.cuda.get_device_capability()) if device == "cuda" else None
-    return reason and Verdict(SKIPPED, reason)
+    return Verdict(SKIPPED, reason) if reason else None
 
 
 def verify(
@@ -64,11 +64,12 @@ def verify(
 
     detect: watch the reference GPU with the fault detectors; what they find fails the contender, right or not.
     """
-    detectors = ptx.Detectors(tile=contender.config and (contender.config.BLOCK_M, contender.config.BLOCK_N))
+    config = contender.config
+    detectors = ptx.Detectors(tile=(config.BLOCK_M, config.BLOCK_N) if config else None)
     try:
         with ptx.watched(detectors) if detect else contextlib.nullcontext():
             accuracy = gemm_ref.checked_run(
-                fn, a, b, math=contender.math, exact=case.exact, config=contender.config, oracle=case.oracle
+                fn, a, b, math=contender.math, exact=case.exact, config=config, oracle=case.oracle
             )
     except gemm_ref.WrongResult as error:
         return Verdict(FAIL, "; ".join([f"{case.kind} inputs: {error}", *map(str, detectors.findings)]))

@@ -78,7 +78,7 @@ def variables(drawn: Iterable[Figure]) -> list[tuple[str, str, str]]:
 
 def _title(root: ElementTree.Element) -> str:
     """The largest text of the plot: what `style.heading` wrote."""
-    sizes = {}
+    sizes: dict[float, str] = {}
     for text in root.iter(f"{_SVG}text"):
         size = re.search(r"font-size: ?([\d.]+)px", text.get("style", ""))
         sizes.setdefault(float(size[1]) if size else 0.0, "".join(text.itertext()).strip())

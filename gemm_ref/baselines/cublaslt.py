@@ -5,6 +5,8 @@ It comes through nvmath-python, an extra: `pip install 'nvmath-python[cu13]'`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gemm_ref.problem import Problem
@@ -12,7 +14,7 @@ from gemm_ref.problem import Problem
 CANDIDATES = 16  # algorithms that the library's heuristic ranks first
 _ITERATIONS = 3
 
-_planned: dict[tuple, object] = {}  # one plan: that of the last problem
+_planned: dict[tuple, Any] = {}  # one plan, nvmath's: that of the last problem
 
 
 def best_algorithm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, problem: Problem) -> None:

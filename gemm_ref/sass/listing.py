@@ -39,10 +39,10 @@ class Instruction:
         return self.guard in ("@!PT", "@!UPT")
 
     @property
-    def target(self) -> str | None:
-        """The label that it names, if it names one."""
+    def target(self) -> str:
+        """The label that it names; empty if it names none."""
         found = _TARGET.search(self.operands)
-        return found and found[1]
+        return found[1] if found else ""
 
     @property
     def table(self) -> tuple[str, ...]:

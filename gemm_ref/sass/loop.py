@@ -12,7 +12,7 @@ fewest instructions: a whole slice in the middle of aligned matrices.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gemm_ref.sass.listing import Block, Instruction, Kernel, blocks
@@ -92,18 +92,18 @@ def _trip(code: list[Block], loop: _Loop) -> tuple[Instruction, ...]:
     @functools.cache
     def way(block: int) -> tuple[Instruction, ...] | None:
         """The best way from `block` back to the head; None where there is none."""
-        ways = [()] if loop.head in code[block].successors else []
+        ways: list[tuple[Instruction, ...]] = [()] if loop.head in code[block].successors else []
         onward = [other for other in code[block].successors if other in loop.body - dominators[block]]
         ways += [rest for rest in map(way, onward) if rest is not None]
         return code[block].code + max(ways, key=_worth) if ways else None
 
-    return way(loop.head)
+    return way(loop.head) or ()  # never empty: the head of a loop is on a way back to itself
 
 
-def _worth(code: Iterable[Instruction]) -> tuple[float, int, int]:
+def _worth(code: Sequence[Instruction]) -> tuple[float, int, int]:
     """What a way is chosen by; the sum over its parts, so that the best way is made of best ways."""
     return _flop(code), sum(moved_bytes_of(instruction) for instruction in code), -len(code)
 
 
-def _flop(code: Iterable[Instruction]) -> float:
+def _flop(code: Sequence[Instruction]) -> float:
     return sum(flop_of(instruction) for instruction in code)

@@ -104,11 +104,14 @@ def flop_of(instruction: Instruction) -> float:
 
 def _mma_shape(opcode: str) -> tuple[int, int, int, int]:
     """m, n, k and the threads that share the work: HMMA.16816 is a warp's, HGMMA.64x256x16 four warps'."""
-    if group := re.search(r"\.(\d+)x(\d+)x(\d+)", opcode):
-        return *map(int, group.groups()), 128
-    if warp := re.search(r"\.(16|8)(8)(\d+)", opcode):
-        return *map(int, warp.groups()), 32
-    raise ValueError(f"{opcode}: its shape is not in its name")
+    if named := re.search(r"\.(\d+)x(\d+)x(\d+)", opcode):
+        threads = 128
+    elif named := re.search(r"\.(16|8)(8)(\d+)", opcode):
+        threads = 32
+    else:
+        raise ValueError(f"{opcode}: its shape is not in its name")
+    m, n, k = map(int, named.groups())
+    return m, n, k, threads
 
 
 def _bits(instruction: Instruction) -> int:

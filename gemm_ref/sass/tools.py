@@ -43,7 +43,8 @@ def find(tool: str) -> Path:
     if on_path := shutil.which(tool):
         places.append(Path(on_path))
     if triton := importlib.util.find_spec("triton"):
-        places += [Path(folder) / "backends" / "nvidia" / "bin" / tool for folder in triton.submodule_search_locations]
+        folders = triton.submodule_search_locations or []
+        places += [Path(folder) / "backends" / "nvidia" / "bin" / tool for folder in folders]
     for path in places:
         if path.is_file():
             return path

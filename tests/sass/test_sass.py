@@ -44,7 +44,7 @@ def test_text_is_read_into_guards_opcodes_operands_and_labels():
     assert (first.name, second.name) == ("one", "_Z3twov")
     assert first.labels == {".L_x_1": 2, ".L_x_9": 5, ".L_x_10": 6}
     assert first.code[3] == Instruction("FFMA", "R1, R4, R5.reuse, R1", "@P1")
-    assert first.code[1].target == ".L_x_9" and first.code[0].target is None
+    assert first.code[1].target == ".L_x_9" and first.code[0].target == ""
     assert [len(block.code) for block in blocks(first)] == [2, 3, 1, 1]
     assert [block.successors for block in blocks(first)] == [(2, 1), (1, 2), (), (3,)]
 

@@ -98,23 +98,23 @@ def hopper(
 
 # The fastest of the tiles, clusters and orders that were tried on an H200 (docs/tensor_cores.md).
 SIMT = simt((256, 128, 8), warp=(64, 64), stages=3)
-_PAIRS = {"tile": (128, 256, 64), "cluster": (2, 1), "swizzle": 8}
-_PAIRS_TF32 = {**_PAIRS, "tile": (128, 256, 32)}
+_PAIRS = functools.partial(hopper, tile=(128, 256, 64), cluster=(2, 1), swizzle=8)
+_PAIRS_TF32 = functools.partial(_PAIRS, torch.float32, tile=(128, 256, 32))
 _FP8 = hopper(
     torch.float8_e4m3fn, (128, 256, 128), (2, 1), "CooperativeFP8FastAccum", b="transposed", result=torch.bfloat16
 )
 HOPPER = {  # math mode -> how B lies -> the kernel
     "tf32": {
-        "kn": hopper(torch.float32, **_PAIRS_TF32, b="swapped"),
-        "nk": hopper(torch.float32, **_PAIRS_TF32, b="transposed"),
+        "kn": _PAIRS_TF32(b="swapped"),
+        "nk": _PAIRS_TF32(b="transposed"),
     },
     "fp16": {
-        "kn": hopper(torch.float16, **_PAIRS),
-        "nk": hopper(torch.float16, **_PAIRS, b="transposed"),
+        "kn": _PAIRS(torch.float16),
+        "nk": _PAIRS(torch.float16, b="transposed"),
     },
     "bf16": {
-        "kn": hopper(torch.bfloat16, **_PAIRS),
-        "nk": hopper(torch.bfloat16, **_PAIRS, b="transposed"),
+        "kn": _PAIRS(torch.bfloat16),
+        "nk": _PAIRS(torch.bfloat16, b="transposed"),
     },
     "fp8": {"kn": _FP8, "nk": _FP8},
 }
@@ -210,7 +210,7 @@ def _launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, s
         stream = torch.cuda.current_stream().cuda_stream
         needed = functions.workspace_bytes(*sizes, *options)
         workspace = torch.empty(needed, dtype=torch.uint8, device=a.device) if needed else None
-        held = workspace.data_ptr() if needed else None
+        held = None if workspace is None else workspace.data_ptr()
         status = functions.gemm(a.data_ptr(), b.data_ptr(), c.data_ptr(), *sizes, held, *options, stream)
     if status:
         said = functions.describe_status(status).decode()
