@@ -20,19 +20,33 @@ from experiments.records.contenders import gemm_of
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # the reference GPU, and a real one
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "reference_gpu(cuda, twins): the kernels with which a test runs on the reference GPU, whose time is short, and "
+        "where each of Triton's kernels takes seconds to compile: of those in CUDA, and of the twins in Triton and "
+        f"Gluon. Each is a sum, as in 'best + other maths', of {', '.join(SHARES)}. On a GPU every kernel runs.",
+    )
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out what the reference GPU does not run: thousands of tests that only say so take half a minute."""
     kept, left_out = [], []
     for item in items:
-        (left_out if _is_left_out(item) else kept).append(item)
+        (kept if _is_chosen(item) else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 
 
-def _is_left_out(item) -> bool:
+def _is_chosen(item) -> bool:
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
-    on_cpu = chosen.get("device") == "cpu" and "implementation" in chosen
-    return on_cpu and not _runs_on_reference_gpu(chosen["implementation"], item.originalname)
+    if chosen.get("device") != "cpu" or "implementation" not in chosen:
+        return True
+    marker = item.get_closest_marker("reference_gpu")
+    if marker is None:
+        raise pytest.UsageError(f"{item.nodeid}: which kernels run without a GPU? @pytest.mark.reference_gpu says it")
+    kernel = chosen["implementation"]
+    return _first_with_its_program(kernel) == kernel and is_in(kernel, **marker.kwargs)
 
 
 def pytest_collection_finish():
@@ -48,23 +62,33 @@ def pytest_sessionfinish():
 
 _ALL = gemm_ref.implementations()
 
-# On the reference GPU, whose time is short, and where each of Triton's kernels takes seconds to compile, these are
-# tried on a rung's best variant alone: in its first math mode, or in each. On a GPU every kernel runs in every test.
-_IN_ONE_MODE = (
-    "test_strided_operands_and_out",
-    "test_lazily_negated_operands",
-    "test_returns_a_new_tensor_like_torch",
-    "test_every_edge_partial",
-)
-_IN_EACH_MODE = (
-    "test_arithmetic_is_that_of_the_math_mode",
-    "test_nothing_to_sum_gives_zeros",
-    "test_nan_and_inf_spread_as_they_should",
-    "test_misaligned_operands",
-    "test_no_rung_has_a_fault",
-)
-_TWINS_IN_OTHER_MODES = ("test_b_by_columns", "test_scales_of_fp8")  # so that a twin reads B by rows and by columns
-_FP8_TWINS = gemm_ref.stages_in("fp8")[0]
+
+def _is_best(kernel: gemm_ref.Implementation) -> bool:
+    return kernel.variant == kernel.stage.find_variant("default", kernel.dialect)
+
+
+def _is_in_first_math(kernel: gemm_ref.Implementation) -> bool:
+    return kernel.math == kernel.stage.maths[0]
+
+
+# A variant is another shape and a math mode another element: not every pair of them is tried. bf16 stands for both
+# 16-bit modes, so fp16 is a share of its own.
+SHARES = {
+    "best": lambda kernel: _is_best(kernel) and _is_in_first_math(kernel),
+    "best in tensor cores": lambda kernel: SHARES["best"](kernel) and kernel.math != "fp32",
+    "other variants": lambda kernel: not _is_best(kernel) and _is_in_first_math(kernel),
+    "other maths": lambda kernel: _is_best(kernel) and not _is_in_first_math(kernel) and kernel.math != "fp16",
+    "fp16": lambda kernel: _is_best(kernel) and kernel.math == "fp16",
+    "fp8": lambda kernel: _is_best(kernel) and kernel.math == "fp8",
+    "first in fp8": lambda kernel: SHARES["fp8"](kernel) and kernel.stage is gemm_ref.stages_in("fp8")[0],
+    "none": lambda kernel: False,
+}
+
+
+def is_in(kernel: gemm_ref.Implementation, *, cuda: str, twins: str) -> bool:
+    """Whether a kernel is in the shares that a `reference_gpu` marker names, as in "best + other maths"."""
+    named = (cuda if kernel.backend == "cuda" else twins).split(" + ")
+    return any(SHARES[share](kernel) for share in named)
 
 
 @pytest.fixture(params=_ALL, ids=str, scope="session")  # so that all tests of a kernel come one after the other
@@ -77,27 +101,6 @@ def implementation(request) -> gemm_ref.Implementation:
 def device(request) -> str:
     """The reference GPU (`cpu`), and the real one where there is one."""
     return request.param
-
-
-def _runs_on_reference_gpu(item: gemm_ref.Implementation, test: str) -> bool:
-    # A variant is another shape and a math mode another element: not every pair of them is tried.
-    best = item.variant == item.stage.find_variant("default", item.dialect)
-    first, twin = item.math == item.stage.maths[0], item.backend == "triton"
-    if _first_with_its_program(item) != item:  # they differ in the cap on registers, and there is none here
-        return False
-    if item.math == "fp16":  # bf16 stands for both 16-bit modes, but for CUDA in one test
-        return best and not twin and test == "test_edges_bit_exact"
-    if (test in _IN_EACH_MODE and not best) or (test in _IN_ONE_MODE and not (best and first)):
-        return False
-    if not twin:
-        return best or first
-    if test == "test_misaligned_operands":  # a twin would be compiled for this test alone
-        return False
-    if test == "test_scales_of_fp8" and item.stage is not _FP8_TWINS:  # one function has Triton's scales
-        return False
-    if test == "test_nothing_to_sum_gives_zeros" and item.math == "fp32":  # tensor cores have the pipelines to empty
-        return False
-    return best and first != (test in _TWINS_IN_OTHER_MODES)
 
 
 @functools.cache

@@ -32,6 +32,7 @@ def check(gemm, item, a, b, kind="normal"):
     gemm_ref.checked_run(gemm, a, b, math=item.math, exact=exact, config=item.config)
 
 
+@pytest.mark.reference_gpu(cuda="best + other variants + other maths + fp16", twins="best")
 def test_edges_bit_exact(implementation, gemm, device):
     """Small integers sum exactly in any order, so one wrong index shows as a wrong bit."""
     default = implementation.variant == implementation.stage.find_variant("default", "cuda")
@@ -42,6 +43,7 @@ def test_edges_bit_exact(implementation, gemm, device):
 
 
 @pytest.mark.parametrize("sizes", [(33, 129, 257), (33, 129, 97), (1, 2, 129)], ids=str)
+@pytest.mark.reference_gpu(cuda="best + other maths", twins="best")
 def test_arithmetic_is_that_of_the_math_mode(implementation, gemm, device, sizes):
     """Normal inputs within the bound, and one-hot rows to the bit, which lower precision inside would not pass."""
     deep = 97 if implementation.math == "fp32" else 257  # more slices than stages, which are up to 64 deep or 4
@@ -53,6 +55,7 @@ def test_arithmetic_is_that_of_the_math_mode(implementation, gemm, device, sizes
 
 
 @pytest.mark.parametrize("sizes", [(33, 129, 257), (64, 64, 64)], ids=str)
+@pytest.mark.reference_gpu(cuda="best + other variants + other maths", twins="other maths")
 def test_b_by_columns(implementation, gemm, device, sizes):
     """B given as N x K: read as it lies where the rung can, else copied."""
     if implementation.math == "fp32":
@@ -64,6 +67,7 @@ def test_b_by_columns(implementation, gemm, device, sizes):
     check(gemm, implementation, *make_inputs(problem, "integers", 10, device), "integers")
 
 
+@pytest.mark.reference_gpu(cuda="fp8", twins="first in fp8")
 def test_scales_of_fp8(implementation, gemm, device):
     """C is multiplied by both per-tensor scales; powers of two, so that nothing is rounded twice."""
     if implementation.math != "fp8":
@@ -75,6 +79,7 @@ def test_scales_of_fp8(implementation, gemm, device):
     assert torch.equal(gemm(a, b, scale_b=scale_b), gemm(a, b) * 8)
 
 
+@pytest.mark.reference_gpu(cuda="best", twins="best")
 def test_every_edge_partial(implementation, gemm, device):
     problem = replace(PRIMES if device == "cuda" else SMALLER_PRIMES, math=implementation.math)
     check(gemm, implementation, *make_inputs(problem, "normal", seed=3, device=device))
@@ -120,6 +125,7 @@ def test_dialects_agree_at_any_size(implementation, m, n, k, seed):
         assert ((c.double() - results[0].double()).abs() <= allowed).all()
 
 
+@pytest.mark.reference_gpu(cuda="best", twins="best")
 def test_strided_operands_and_out(implementation, gemm, device):
     """Any strides are computed rightly, and only the elements of `out` are written."""
     cube = Problem(80, 80, 80, implementation.math)
@@ -135,6 +141,7 @@ def test_strided_operands_and_out(implementation, gemm, device):
     assert arena[outside].isnan().all()
 
 
+@pytest.mark.reference_gpu(cuda="best", twins="best")
 def test_lazily_negated_operands(implementation, gemm, device):
     """torch can negate by a flag on a view: a kernel that read the memory as it is would lose the sign."""
     a, b = make_inputs(Problem(9, 10, 11, implementation.math), "integers", seed=9, device=device)
@@ -144,6 +151,7 @@ def test_lazily_negated_operands(implementation, gemm, device):
     assert torch.equal(gemm(torch._neg_view(a), b), -gemm(a, b))
 
 
+@pytest.mark.reference_gpu(cuda="best + other maths", twins="none")
 def test_misaligned_operands(implementation, gemm, device):
     """Storage that starts an element past a 16-byte vector: no rung may assume alignment it was not given."""
     a, b = make_inputs(Problem(33, 64, 64, implementation.math), "integers", seed=7, device=device)
@@ -152,6 +160,7 @@ def test_misaligned_operands(implementation, gemm, device):
     check(gemm, implementation, *shifted, "integers")
 
 
+@pytest.mark.reference_gpu(cuda="best", twins="best")
 def test_returns_a_new_tensor_like_torch(implementation, gemm, device):
     a, b = make_inputs(Problem(5, 7, 3, implementation.math), device=device)
     a.requires_grad_()  # outside autograd: computed, without a history
@@ -161,6 +170,7 @@ def test_returns_a_new_tensor_like_torch(implementation, gemm, device):
     gemm_ref.check(c, a, b, math=implementation.math)
 
 
+@pytest.mark.reference_gpu(cuda="best + other maths", twins="best in tensor cores")
 def test_nothing_to_sum_gives_zeros(implementation, gemm, device):
     """BLAS: with K = 0 the product is zero, also where `out` held NaN."""
     mode = gemm_ref.MATHS[implementation.math]
@@ -171,6 +181,7 @@ def test_nothing_to_sum_gives_zeros(implementation, gemm, device):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.reference_gpu(cuda="best + other maths", twins="best")
 def test_nan_and_inf_spread_as_they_should(implementation, gemm, device, value):
     """A bad element of A spoils its row and no other: padding must not multiply it by zero elsewhere."""
     math = implementation.math

@@ -99,6 +99,7 @@ def test_its_twin_without_the_fault_is_not_reported(kernel):
     assert run(kernel, 0).findings == ()
 
 
+@pytest.mark.reference_gpu(cuda="best + other maths", twins="best")
 def test_no_rung_has_a_fault(implementation, gemm, device):
     """One past a tile, partial tiles, and more slices than there are buffers for."""
     if device != "cpu":
