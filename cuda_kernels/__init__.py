@@ -116,24 +116,25 @@ def _run_on_reference_gpu(
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
     implementation = call.implementation
     text = source.ptx(implementation)
-    first, *second = sorted(ptx.entries(text), key=lambda name: implementation.stage.id not in name)
     m, k = a.shape
     n = b.shape[1]
     machine = (implementation, REFERENCE_CAPABILITY)
 
     def load(name: str) -> ptx.Kernel:
-        return replace(ptx.load(text, name), cubin=lambda: source.cubin(*machine).read_bytes())
+        (entry,) = ptx.entries(text, called=name)
+        return replace(ptx.load(text, entry), cubin=lambda: source.cubin(*machine).read_bytes())
 
+    first = load(implementation.stage.id)
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         scales = [0 if scale is None else scale for scale in call.scales]
         maps = tensor_map.for_reference_gpu(boxed)
-        ptx.run(load(first), launch, [*maps, rows, columns, k, *scales], names=("left", "right", "C"))
+        ptx.run(first, launch, [*maps, rows, columns, k, *scales], names=("left", "right", "C"))
         return
     if launch.then is None:
-        ptx.run(load(first), launch, [a, b, c, m, n, k], names=("A", "B", "C"))
+        ptx.run(first, launch, [a, b, c, m, n, k], names=("A", "B", "C"))
         return
     partials.fill_(float("nan"))  # so that a place which the first kernel misses shows in C
-    ptx.run(load(first), launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
-    splits = launch.grid[2]
-    ptx.run(load(*second), launch.then, [partials, c, m * n, splits], names=("partials", "C"))
+    ptx.run(first, launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
+    second, splits = load(implementation.stage.second_kernel), launch.grid[2]
+    ptx.run(second, launch.then, [partials, c, m * n, splits], names=("partials", "C"))

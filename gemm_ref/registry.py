@@ -159,6 +159,7 @@ _LADDER = (
         variants=_only(replace(_WARP_TILE, NUM_STAGES=3)),
         dialects=("cuda", "triton"),
         launch_shape=grids.split_k,
+        second_kernel="s13_add_partials",
     ),
     Stage(
         id="s15_wmma",

@@ -73,6 +73,7 @@ class Stage:
     idea: str  # one line: what this rung changes
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
     launch_shape: Callable[[Config, int, int, int], Launch]  # (config, m, n, k) -> the launch
+    second_kernel: str | None = None  # of the .cu: what its launch's `then` starts; the first is called as the rung
     dialects: tuple[str, ...] = DIALECTS
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all

@@ -58,6 +58,15 @@ def test_cuda_files_open_with_the_five_fields(path):
     assert "torch" not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
+def test_a_cuda_rung_has_the_kernels_that_the_registry_names(stage):
+    """The first is called as the rung; another is there where launches have a second."""
+    text = (ROOT / "cuda_kernels" / f"{stage.id}.cu").read_text(encoding="utf-8")
+    named = [stage.id, stage.second_kernel] if stage.second_kernel else [stage.id]
+    assert re.findall(r"__global__ .*?(\w+)\((?=const)", text, re.S) == named
+    assert (stage.launch(1, 1, 4096).then is not None) == (stage.second_kernel is not None)
+
+
 ALLOWED = {  # imports run one way
     "gemm_ref": {"gemm_ref"},
     "cuda_kernels": {"gemm_ref", "cuda_kernels"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,9 +72,19 @@ def load(text: str, entry: str | None = None) -> Kernel:
 
 
 @functools.lru_cache(maxsize=256)
-def entries(text: str) -> tuple[str, ...]:
-    """The names of the kernels in PTX text, in its order. Raises ParseError for text that is not PTX."""
-    return tuple(_parsed(text))
+def entries(text: str, called: str | None = None) -> tuple[str, ...]:
+    """The names of the kernels in PTX text, in its order; of those alone that the source calls `called`, if given.
+
+    A name in PTX is the source's, or the source's with C++'s mangling around it: its length before it, and behind it
+    template arguments or parameters. Raises ParseError for text that is not PTX.
+    """
+    return tuple(name for name in _parsed(text) if called is None or _is_called(name, called))
+
+
+def _is_called(entry: str, name: str) -> bool:
+    return entry == name or (
+        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry) is not None
+    )
 
 
 _parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loaded one by one

@@ -162,7 +162,7 @@ class CudaKernel(Subject):
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
         text, said = nvcc.compile_ptx(self._text(template), self._defines, self.path)
         self._note_warnings(said)
-        ours = [name for name in ptx.entries(text) if nvcc.is_called(name, self.name)]
+        ours = list(ptx.entries(text, called=self.name))
         if not ours:
             raise UsageError(f"nvcc made no kernel of {self.name}: does another part of the file leave it out?")
         if template:

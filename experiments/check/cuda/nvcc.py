@@ -33,13 +33,6 @@ def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str
         return target.read_text(encoding="utf-8"), said
 
 
-def is_called(entry: str, name: str) -> bool:
-    """Whether a name in PTX is the source's `name`: the same, or with C++'s mangling around it."""
-    return entry == name or (
-        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry)
-    )
-
-
 def _explain(message: str, path: Path) -> str:
     """nvcc's errors, and -D for a name that the file expects from elsewhere."""
     undefined = dict.fromkeys(re.findall(r'identifier "(\w+)" is undefined', message))

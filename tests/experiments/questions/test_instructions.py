@@ -20,7 +20,7 @@ from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
 from experiments.selection import Request
-from gemm_ref import Implementation, Problem, get_stage, implementations
+from gemm_ref import Implementation, Problem, get_stage, implementations, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.sass import mix, tools
 from gemm_ref.sass.occupancy import ARCHITECTURES
@@ -160,21 +160,22 @@ def test_bytes_that_are_no_cubin_are_refused():
 @pytest.mark.parametrize("item", implementations(("cuda",)), ids=str)
 def test_the_driver_counts_the_same_blocks(item: Implementation):
     """cuOccupancyMaxActiveBlocksPerMultiprocessor, of the same cubin."""
-    from cuda_kernels.source import cubin
+    from cuda_kernels import source
 
     capability = torch.cuda.get_device_capability()
     sm = next((sm for sm in ARCHITECTURES.values() if sm.capability == capability), None)
     if sm is None:
         pytest.skip(f"no limits are known for compute capability {capability}")
     launch = item.stage.launch(4096, 4096, 4096, item.variant)
-    code = cubin(dataclasses.replace(item, b_layout=item.stage.reads_b(item.math, "cuda")[0]), capability).read_bytes()
+    item = dataclasses.replace(item, b_layout=item.stage.reads_b(item.math, "cuda")[0])
+    code = source.cubin(item, capability).read_bytes()
     row = instructions.examine(code, sm, launch.threads, launch.shared_bytes)
     torch.zeros(1, device="cuda")  # a context
     cuda, module, kernel, blocks = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
-    name = next(name for name in tools.usage(code) if item.stage.id in name).encode()
+    (name,) = ptx.entries(source.ptx(item, capability), called=item.stage.id)
     maximum_dynamic_shared = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     assert cuda.cuModuleLoadData(ctypes.byref(module), code) == 0
-    assert cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name) == 0
+    assert cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name.encode()) == 0
     assert cuda.cuFuncSetAttribute(kernel, maximum_dynamic_shared, launch.shared_bytes) == 0
     count = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
     assert count(ctypes.byref(blocks), kernel, launch.threads, ctypes.c_size_t(launch.shared_bytes)) == 0
