@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
-from gemm_ref.operands import B_LAYOUTS
-from gemm_ref.problem import MATHS
+from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.registry import Implementation
 from gemm_ref.stage import LAYOUTS
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc

@@ -1,14 +1,38 @@
-"""What a GEMM is: the ladder's registry, problems and inputs, the float64 oracle, the check, the baselines."""
+"""What a GEMM is: the ladder's registry, problems and inputs, the float64 oracle, the check, the baselines.
 
-from gemm_ref import build, ptx
-from gemm_ref.call import Call, run, validate
-from gemm_ref.check import Accuracy, WrongResult, check, checked_run
+What a GEMM is called is here at once; what computes one is imported when it is first asked for, since torch takes
+seconds to import, and who lists the rungs or mistypes one's name need not wait for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gemm_ref import build
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.operands import B_LAYOUTS
-from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS, MATHS, Problem, make_inputs
-from gemm_ref.reference import Oracle, gemm
+from gemm_ref.problem import B_LAYOUTS, EXACT_KINDS, INPUT_KINDS, MATHS, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage, implementations, stages_in
 from gemm_ref.stage import DIALECTS, Box, Config, Stage
+
+if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
+    from gemm_ref import ptx
+    from gemm_ref.call import Call, run, validate
+    from gemm_ref.correct import Accuracy, WrongResult, check, checked_run
+    from gemm_ref.inputs import make_inputs
+    from gemm_ref.reference import Oracle, gemm
+
+# Module -> what is imported from it when it is first asked for. None is called like the module that it is in.
+_LATER = MappingProxyType(
+    {
+        "call": ("Call", "run", "validate"),
+        "correct": ("Accuracy", "WrongResult", "check", "checked_run"),
+        "inputs": ("make_inputs",),
+        "reference": ("Oracle", "gemm"),
+    }
+)
+_HOME = MappingProxyType({name: module for module, names in _LATER.items() for name in names})
 
 __all__ = [
     "Accuracy",
@@ -36,7 +60,16 @@ __all__ = [
     "implementations",
     "make_inputs",
     "ptx",
-    "stages_in",
     "run",
+    "stages_in",
     "validate",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ptx":
+        return importlib.import_module("gemm_ref.ptx")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"gemm_ref.{_HOME[name]}"), name)
+    return value

@@ -18,8 +18,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
 CACHE = Path(os.environ.get("GEMM_LADDER_BUILD") or Path(__file__).resolve().parent.parent / "build")
 
 
@@ -105,6 +103,8 @@ def build_library(
     name: its stem; cpp, cuda: source text; cuda_home: the CUDA toolkit, needed with `cuda`.
     Raises BuildError with the compiler's output when it does not compile.
     """
+    import torch
+
     compilers = [version_of(find_cxx())]
     if cuda:
         compilers.append(version_of(str(cuda_home / "bin" / "nvcc")))

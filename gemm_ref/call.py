@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gemm_ref.operands import as_operand, as_operand_b, has_tma_rows, padded, with_tma_rows
-from gemm_ref.problem import MATHS, Problem, check_shapes
+from gemm_ref.operands import as_operand, as_operand_b, check_shapes, has_tma_rows, padded, with_tma_rows
+from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
 

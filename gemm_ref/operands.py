@@ -7,8 +7,25 @@ import torch
 from gemm_ref.launch import cdiv
 from gemm_ref.transpose import transposed
 
-B_LAYOUTS = ("kn", "nk")  # how B (K, N) lies in memory: its rows one after another, or its columns
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
+
+
+def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise ValueError unless a (M, K) and b (K, N) are dense matrices whose inner sizes agree."""
+    for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
+        if not isinstance(x, torch.Tensor):
+            raise ValueError(
+                f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one"
+            )
+        if x.layout != torch.strided:
+            raise ValueError(f"{name} must be dense; its layout is {x.layout}: pass {name}.to_dense()")
+        if x.dim() != 2:
+            raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
+            f"b must have {a.shape[1]} rows, as a has columns"
+        )
 
 
 def lies_in(b: torch.Tensor, layout: str) -> bool:

@@ -1,21 +1,20 @@
-"""What is computed: the sizes and the arithmetic of one GEMM, and seeded inputs for it."""
+"""What is computed: the sizes and the arithmetic of one GEMM. Nothing here computes, so nothing here imports torch."""
 
 from __future__ import annotations
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from gemm_ref.operands import as_layout
+B_LAYOUTS = ("kn", "nk")  # how B (K, N) is stored: its rows one after another, or its columns
 
 INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "zeros")
 INTEGER_LIMIT = 4  # integers are in [-4, 4]: sums of products stay exact in fp32 while K * 16 <= 2**24
 EXACT_KINDS = ("integers", "one_hot")  # any order of IEEE operations gives the oracle's bits
-_CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
 
 
 @dataclass(frozen=True)
@@ -27,28 +26,43 @@ class Math:
     """
 
     name: str
-    dtype: torch.dtype  # of A and B
+    element: str  # of A and B, as torch names it
     operand_eps: float  # for cutting an operand down before it is multiplied; 0 where it is taken as it is
     sum_eps: float  # for each of the K additions
     result_eps: float  # for rounding the sum to the dtype of C; 0 where it is the sum
-    out_dtype: torch.dtype  # of C
+    out_element: str  # of C
     exact_sum: int = 2**24  # integers up to here are added without rounding
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """Of A and B."""
+        return _dtype(self.element)
+
+    @cached_property
+    def out_dtype(self) -> torch.dtype:
+        """Of C."""
+        return _dtype(self.out_element)
 
     def is_exact(self, kind: str) -> bool:
         """Whether inputs of this kind leave no room for rounding: any order of operations gives the oracle's bits."""
         return kind in EXACT_KINDS and not (kind == "one_hot" and self.operand_eps)
 
 
-_FP32_EPS = torch.finfo(torch.float32).eps
-_BF16_EPS = torch.finfo(torch.bfloat16).eps
+def _dtype(element: str) -> torch.dtype:
+    import torch  # two seconds, for those who compute alone
+
+    return getattr(torch, element)
+
+
+_FP32_EPS, _FP16_EPS, _BF16_EPS = 2.0**-23, 2.0**-10, 2.0**-7  # from 1 to the next number
 # TF32 keeps 10 bits of fraction. Tensor cores sum in fp32, but cut what IEEE would round: twice the error. Hopper's
 # keep 13 bits of fraction in sums of fp8 products (DeepSeek-V3 technical report, 2024, section 3.3.2: 'about 14 bits').
 _TABLE = (
-    Math("fp32", torch.float32, 0.0, _FP32_EPS, 0.0, torch.float32),
-    Math("tf32", torch.float32, 2**-9, 2 * _FP32_EPS, 0.0, torch.float32),
-    Math("fp16", torch.float16, 0.0, 2 * _FP32_EPS, torch.finfo(torch.float16).eps, torch.float16),
-    Math("bf16", torch.bfloat16, 0.0, 2 * _FP32_EPS, _BF16_EPS, torch.bfloat16),
-    Math("fp8", torch.float8_e4m3fn, 0.0, 2.0**-12, _BF16_EPS, torch.bfloat16, exact_sum=2**13),
+    Math("fp32", "float32", 0.0, _FP32_EPS, 0.0, "float32"),
+    Math("tf32", "float32", 2**-9, 2 * _FP32_EPS, 0.0, "float32"),
+    Math("fp16", "float16", 0.0, 2 * _FP32_EPS, _FP16_EPS, "float16"),
+    Math("bf16", "bfloat16", 0.0, 2 * _FP32_EPS, _BF16_EPS, "bfloat16"),
+    Math("fp8", "float8_e4m3fn", 0.0, 2.0**-12, _BF16_EPS, "bfloat16", exact_sum=2**13),
 )
 MATHS = {math.name: math for math in _TABLE}
 
@@ -99,83 +113,6 @@ class Problem:
         return f"{self.m}x{self.n}x{self.k}"
 
 
-def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Raise ValueError unless a (M, K) and b (K, N) are dense matrices whose inner sizes agree."""
-    for name, x, shape in (("a", a, "(M, K)"), ("b", b, "(K, N)")):
-        if not isinstance(x, torch.Tensor):
-            raise ValueError(
-                f"{name} must be a torch.Tensor, not {type(x).__name__}: torch.as_tensor({name}) makes one"
-            )
-        if x.layout != torch.strided:
-            raise ValueError(f"{name} must be dense; its layout is {x.layout}: pass {name}.to_dense()")
-        if x.dim() != 2:
-            raise ValueError(f"{name} must have 2 dimensions, {shape}; its shape is {tuple(x.shape)}")
-    if a.shape[1] != b.shape[0]:
-        raise ValueError(
-            f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
-            f"b must have {a.shape[1]} rows, as a has columns"
-        )
-
-
 def integers_are_exact(problem: Problem) -> bool:
     """Whether sums of products of `integers` inputs stay exact in the problem's math, in any order."""
     return problem.k * INTEGER_LIMIT**2 <= MATHS[problem.math].exact_sum
-
-
-def make_inputs(
-    problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Seeded A (M x K) and B (K x N), the same bits on every machine; B's strides are those of its layout.
-
-    kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
-    `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
-    rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision;
-    `zeros`, which check nothing and are for measuring power.
-    Raises ValueError for another kind, and for integers whose sums could pass 2**24.
-    """
-    if kind not in INPUT_KINDS:
-        raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
-    if kind == "integers" and not integers_are_exact(problem):
-        most = MATHS[problem.math].exact_sum // INTEGER_LIMIT**2
-        raise ValueError(f"integer inputs stay exact up to K = {most} in {problem.math}; K is {problem.k}")
-    dtype = MATHS[problem.math].dtype
-    if kind == "zeros":
-        a, b = (torch.zeros(shape, dtype=dtype, device=device) for shape in (problem.a_shape, problem.b_shape))
-        return a, as_layout(b, problem.b_layout)
-    seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
-    if kind == "one_hot":
-        a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
-    else:
-        a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
-    a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
-    return a, as_layout(b, problem.b_layout)
-
-
-def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> np.ndarray:
-    """Fill in chunks of one random stream each, on all cores; the chunks, not the cores, decide the bits."""
-    out = np.empty(shape, np.float32)
-    flat = out.reshape(-1)
-    starts = range(0, flat.size, _CHUNK)
-
-    def fill(start: int, stream: np.random.SeedSequence) -> None:
-        view, rng = flat[start : start + _CHUNK], np.random.default_rng(stream)
-        if kind == "normal":
-            rng.standard_normal(out=view, dtype=np.float32)
-        elif kind == "uniform":
-            rng.random(out=view, dtype=np.float32)
-            view *= 2
-            view -= 1
-        else:
-            view[:] = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT, view.size, dtype=np.int8, endpoint=True)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, starts, seed.spawn(len(starts))))
-    return out
-
-
-def _one_hot(m: int, k: int, seed: np.random.SeedSequence) -> np.ndarray:
-    a = np.zeros((m, k), np.float32)
-    if k:
-        rng = np.random.default_rng(seed)
-        a[np.arange(m), rng.integers(0, k, m)] = rng.standard_normal(m, dtype=np.float32)
-    return a

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 import gemm_ref
-from gemm_ref.baselines import BASELINES, Baseline
+from gemm_ref.baselines import BASELINES, Baseline, products
 from gemm_ref.stage import DEFAULT_VARIANT, Config
 
 Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
@@ -78,7 +78,7 @@ def contenders() -> list[Contender]:
             math=math,
             devices=(item.device,),
             load=functools.partial(_baseline, item, math),
-            build=item.build and functools.partial(item.build, math),
+            build=products.BUILDS.get(item.name) and functools.partial(products.BUILDS[item.name], math),
         )
         for item in BASELINES.values()
         for math in item.maths
@@ -104,7 +104,8 @@ def _build(item: gemm_ref.Implementation, capability: tuple[int, int]) -> None:
 
 
 def _baseline(item: Baseline, math: str) -> Gemm:
-    return functools.partial(item.function, math=math) if len(item.maths) > 1 else item.function
+    function = products.FUNCTIONS[item.name]
+    return functools.partial(function, math=math) if len(item.maths) > 1 else function
 
 
 def gemm_of(item: gemm_ref.Implementation) -> Gemm:

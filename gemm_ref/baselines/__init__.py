@@ -1,166 +1,20 @@
 """What the rungs are measured against: a triple loop in C++, the CPU's BLAS twice, cuBLAS, and CUTLASS.
 
-All are called as the kernels are, `fn(a, b, out=None)`, with fp32 operands a (M, K) and b (K, N) on the
-baseline's device; they return C (M, N), which is `out` where one is given. Strides are free and sizes may be 0.
-They raise ValueError for operands that do not fit, in the words of the kernels' own validation.
+This is the list of them; `products` computes them.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
-import torch
-
-from gemm_ref.baselines import cutlass
-from gemm_ref.baselines.cublaslt import CANDIDATES, best_algorithm
-from gemm_ref.build import build_library, open_library
-from gemm_ref.call import check_out, check_tensors
-from gemm_ref.operands import B_LAYOUTS, as_layout, as_operand, as_operand_b, lies_in
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import MATHS
 from gemm_ref.stage import capability_refusal
 
-# Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
-_CXX_FLAGS = ("-O3",)
-_FP8_VECTOR = 16  # what cuBLAS wants N and K to be multiples of
-# torch may let cuBLAS add partial sums of 16-bit products in 16 bits.
-_REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
-
-
-@contextmanager
-def fp32_products(precision: str = "ieee") -> Iterator[None]:
-    """fp32 matrix products are computed in "ieee" fp32, or in "tf32", inside the block, whatever the process allows.
-
-    Products of 16-bit operands are summed in fp32. The settings are torch's, process-wide, and put back as they were,
-    also after an exception. torch has an old and a new interface to the first, and refuses to work where they
-    disagree; so both are set while both are usable, and the new one alone for a program that has already moved to it.
-    """
-    scopes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    reduced = {name: getattr(torch.backends.cuda.matmul, name) for name in _REDUCED}
-    new = [scope.fp32_precision for scope in scopes]
-    try:
-        old = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the new interface was used before, and the old one may not be read any more
-        old = None
-    try:
-        if old is not None:
-            torch.set_float32_matmul_precision({"ieee": "highest", "tf32": "high"}[precision])
-        for scope in scopes:
-            scope.fp32_precision = precision
-        for name in reduced:
-            setattr(torch.backends.cuda.matmul, name, False)
-        yield
-    finally:
-        if old is not None:
-            torch.set_float32_matmul_precision(old)
-        for scope, precision in zip(scopes, new, strict=True):
-            scope.fp32_precision = precision
-        for name, allowed in reduced.items():
-            setattr(torch.backends.cuda.matmul, name, allowed)
-
-
-def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The triple loop of `cpu_gemm.cpp` on one core. Raises BuildError where no C++ compiler is found."""
-    c = _result(a, b, out, "cpu")
-    a, b, whole = as_operand(a), as_operand(b), c.contiguous()
-    _loop_function()(a.data_ptr(), b.data_ptr(), whole.data_ptr(), a.shape[0], b.shape[1], a.shape[1])
-    return c if whole is c else c.copy_(whole)
-
-
-def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """`np.matmul`: the BLAS that NumPy was built with, on all its threads."""
-    c = _result(a, b, out, "cpu")
-    np.matmul(*(x.detach().resolve_neg().numpy() for x in (a, b)), out=c.numpy())
-    return c
-
-
-def torch_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """`torch.mm` on the CPU, in IEEE fp32 (torch may be set to use bfloat16 there)."""
-    c = _result(a, b, out, "cpu")
-    with fp32_products("ieee"):
-        return torch.mm(a.detach(), b.detach(), out=c)
-
-
-def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32") -> torch.Tensor:
-    """`torch.mm` on the GPU, which calls cuBLAS, in one math mode whatever torch is set to; fp32 is IEEE, not TF32.
-
-    fp8 is `torch._scaled_mm` with sums kept in the tensor cores, as the rungs do ("fast accumulation"). cuBLAS has it
-    for B as N x K and whole vectors of 16 alone: other operands are copied first, in the time that is measured.
-    """
-    c = _result(a, b, out, "cuda", math)
-    if math == "fp8":
-        return _cublas_fp8(a.detach(), b.detach(), c)
-    with fp32_products("tf32" if math == "tf32" else "ieee"):
-        return torch.mm(a.detach(), b.detach(), out=c)
-
-
-def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    (m, k), n = a.shape, b.shape[1]
-    if not (m and n and k):
-        return c.zero_()
-    one = _one(a.device)
-    whole = [-(-size // _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
-    if whole != [n, k]:
-        wide_a, wide_b = a.new_zeros((m, whole[1])), b.new_zeros(whole)
-        wide_a[:, :k], wide_b[:n, :k] = a, b.t()
-        a, b = wide_a, wide_b.t()
-    fast = {"scale_a": one, "scale_b": one, "out_dtype": c.dtype, "use_fast_accum": True}
-    if whole[0] == n and c.is_contiguous():
-        return torch._scaled_mm(as_operand(a), as_layout(b, "nk"), out=c, **fast)
-    return c.copy_(torch._scaled_mm(as_operand(a), as_layout(b, "nk"), **fast)[:, :n])
-
-
-@functools.cache
-def _one(device: torch.device) -> torch.Tensor:
-    return torch.ones((), device=device)
-
-
-def cublaslt_best(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32"
-) -> torch.Tensor:
-    """cuBLASLt by the fastest of its algorithms, not the one its heuristic puts first (`cublaslt`)."""
-    c = _result(a, b, out, "cuda", math)
-    whole = c.contiguous()
-    b, layout = as_operand_b(b, B_LAYOUTS)
-    best_algorithm(as_operand(a), b, whole, Problem(a.shape[0], b.shape[1], a.shape[1], math, layout))
-    return c if whole is c else c.copy_(whole)
-
-
-def cutlass_simt(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """CUTLASS's SGEMM on the CUDA cores; see `gemm_ref.baselines.cutlass`."""
-    return _cutlass("cutlass_simt", cutlass.SIMT, a, b, out, "fp32")
-
-
-def cutlass_hopper(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "bf16"
-) -> torch.Tensor:
-    """CUTLASS's warp-specialised GEMM of compute capability 9.0; see `gemm_ref.baselines.cutlass`."""
-    if math not in cutlass.HOPPER:
-        raise ValueError(f"cutlass_hopper does not compute in {math}: it has {', '.join(cutlass.HOPPER)}")
-    layout = next((layout for layout in B_LAYOUTS if lies_in(b, layout)), B_LAYOUTS[0])
-    return _cutlass("cutlass_hopper", cutlass.HOPPER[math][layout], a, b, out, math)
-
-
-def _build_hopper(math: str, capability: tuple[int, int]) -> None:
-    for kernel in set(cutlass.HOPPER[math].values()):
-        cutlass.library(kernel, capability)
-
-
-def _cutlass(
-    name: str, kernel: cutlass.Kernel, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, math: str
-) -> torch.Tensor:
-    c = _result(a, b, out, "cuda", math)
-    if reason := BASELINES[name].refusal(torch.cuda.get_device_capability(a.device)):
-        raise ValueError(reason)
-    cutlass.multiply(kernel, a.detach(), b.detach(), c)
-    return c
+CANDIDATES = 16  # algorithms that cuBLASLt's heuristic ranks first
+CUTLASS_PACKAGE, CUTLASS_INSTALL = "cutlass_library", "nvidia-cutlass"  # the wheel, as Python and as pip know it
 
 
 @dataclass(frozen=True)
@@ -170,15 +24,13 @@ class Baseline:
     name: str
     title: str
     idea: str  # one line
-    function: Callable[..., torch.Tensor]  # fn(a, b, out=None)
     device: str  # "cpu" or "cuda"
     backend: str  # the `backend` column of the results
-    maths: tuple[str, ...] = ("fp32",)  # where there are several, `function` takes one as `math`
+    maths: tuple[str, ...] = ("fp32",)  # where there are several, its function takes one as `math`
     package: str = ""  # an extra that it needs, by the name that is imported
     install: str = ""  # ... and by the one that pip takes
     min_capability: tuple[int, int] = (0, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
-    build: Callable[[str, tuple[int, int]], object] | None = None  # (math, capability): compiles what it will call
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why it cannot run here, on a GPU of this compute capability, or None if it can."""
@@ -188,14 +40,13 @@ class Baseline:
 
 
 _TABLE = (
-    Baseline("cpu_loop", "CPU loop", "three loops in C++ on one core", cpu_loop, "cpu", "cpu"),
-    Baseline("numpy_blas", "NumPy BLAS", "the BLAS that NumPy was built with", numpy_blas, "cpu", "numpy"),
-    Baseline("torch_blas", "torch BLAS", "the BLAS that torch uses on a CPU, in IEEE fp32", torch_blas, "cpu", "torch"),
+    Baseline("cpu_loop", "CPU loop", "three loops in C++ on one core", "cpu", "cpu"),
+    Baseline("numpy_blas", "NumPy BLAS", "the BLAS that NumPy was built with", "cpu", "numpy"),
+    Baseline("torch_blas", "torch BLAS", "the BLAS that torch uses on a CPU, in IEEE fp32", "cpu", "torch"),
     Baseline(
         "cublas",
         "cuBLAS",
         "the vendor's GEMM through torch; fp32 is IEEE, not TF32",
-        cublas,
         "cuda",
         "cublas",
         tuple(MATHS),
@@ -204,7 +55,6 @@ _TABLE = (
         "cublaslt_best",
         "cuBLASLt best",
         f"the fastest of the {CANDIDATES} algorithms that cuBLASLt ranks first, found by trying",
-        cublaslt_best,
         "cuda",
         "cublaslt",
         tuple(math for math in MATHS if math != "fp8"),  # it takes B by columns alone
@@ -215,54 +65,23 @@ _TABLE = (
         "cutlass_simt",
         "CUTLASS SIMT",
         "CUTLASS 2's SGEMM on the CUDA cores: cp.async into three stages, a block of 256 x 128 x 8",
-        cutlass_simt,
         "cuda",
         "cutlass",
-        package=cutlass.PACKAGE,
-        install=cutlass.INSTALL,
+        package=CUTLASS_PACKAGE,
+        install=CUTLASS_INSTALL,
         min_capability=(8, 0),
-        build=lambda math, capability: cutlass.library(cutlass.SIMT, capability),
     ),
     Baseline(
         "cutlass_hopper",
         "CUTLASS Hopper",
         "CUTLASS 3's warp-specialised GEMM: TMA and wgmma, blocks in clusters, persistent",
-        cutlass_hopper,
         "cuda",
         "cutlass",
-        tuple(cutlass.HOPPER),
-        package=cutlass.PACKAGE,
-        install=cutlass.INSTALL,
+        tuple(math for math in MATHS if math != "fp32"),  # which SIMT has
+        package=CUTLASS_PACKAGE,
+        install=CUTLASS_INSTALL,
         only_capability=(9, 0),
-        build=_build_hopper,
     ),
 )
 
 BASELINES: Mapping[str, Baseline] = MappingProxyType({baseline.name: baseline for baseline in _TABLE})
-
-
-def _result(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, device: str, math: str = "fp32"
-) -> torch.Tensor:
-    """Check the operands and hand back the C to fill."""
-    check_tensors(a, b)
-    if a.device.type != device:
-        raise ValueError(f"this baseline runs on {device} and the operands are on {a.device}: move both there")
-    if math not in MATHS:
-        raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
-    if a.dtype != MATHS[math].dtype:
-        raise ValueError(f"in {math} this baseline takes {MATHS[math].dtype}; the operands are {a.dtype}")
-    problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
-    if out is None:
-        return torch.empty((problem.m, problem.n), dtype=MATHS[math].out_dtype, device=a.device)
-    check_out(out, a, b, problem)
-    return out
-
-
-@functools.cache
-def _loop_function() -> Callable[..., None]:
-    source = Path(__file__).with_name("cpu_gemm.cpp").read_text(encoding="utf-8")
-    function = open_library(build_library("cpu_gemm", cpp=source, cflags=_CXX_FLAGS)).cpu_gemm
-    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3
-    function.restype = None
-    return function

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gemm_ref
 from gemm_ref import Problem, WrongResult, check, checked_run, make_inputs
-from gemm_ref.check import GUARD
+from gemm_ref.correct import GUARD
 from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS
 
 SIZES = Problem(70, 65, 96)
@@ -279,3 +279,23 @@ def test_a_large_oracle_on_the_gpu_is_the_cpus(name, monkeypatch):
     oracle = gemm_ref.Oracle(a, b)
     there, here = oracle.on(torch.device("cuda"), name).cpu(), getattr(oracle, name)
     assert torch.allclose(there, here, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("x", torch.ones(2, 2), torch.ones(2, 2)), "c must be a torch.Tensor, the product to check, not str"),
+        ((torch.ones(2, 2), "x", torch.ones(2, 2)), "a must be a torch.Tensor, not str"),
+        ((torch.ones(2, 2), torch.ones(2), torch.ones(2, 2)), "a must have 2 dimensions"),
+    ],
+)
+def test_what_is_no_product_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        check(*arguments)
+
+
+def test_operands_that_no_kernel_takes_are_told():
+    with pytest.raises(ValueError, match="a is torch.float64, which no kernel takes: in fp32 it is torch.float32"):
+        checked_run(right, torch.ones(2, 2).double(), torch.ones(2, 2).double())
+    with pytest.raises(ValueError, match="a must be a torch.Tensor"):
+        checked_run(right, [[1.0]], torch.ones(1, 1))

@@ -15,7 +15,8 @@ from experiments.documents import blocks
 from experiments.plots import ladder, style
 from experiments.records import store
 from experiments.records.contenders import contenders
-from gemm_ref.baselines import BASELINES, cutlass, cutlass_hopper, cutlass_simt
+from gemm_ref.baselines import BASELINES, CUTLASS_PACKAGE, cutlass
+from gemm_ref.baselines.products import cutlass_hopper, cutlass_simt
 from gemm_ref.build import BuildError
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.toolchain import run_nvcc
@@ -27,7 +28,7 @@ KERNELS = {"fp32": cutlass.SIMT} | {
 DISTINCT = set(KERNELS.values())
 # no remainder; a remainder along K, along N, along M alone; along all; smaller than 16 bytes
 SHAPES = [(16, 32, 64), (16, 32, 61), (16, 37, 64), (13, 32, 64), (33, 17, 129), (1, 1, 1)]
-MISSING = importlib.util.find_spec(cutlass.PACKAGE) is None
+MISSING = importlib.util.find_spec(CUTLASS_PACKAGE) is None
 
 
 def _launch_on_cpu(kernel, a, b, c, sizes):
@@ -161,7 +162,7 @@ def test_operands_on_the_wrong_device_or_in_the_wrong_math():
 
 
 def test_headers_are_found_without_an_import(tmp_path, monkeypatch):
-    package = tmp_path / cutlass.PACKAGE
+    package = tmp_path / CUTLASS_PACKAGE
     (package / "source" / "include" / "cutlass").mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('networkx is not there, and need not be')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -169,7 +170,7 @@ def test_headers_are_found_without_an_import(tmp_path, monkeypatch):
         cutlass.include_folders()
     (package / "source" / "include" / "cutlass" / "version.h").touch()
     assert cutlass.include_folders()[0] == package / "source" / "include"
-    assert cutlass.PACKAGE not in sys.modules
+    assert CUTLASS_PACKAGE not in sys.modules
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))

@@ -23,13 +23,12 @@ from pathlib import Path
 
 import torch
 
+from gemm_ref.baselines import CUTLASS_INSTALL, CUTLASS_PACKAGE
 from gemm_ref.build import BuildError, build_library, digest, open_library
 from gemm_ref.call import MAX_SIZE
 from gemm_ref.launch import cdiv
 from gemm_ref.toolchain import architecture, find_toolkit
 
-PACKAGE = "cutlass_library"  # what the wheel is imported as
-INSTALL = "nvidia-cutlass"  # what pip knows it as
 FOLDER = Path(__file__).resolve().parent
 FLAGS = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-DNDEBUG")  # the last: no device asserts, as in its releases
 TMA_BYTES = 16
@@ -122,12 +121,12 @@ HOPPER = {  # math mode -> how B lies -> the kernel
 
 def include_folders() -> tuple[Path, Path]:
     """Where the wheel has CUTLASS's headers, and those of its tools. Raises BuildError where it is not installed."""
-    found = importlib.util.find_spec(PACKAGE)  # looks, and imports nothing
+    found = importlib.util.find_spec(CUTLASS_PACKAGE)  # looks, and imports nothing
     for folder in (found.submodule_search_locations or ()) if found else ():
         source = Path(folder) / "source"
         if (source / "include" / "cutlass" / "version.h").is_file():
             return source / "include", source / "tools" / "util" / "include"
-    raise BuildError(f"CUTLASS's headers were not found: `pip install {INSTALL}` brings them")
+    raise BuildError(f"CUTLASS's headers were not found: `pip install {CUTLASS_INSTALL}` brings them")
 
 
 @functools.cache

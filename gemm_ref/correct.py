@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gemm_ref.operands import check_shapes
 from gemm_ref.problem import MATHS
 from gemm_ref.reference import Oracle
 from gemm_ref.stage import Config
@@ -52,11 +53,14 @@ def check(
     The error of each element may be at most what `gemm_ref.problem.Math` allows, for fp32 K * eps * (|A| @ |B|): twice
     what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong. It does not by
     itself tell lower precision at large K; `exact=True`, for inputs of which `Math.is_exact`, asks for the oracle's
-    bits and does. NaN or Inf
-    fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one already computed.
+    bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one
+    already computed.
+    Raises ValueError for a c that is no tensor, and for operands that are no matrices.
     """
     if math not in MATHS:
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
+    if not isinstance(c, torch.Tensor):
+        raise ValueError(f"c must be a torch.Tensor, the product to check, not {type(c).__name__}")
     oracle = oracle or Oracle(a, b)
     if c.dtype != MATHS[math].out_dtype:
         raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].out_dtype}")
@@ -99,11 +103,15 @@ def checked_run(
     """Run `fn(a, b, out=c)` into a C full of NaN between guard bands, and check all that it may do wrong.
 
     Raises WrongResult if C is wrong, if an element was never written, if memory around C changed, or if an input
-    changed. Returns the accuracy.
+    changed, and ValueError for operands that are no matrices of the math's dtype. Returns the accuracy.
     """
+    check_shapes(a, b)
     m, n = a.shape[0], b.shape[1]
     if math not in MATHS:
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
+    for name, x in (("a", a), ("b", b)):
+        if x.dtype not in _INTEGER_VIEW:
+            raise ValueError(f"{name} is {x.dtype}, which no kernel takes: in {math} it is {MATHS[math].dtype}")
     dtype = MATHS[math].out_dtype
     ints = _INTEGER_VIEW[dtype]
     poison = POISON_BITS[ints]

@@ -1,0 +1,73 @@
+"""Seeded inputs of a GEMM: the same bits on every machine."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from gemm_ref.operands import as_layout
+from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, MATHS, Problem, integers_are_exact
+
+_CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
+
+
+def make_inputs(
+    problem: Problem, kind: str = "normal", seed: int = 0, device: str | torch.device = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Seeded A (M x K) and B (K x N), the same bits on every machine; B's strides are those of its layout.
+
+    kind: `normal` N(0, 1); `uniform` on [-1, 1); `integers` in [-4, 4], whose products sum exactly in fp32;
+    `one_hot`: a row of A holds one full-precision number and zeros, so each element of C is a single product,
+    rounded once: exact for IEEE fp32 at any K, and wrong in nearly every element for any lower precision;
+    `zeros`, which check nothing and are for measuring power.
+    Raises ValueError for another kind, and for integers whose sums could pass 2**24.
+    """
+    if kind not in INPUT_KINDS:
+        raise ValueError(f"unknown input kind {kind!r}: there are {', '.join(INPUT_KINDS)}")
+    if kind == "integers" and not integers_are_exact(problem):
+        most = MATHS[problem.math].exact_sum // INTEGER_LIMIT**2
+        raise ValueError(f"integer inputs stay exact up to K = {most} in {problem.math}; K is {problem.k}")
+    dtype = MATHS[problem.math].dtype
+    if kind == "zeros":
+        a, b = (torch.zeros(shape, dtype=dtype, device=device) for shape in (problem.a_shape, problem.b_shape))
+        return a, as_layout(b, problem.b_layout)
+    seed_a, seed_b = np.random.SeedSequence(seed).spawn(2)
+    if kind == "one_hot":
+        a, b = _one_hot(problem.m, problem.k, seed_a), _random((problem.k, problem.n), "normal", seed_b)
+    else:
+        a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
+    a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
+    return a, as_layout(b, problem.b_layout)
+
+
+def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> np.ndarray:
+    """Fill in chunks of one random stream each, on all cores; the chunks, not the cores, decide the bits."""
+    out = np.empty(shape, np.float32)
+    flat = out.reshape(-1)
+    starts = range(0, flat.size, _CHUNK)
+
+    def fill(start: int, stream: np.random.SeedSequence) -> None:
+        view, rng = flat[start : start + _CHUNK], np.random.default_rng(stream)
+        if kind == "normal":
+            rng.standard_normal(out=view, dtype=np.float32)
+        elif kind == "uniform":
+            rng.random(out=view, dtype=np.float32)
+            view *= 2
+            view -= 1
+        else:
+            view[:] = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT, view.size, dtype=np.int8, endpoint=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, starts, seed.spawn(len(starts))))
+    return out
+
+
+def _one_hot(m: int, k: int, seed: np.random.SeedSequence) -> np.ndarray:
+    a = np.zeros((m, k), np.float32)
+    if k:
+        rng = np.random.default_rng(seed)
+        a[np.arange(m), rng.integers(0, k, m)] = rng.standard_normal(m, dtype=np.float32)
+    return a
