@@ -3,7 +3,7 @@
 // Changed:      from s12, a block multiplies a part of K, and stores its sums beside those of the other splits.
 // Tile/threads: as s12's tile128; the grid's z is the split. s13_add_partials has one thread an element of C.
 // Cost:         4 splits M N bytes written and read again, and a second launch: 8.4 MB for 128 splits of 128 x 128. The
-//               sums are added in the order of the splits, so every run gives the same bits; atomics would not.
+//               sums are added in order: the same bits in every run, on GPUs of as many SMs; atomics would not.
 // Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
 #include "async_copy.cuh"
 #include "launch.cuh"

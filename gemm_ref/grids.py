@@ -1,24 +1,33 @@
-"""How many blocks and threads each kind of kernel is launched with: the one place where grids are computed."""
+"""How many blocks and threads each kind of kernel is launched with: the one place where grids are computed.
+
+Each function takes a rung's config, the sizes of the problem, and how many multiprocessors (`sms`) the GPU has.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import Box, Config
+from gemm_ref.toolchain import REFERENCE_SMS
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
 PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
-SMS = 132  # of an H200
-SPLIT_BLOCKS = SMS  # split-K: blocks wanted in all
 MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
 WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
 SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
 ADD_THREADS = 256  # split-K: threads in a block of the kernel that adds the partial sums
 
 
-def rows_on_x(config: Config, m: int, n: int, k: int) -> Launch:
+def sms_of(device: torch.device) -> int:
+    """How many multiprocessors a device has: a GPU its own, and any other device those of the reference GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else REFERENCE_SMS
+
+
+def rows_on_x(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """threadIdx.x walks the rows of C: neighbouring lanes are a whole row apart in memory."""
     grid = (cdiv(m, config.BLOCK_M), cdiv(n, config.BLOCK_N), 1)
     return Launch(grid, (config.BLOCK_M, config.BLOCK_N, 1))
@@ -29,53 +38,54 @@ def _grid(config: Config, m: int, n: int) -> tuple[int, int, int]:
     return cdiv(n, config.BLOCK_N), cdiv(m, config.BLOCK_M), 1
 
 
-def columns_on_x(config: Config, m: int, n: int, k: int) -> Launch:
+def columns_on_x(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """threadIdx.x walks the columns of C, a thread for each THREAD_M x THREAD_N elements of the tile."""
     block = config.BLOCK_N // (config.THREAD_N or 1), config.BLOCK_M // (config.THREAD_M or 1), 1
     return Launch(_grid(config, m, n), block)
 
 
-def warps_on_tile(config: Config, m: int, n: int, k: int) -> Launch:
+def warps_on_tile(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """A warp for each WARP_M x WARP_N elements of the tile; threads are numbered along x alone."""
     warps = config.BLOCK_M // config.WARP_M * (config.BLOCK_N // config.WARP_N)
     return Launch(_grid(config, m, n), (32 * warps, 1, 1))
 
 
-def async_stages(config: Config, m: int, n: int, k: int) -> Launch:
+def async_stages(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """As `warps_on_tile`, with NUM_STAGES slices of A (k, m; a vector of padding a row) and B in shared memory."""
     floats = config.BLOCK_K * (config.BLOCK_M + VECTOR + config.BLOCK_N)
-    return replace(warps_on_tile(config, m, n, k), shared_bytes=4 * config.NUM_STAGES * floats)
+    return replace(warps_on_tile(config, m, n, k, sms), shared_bytes=4 * config.NUM_STAGES * floats)
 
 
-def padded_halves(config: Config, m: int, n: int, k: int) -> Launch:
+def padded_halves(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """As `warps_on_tile`, with NUM_STAGES slices in shared memory, each row of A (m, k) and B (k, n) a chunk longer.
 
     BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes. A pad is 16 bytes: of each row of A, and
     of a row of B, of which there are BLOCK_K at most.
     """
     halves = config.BLOCK_M * (config.BLOCK_K + PAD) + config.BLOCK_K * (config.BLOCK_N + PAD)
-    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+    return replace(warps_on_tile(config, m, n, k, sms), shared_bytes=2 * config.NUM_STAGES * halves)
 
 
-def swizzled_halves(config: Config, m: int, n: int, k: int) -> Launch:
+def swizzled_halves(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """As `warps_on_tile`, with NUM_STAGES slices of A (m, k) and B (k, n) in shared memory, without padding.
 
     BLOCK_K counts elements of 16 bits; wider ones are fewer in the same bytes.
     """
     halves = config.BLOCK_K * (config.BLOCK_M + config.BLOCK_N)
-    return replace(warps_on_tile(config, m, n, k), shared_bytes=2 * config.NUM_STAGES * halves)
+    return replace(warps_on_tile(config, m, n, k, sms), shared_bytes=2 * config.NUM_STAGES * halves)
 
 
-def split_k(config: Config, m: int, n: int, k: int) -> Launch:
-    """As `async_stages`, with K split over the grid's z until there are as many blocks as an H200 has SMs.
+def split_k(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
+    """As `async_stages`, with K split over the grid's z until there are as many blocks as the GPU has SMs.
 
     A split is a whole number of slices, at least MIN_SLICES. The splits' sums go to `partials`, (splits, M, N), which
-    a second kernel adds, a thread an element of C. Sizes alone decide, so any GPU adds in the same order.
+    a second kernel adds, a thread for each element of C. The sizes and the number of SMs decide: two GPUs that have
+    as many add in the same order, and give the same bits.
     """
-    launch = async_stages(config, m, n, k)
+    launch = async_stages(config, m, n, k, sms)
     x, y, _ = launch.grid
     slices = max(1, cdiv(k, config.BLOCK_K))
-    wanted = min(max(1, SPLIT_BLOCKS // max(1, x * y)), cdiv(slices, MIN_SLICES))
+    wanted = min(max(1, sms // max(1, x * y)), cdiv(slices, MIN_SLICES))
     splits = cdiv(slices, cdiv(slices, wanted))  # none is left without a slice
     if splits == 1:
         return launch
@@ -83,20 +93,20 @@ def split_k(config: Config, m: int, n: int, k: int) -> Launch:
     return replace(launch, grid=(x, y, splits), partials=splits * m * n, then=add)
 
 
-def wgmma_tiles(config: Config, m: int, n: int, k: int) -> Launch:
+def wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """A warpgroup for each 64 rows of a tile, a block for each tile, numbered along x alone."""
     tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
     return Launch((tiles, 1, 1), (config.BLOCK_M // WGMMA_M * WARPGROUP, 1, 1), _hopper_bytes(config))
 
 
-def persistent_clusters(config: Config, m: int, n: int, k: int) -> Launch:
-    """A block for each SM of an H200, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
+def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
+    """A block for each SM, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
 
     Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many
     blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
     """
     across = max(_clusters(config, m, n), _clusters(config, n, m))
-    clusters = min(across, SMS // config.CLUSTER_M)
+    clusters = min(across, max(1, sms // config.CLUSTER_M))
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
     grid = (clusters * config.CLUSTER_M, 1, 1)
     return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gemm_ref.compilers import FINDINGS
 from gemm_ref.launch import Launch
+from gemm_ref.toolchain import REFERENCE_SMS
 
 DIALECTS = ("cuda", "triton", "gluon")  # the columns of every table and plot, in this order
 BACKENDS = {"cuda": "cuda", "triton": "triton", "gluon": "triton"}  # dialect -> package
@@ -72,7 +73,7 @@ class Stage:
     title: str
     idea: str  # one line: what this rung changes
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
-    launch_shape: Callable[[Config, int, int, int], Launch]  # (config, m, n, k) -> the launch
+    launch_shape: Callable[[Config, int, int, int, int], Launch]  # (config, m, n, k, SMs) -> the launch
     second_kernel: str | None = None  # of the .cu: what its launch's `then` starts; the first is called as the rung
     dialects: tuple[str, ...] = DIALECTS
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
@@ -112,15 +113,17 @@ class Stage:
             raise ValueError(f"{self.id} has no variant {name!r} in {dialect}: there it has {', '.join(there)}")
         return name
 
-    def launch(self, m: int, n: int, k: int, variant: str = DEFAULT_VARIANT) -> Launch:
-        """The launch that computes an M x N result of depth K; `"default"` is the first variant.
+    def launch(self, m: int, n: int, k: int, variant: str = DEFAULT_VARIANT, *, sms: int = REFERENCE_SMS) -> Launch:
+        """The launch that computes an M x N result of depth K on a GPU of `sms` multiprocessors (`grids.sms_of`).
+
+        `"default"` is the first variant.
 
         Raises ValueError for a variant that the rung has not, and where the grid would pass the GPU's limits.
         """
         name = next(iter(self.variants)) if variant == DEFAULT_VARIANT else variant
         if name not in self.variants:
             raise ValueError(unknown(f"variant of {self.id}", name, self.variants))
-        launch = self.launch_shape(self.variants[name], m, n, k)
+        launch = self.launch_shape(self.variants[name], m, n, k, sms)
         for axis, size, limit in zip("xyz", launch.grid, MAX_GRID, strict=True):
             if size > limit:
                 raise ValueError(

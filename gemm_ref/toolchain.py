@@ -16,7 +16,9 @@ from gemm_ref.build import BuildError, find_cxx
 
 # What `pip install` needs to compile CUDA to PTX, and to machine code, on a computer without a toolkit.
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
-REFERENCE_CAPABILITY = (9, 0)  # the reference GPU runs what an H200 would
+# The reference GPU runs what an H200 would, and is launched on as one.
+REFERENCE_CAPABILITY = (9, 0)
+REFERENCE_SMS = 132  # multiprocessors
 
 
 @functools.cache

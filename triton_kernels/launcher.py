@@ -47,8 +47,7 @@ def launch(
     process that has it switched on), and `meta` tensors nobody: they are compiled for only. Returns the compiled
     kernel; the interpreter has none.
     """
-    problem, implementation = call.problem, call.implementation
-    shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
+    problem, implementation, shape = call.problem, call.implementation, call.launch
     if num_warps is not None:
         shape = replace(shape, block=(32 * num_warps, 1, 1))
     constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **more}

@@ -5,7 +5,7 @@ Changed from s12: a program multiplies a part of K, and stores its sums beside t
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, 8 warps, how K is split, fp32 fused multiply-adds, and the order in
     which the splits are added. Left to the compiler: as in s12.
 Cost: 4 * splits * M * N bytes written and read again, and a second launch: 8.4 MB for 128 splits of 128 x 128. The
-    order is fixed, so every run gives the same bits; atomics would not.
+    order is fixed: the same bits in every run, on GPUs of as many SMs; atomics would not.
 Requires: as s12.
 """
 
@@ -64,9 +64,8 @@ def _add_kernel(partials_ptr, c_ptr, elements: tl.int64, splits, BLOCK: tl.const
 
 def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
     """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    implementation, problem = call.implementation, call.problem
-    shape = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
-    num_stages = implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
+    problem, shape = call.problem, call.launch
+    num_stages = call.implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
     if shape.then is None:
         return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=num_stages)
     splits = shape.grid[2]

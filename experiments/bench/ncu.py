@@ -21,6 +21,7 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
+from gemm_ref.grids import sms_of
 
 HARDWARE = "hardware"  # the `view` of these rows, beside `written` and `compiled`
 
@@ -68,7 +69,7 @@ def count(chosen: Sequence[Contender], problem: gemm_ref.Problem) -> dict[Conten
         )
     if done.returncode:
         raise NoCounters(f"ncu failed: {short(done.stderr or done.stdout or said)}")
-    return assign(read(said), chosen, problem)
+    return assign(read(said), chosen, problem, sms_of(torch.device("cuda")))
 
 
 def read(log: str) -> list[dict[tuple, float]]:
@@ -97,20 +98,23 @@ def _signed(metric: str, values: dict[str, str]) -> float:
 
 
 def assign(
-    found: list[dict[tuple, float]], chosen: Sequence[Contender], problem: gemm_ref.Problem
+    found: list[dict[tuple, float]], chosen: Sequence[Contender], problem: gemm_ref.Problem, sms: int
 ) -> dict[Contender, list[dict[tuple, float]]]:
-    """Hand the kernels out to the contenders, called in this order. Raises NoCounters if they do not add up."""
+    """Hand the kernels out to the contenders, called in this order on a GPU of `sms` multiprocessors.
+
+    Raises NoCounters if they do not add up.
+    """
     rest = iter(found)
-    wanted = {contender: _kernels(contender, problem) for contender in chosen}
+    wanted = {contender: _kernels(contender, problem, sms) for contender in chosen}
     if sum(wanted.values()) != len(found):
         raise NoCounters(f"ncu counted {len(found)} kernels where {sum(wanted.values())} were launched")
     return {contender: [next(rest) for _ in range(number)] for contender, number in wanted.items()}
 
 
-def _kernels(contender: Contender, problem: gemm_ref.Problem) -> int:
+def _kernels(contender: Contender, problem: gemm_ref.Problem, sms: int) -> int:
     """How many kernels one call launches."""
     stage = gemm_ref.get_stage(contender.stage)
-    return 2 if stage.launch(problem.m, problem.n, problem.k, contender.variant).then else 1
+    return 2 if stage.launch(problem.m, problem.n, problem.k, contender.variant, sms=sms).then else 1
 
 
 def _launch_each(problem: gemm_ref.Problem, names: Sequence[str]) -> None:

@@ -36,7 +36,7 @@ from cuda_kernels import source
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, grids, ptx
 from gemm_ref.build import BuildError
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS, architecture, run_nvcc
 from tests.mutation.rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
 from tests.mutation.score import (
     REDUNDANT,
@@ -249,11 +249,13 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
         return out.copy_(gemm(a, b, out=_beside(out))) if shifted == "c" else gemm(a, b, out=out)
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
+    persistent = implementation.stage.launch_shape is grids.persistent_clusters
+    sms = 2 if persistent else REFERENCE_SMS  # so that a persistent block has many tiles
     try:
         with (
             ptx.watched(detectors, *observers),
-            mock.patch.object(grids, "SMS", 2),
-        ):  # so that a persistent block has many tiles
+            mock.patch.object(grids, "REFERENCE_SMS", sms),
+        ):
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
         return type(error).__name__, str(error)

@@ -17,6 +17,7 @@ from experiments.records.contenders import contenders
 from experiments.records.rows import PASS, SKIPPED
 from gemm_ref import Problem
 from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.toolchain import REFERENCE_SMS
 from tests.experiments.fixtures import ENVIRONMENT
 
 CUBE = Problem(64, 64, 64)
@@ -56,10 +57,10 @@ def test_kernels_go_to_the_contenders_in_their_order():
     who = chosen("s04_shared_tile cuda", "s13_split_k cuda", "s13_split_k triton")
     found = [{"n": number} for number in range(5)]
     deep = Problem(64, 64, 4096)  # s13 splits K here, and adds in a second kernel
-    given = ncu.assign(found, who, deep)
+    given = ncu.assign(found, who, deep, REFERENCE_SMS)
     assert [[count["n"] for count in given[contender]] for contender in who] == [[0], [1, 2], [3, 4]]
     with pytest.raises(NoCounters, match="counted 4 kernels where 5"):
-        ncu.assign(found[:4], who, deep)
+        ncu.assign(found[:4], who, deep, REFERENCE_SMS)
 
 
 @pytest.mark.parametrize(
