@@ -31,7 +31,9 @@ def gemm(
 ) -> torch.Tensor:
     """a (M, K) @ b (K, N) with the CUDA kernel of one rung; returns C (M, N), or `out` filled with it.
 
-    In fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1.
+    `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16,
+    multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass:
+    operands that require grad are refused, unless grad mode is off.
 
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
@@ -79,7 +81,7 @@ class _LaunchShape(ctypes.Structure):
 
 def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     implementation, problem = call.implementation, call.problem
-    launch = implementation.stage.launch(problem.m, problem.n, problem.k, implementation.variant)
+    launch = call.launch
     partials = torch.empty(launch.partials, dtype=c.dtype, device=c.device) if launch.then else None
     if a.device.type == "cpu":
         _run_on_reference_gpu(call, launch, a, b, c, partials)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gemm_ref.launch import Launch
 from gemm_ref.operands import as_operand, as_operand_b, check_shapes, has_tma_rows, padded, with_tma_rows
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
+from gemm_ref.toolchain import REFERENCE_SMS
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 
@@ -25,6 +27,13 @@ class Call:
     implementation: Implementation
     problem: Problem
     scales: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # of A and B; None is 1
+    sms: int = REFERENCE_SMS  # multiprocessors of the device
+
+    @property
+    def launch(self) -> Launch:
+        """How the kernel is launched there."""
+        stage, problem = self.implementation.stage, self.problem
+        return stage.launch(problem.m, problem.n, problem.k, self.implementation.variant, sms=self.sms)
 
 
 def validate(
@@ -42,8 +51,9 @@ def validate(
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
 
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
-    `math` is needed only where a dtype has several math modes. Sizes may be 0. Strides are free: B may be given as
-    N x K, as `b_nk.t()`. scale_a, scale_b: fp32 tensors of one element, which C is multiplied by; for fp8 alone.
+    `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
+    mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. scale_a, scale_b: fp32
+    tensors of one element, which C is multiplied by; for fp8 alone.
     """
     rung = get_stage(stage)
     if dialect not in DIALECTS:
@@ -52,6 +62,7 @@ def validate(
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
     variant = rung.find_variant(variant, dialect)
     check_tensors(a, b)
+    _check_grad(a, b)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
     sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
@@ -66,7 +77,7 @@ def validate(
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if scale is not None:
             _check_scale(name, scale, a, math)
-    return Call(Implementation(rung, variant, dialect, math), problem, (scale_a, scale_b))
+    return Call(Implementation(rung, variant, dialect, math), problem, (scale_a, scale_b), sms_of(a.device))
 
 
 def run(
@@ -80,7 +91,7 @@ def run(
 
     What every backend's `gemm` does around its launch. Operands are copied first where they lie otherwise: A that is
     not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no multiple
-    of 16 bytes. An `out` that the rung cannot write to is filled from another C. Gradients do not flow.
+    of 16 bytes. An `out` that the rung cannot write to is filled from another C.
     """
     call = validate(a, b, out, **names)
     stage, problem = call.implementation.stage, call.problem
@@ -113,6 +124,11 @@ def _launch_with_tma(launch: Launcher, call: Call, a: torch.Tensor, b: torch.Ten
     c.copy_(beside)
 
 
+def sms_of(device: torch.device) -> int:
+    """How many multiprocessors a device has: a GPU its own, and any other device those of the reference GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else REFERENCE_SMS
+
+
 def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
     """Raise ValueError unless a (M, K) and b (K, N) are matrices of one dtype on one supported device."""
     check_shapes(a, b)
@@ -122,6 +138,15 @@ def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
         raise ValueError(f"a is on {a.device} and b on {b.device}: move one, as in b.to({str(a.device)!r})")
     if a.device.type not in ("cpu", "cuda"):
         raise ValueError(f"device {a.device} is not supported: use a CUDA GPU, or the CPU for the reference GPU")
+
+
+def _check_grad(a: torch.Tensor, b: torch.Tensor) -> None:
+    for name, x in (("a", a), ("b", b)):
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{name} requires grad, and the kernels are outside autograd: pass {name}.detach(), or call inside "
+                "torch.no_grad()"
+            )
 
 
 def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...], stage: str) -> str:
@@ -134,7 +159,13 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
         wanted = " or ".join(str(MATHS[name].dtype) for name in supported)
         raise ValueError(f"{stage} does not take {dtype}: convert the operands to {wanted}")
     if math is None:
-        return fitting[0]
+        whole = [name for name in fitting if not MATHS[name].operand_eps]
+        if not whole:
+            raise ValueError(
+                f"{stage} has no mode that takes {dtype} whole: it would round the operands to {' or '.join(fitting)}; "
+                f"pass math={fitting[0]!r} if that will do"
+            )
+        return whole[0]
     if math not in fitting:
         raise ValueError(f"math mode {math} takes {MATHS[math].dtype}, and the operands are {dtype}")
     return math

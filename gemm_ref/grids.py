@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import Box, Config
-from gemm_ref.toolchain import REFERENCE_SMS
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
 PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
@@ -20,11 +17,6 @@ MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
 WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
 SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
 ADD_THREADS = 256  # split-K: threads in a block of the kernel that adds the partial sums
-
-
-def sms_of(device: torch.device) -> int:
-    """How many multiprocessors a device has: a GPU its own, and any other device those of the reference GPU."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else REFERENCE_SMS
 
 
 def rows_on_x(config: Config, m: int, n: int, k: int, sms: int) -> Launch:

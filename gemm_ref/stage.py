@@ -114,7 +114,7 @@ class Stage:
         return name
 
     def launch(self, m: int, n: int, k: int, variant: str = DEFAULT_VARIANT, *, sms: int = REFERENCE_SMS) -> Launch:
-        """The launch that computes an M x N result of depth K on a GPU of `sms` multiprocessors (`grids.sms_of`).
+        """The launch that computes an M x N result of depth K on a GPU of `sms` multiprocessors (`call.sms_of`).
 
         `"default"` is the first variant.
 

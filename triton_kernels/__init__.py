@@ -32,11 +32,14 @@ def gemm(
 ) -> torch.Tensor:
     """C = A @ B by the rung `stage`, as Triton or Gluon compiles it.
 
-    a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). In fp8 C
-    is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. CUDA
-    tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from the
-    same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit
-    (`gemm_ref.call`), ModuleNotFoundError where Triton is not installed.
+    a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). `math` is
+    by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16, multiplied by
+    `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass: operands that
+    require grad are refused, unless grad mode is off.
+
+    CUDA tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from
+    the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
+    ModuleNotFoundError where Triton is not installed.
     """
     if BACKENDS.get(dialect) not in (None, "triton"):
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {BACKENDS[dialect]}_kernels.gemm")

@@ -21,7 +21,7 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
-from gemm_ref.grids import sms_of
+from gemm_ref.call import sms_of
 
 HARDWARE = "hardware"  # the `view` of these rows, beside `written` and `compiled`
 

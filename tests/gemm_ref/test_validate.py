@@ -13,6 +13,7 @@ import cuda_kernels
 import gemm_ref
 import triton_kernels
 from gemm_ref import Config, Launch, Stage, call, validate
+from gemm_ref.toolchain import REFERENCE_SMS
 
 A, B = torch.zeros(4, 3), torch.zeros(3, 5)
 
@@ -44,6 +45,11 @@ MISTAKES = {
     "out expanded": ((A, B, torch.zeros(4, 1).expand(4, 5)), "share one place in memory"),
     "out overlaps itself": ((A, B, torch.zeros(20).as_strided((4, 5), (1, 1))), "share one place in memory"),
     "sparse": ((A.to_sparse(), B), "a must be dense; its layout is torch.sparse_coo"),
+    "a requires grad": (
+        (torch.zeros(4, 3, requires_grad=True), B),
+        r"a requires grad.*pass a.detach\(\)",
+    ),
+    "b requires grad": ((A, torch.zeros(3, 5, requires_grad=True)), r"b requires grad.*pass b.detach\(\)"),
     "out requires grad": ((A, B, torch.zeros(4, 5, requires_grad=True)), "pass out.detach()"),
 }
 
@@ -73,6 +79,39 @@ def test_names(names, message):
         validate(A, B, **names)
 
 
+_LOW_PRECISION = [stage for stage in gemm_ref.STAGES.values() if "fp32" not in stage.maths]
+
+
+@pytest.mark.parametrize("stage", _LOW_PRECISION, ids=lambda stage: stage.id)
+def test_fp32_operands_are_not_rounded_unasked(stage):
+    with pytest.raises(ValueError, match=f"{stage.id} has no mode that takes torch.float32 whole.*pass math='tf32'"):
+        validate(A, B, stage=stage.id)
+    assert validate(A, B, stage=stage.id, math="tf32").problem.math == "tf32"
+    assert validate(A.bfloat16(), B.bfloat16(), stage=stage.id).problem.math == "bf16"
+
+
+def test_operands_may_require_grad_where_there_is_no_grad_mode():
+    a, b = (x.clone().requires_grad_() for x in (A, B))
+    with torch.no_grad():
+        validate(a, b, stage="s01")
+    with torch.inference_mode():
+        validate(a, b, stage="s01")
+
+
+def test_how_many_multiprocessors(monkeypatch):
+    """A GPU is asked, and the reference GPU has an H200's; s13's splits and s18's grid depend on it alone."""
+    assert call.sms_of(torch.device("cpu")) == REFERENCE_SMS == 132
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=78))
+    assert call.sms_of(torch.device("cuda", 0)) == 78
+    for sms in (REFERENCE_SMS, 78):
+        deep = gemm_ref.get_stage("s13").launch(128, 128, 65536, sms=sms)
+        assert sms // 2 < deep.grid[2] <= sms
+        for variant in gemm_ref.get_stage("s18").variants:
+            assert gemm_ref.get_stage("s18").launch(4096, 4096, 64, variant, sms=sms).grid == (sms, 1, 1)
+    others = [stage for stage in gemm_ref.STAGES.values() if stage.id[:3] not in ("s13", "s18")]
+    assert all(stage.launch(512, 512, 512) == stage.launch(512, 512, 512, sms=7) for stage in others)
+
+
 def test_empty_out_overlaps_nothing():
     empty = torch.zeros(4, 0)
     validate(A, torch.zeros(3, 0), empty, stage="s01")
@@ -84,7 +123,7 @@ def _stage(**changes) -> Stage:
         title="Test",
         idea="a rung for this test",
         variants={"default": Config(BLOCK_M=32, BLOCK_N=32)},
-        launch_shape=lambda config, m, n, k: Launch((m, n, 1), (32, 1, 1)),
+        launch_shape=lambda config, m, n, k, sms: Launch((m, n, 1), (32, 1, 1)),
     )
     return dataclasses.replace(plain, **changes)
 
@@ -99,6 +138,7 @@ def test_a_rung_this_gpu_cannot_run(monkeypatch):
 
     monkeypatch.setattr(call, "get_stage", lambda name: only)
     monkeypatch.setattr(call, "check_tensors", lambda a, b: None)
+    monkeypatch.setattr(call, "_check_grad", lambda a, b: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     on_gpu = SimpleNamespace(shape=(4, 3), dtype=torch.float32, device=SimpleNamespace(type="cuda"))
     with pytest.raises(ValueError, match="s99_test needs compute capability 9.0 exactly; this GPU has 8.0"):

@@ -34,7 +34,7 @@ import gemm_ref
 import triton_kernels
 from cuda_kernels import source
 from experiments.records.contenders import gemm_of
-from gemm_ref import Implementation, Problem, grids, ptx
+from gemm_ref import Implementation, Problem, call, grids, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS, architecture, run_nvcc
 from tests.mutation.rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
@@ -254,7 +254,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
     try:
         with (
             ptx.watched(detectors, *observers),
-            mock.patch.object(grids, "REFERENCE_SMS", sms),
+            mock.patch.object(call, "REFERENCE_SMS", sms),
         ):
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
