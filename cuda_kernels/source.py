@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from gemm_ref.build import CACHE, build_library, digest, version_of, write_whole
+from gemm_ref.build import CACHE, build_library, digest, keep, version_of
 from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.registry import Implementation
 from gemm_ref.stage import LAYOUTS
@@ -82,7 +82,7 @@ def ptx(implementation: Implementation, capability: tuple[int, int] = REFERENCE_
             source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
             source.write_text(compose(implementation), encoding="utf-8")
             run_nvcc([*FLAGS, "-ptx", f"-arch=compute_{arch}", str(source), "-o", str(target)])
-            write_whole(cached, target.read_text(encoding="utf-8"))
+            keep(cached, target.read_text(encoding="utf-8"))
     return cached.read_text(encoding="utf-8")
 
 
@@ -95,7 +95,7 @@ def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
     """
     cached = _cached(implementation, architecture(capability), "cubin")
     if not cached.exists():
-        write_whole(cached, assemble(ptx(implementation, capability), capability))
+        keep(cached, assemble(ptx(implementation, capability), capability))
     return cached
 
 

@@ -16,13 +16,32 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-CACHE = Path(os.environ.get("GEMM_LADDER_BUILD") or Path(__file__).resolve().parent.parent / "build")
+_ROOT = Path(__file__).resolve().parents[1]
+CHECKOUT = _ROOT if (_ROOT / "pyproject.toml").is_file() else None  # None where it is installed as a package
+
+
+def _cache() -> Path:
+    """Where built files are kept: $GEMM_LADDER_BUILD, else a checkout's build/, else the user's cache."""
+    if wish := os.environ.get("GEMM_LADDER_BUILD"):
+        return Path(wish)
+    if CHECKOUT:
+        return CHECKOUT / "build"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gemm-ladder"
+
+
+CACHE = _cache()
 
 
 class BuildError(RuntimeError):
     """A compiler is missing or refused the source; the message says what to do or what it printed."""
+
+
+class CannotWrite(OSError):
+    """A file cannot be written; the message says which and why. What was there before is whole."""
 
 
 def digest(*parts: object) -> str:
@@ -32,17 +51,40 @@ def digest(*parts: object) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write `content`, a text in UTF-8, to `path` so that a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write `content`, a text in UTF-8, to `path` so that a reader sees the old file or the new one, never a part.
+
+    Raises CannotWrite, on a full disk for one.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+            os.chmod(beside, 0o644)
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def keep(path: Path, content: str | bytes) -> None:
+    """Write a built file into the cache. Raises BuildError where the cache cannot be written."""
+    with _writing_cache():
+        write_whole(path, content)
+
+
+@contextmanager
+def _writing_cache() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(
+            f"built files are kept in {CACHE}, which cannot be written ({error.strerror or error}): "
+            "set GEMM_LADDER_BUILD to a folder that can be, or make room"
+        ) from error
 
 
 @functools.cache
@@ -111,11 +153,18 @@ def build_library(
     key = digest(cpp, cuda, cflags, cuda_cflags, compilers, torch.__version__)
     library = CACHE / f"{name}-{key}.so"
     if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-") as folder:
-            built = _load_inline(f"{name}_{key}", Path(folder), cpp, cuda, cflags, cuda_cflags, cuda_home)
+        with _writing_cache(), _beside(f"{name}-") as folder:
+            built = _load_inline(f"{name}_{key}", folder, cpp, cuda, cflags, cuda_cflags, cuda_home)
             os.replace(built, library)
     return library
+
+
+@contextmanager
+def _beside(prefix: str) -> Iterator[Path]:
+    """A folder of its own in the cache, from which a built file is renamed into place."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix=prefix) as folder:
+        yield Path(folder)
 
 
 @functools.cache

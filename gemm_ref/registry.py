@@ -8,8 +8,10 @@ so) `triton_kernels/gluon/`; a test fails when an entry, a file or a README row 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 
 from gemm_ref import grids
@@ -229,9 +231,24 @@ def get_stage(name: str) -> Stage:
     by_number = {stage.id.split("_")[0]: stage for stage in STAGES.values()}
     if name in by_number:
         return by_number[name]
+    if missing := _missing_rung(name):
+        raise ValueError(missing)
     if close := difflib.get_close_matches(name, by_number, n=1, cutoff=0.7):  # s4 for s04
         raise ValueError(f"unknown stage {name!r}: did you mean {by_number[close[0]].id}?")
     raise ValueError(unknown("stage", name, STAGES))
+
+
+def _missing_rung(name: str) -> str:
+    """Why no rung has the number that `name` begins with; empty where one has, or where it begins with none."""
+    if not (match := re.fullmatch(r"s?(\d+)(_\w*)?", name)):
+        return ""
+    number, stages = int(match[1]), list(STAGES.values())
+    if number > stages[-1].number:
+        return f"there is no s{number:02d}: the last rung is {stages[-1].id}"
+    for below, above in pairwise(stages):
+        if below.number < number < above.number:
+            return f"s{number:02d} is not written yet: {above.id} comes after {below.id}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,11 @@ class Stage:
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
 
     @property
+    def number(self) -> int:
+        """Its place on the ladder: 4 of s04_shared_tile."""
+        return int(self.id[1:].split("_")[0])
+
+    @property
     def compiler(self) -> Mapping[str, str]:
         """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
         return FINDINGS.get(self.id, {})

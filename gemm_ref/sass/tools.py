@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_ref.build import CACHE, BuildError, digest, version_of, write_whole
+from gemm_ref.build import CACHE, BuildError, digest, keep, version_of
 from gemm_ref.toolchain import find_toolkit
 
 # -gp: each instruction under the line of PTX that it was made from. Not -ndf, which would leave out where a jump by a
@@ -67,7 +67,7 @@ def disassemble(cubin: bytes) -> str:
     """
     cached = CACHE / f"{digest(version_of(str(find(_LISTING[0]))), *_LISTING, cubin)}.sass"
     if not cached.exists():
-        write_whole(cached, _say(*_LISTING, cubin=cubin))
+        keep(cached, _say(*_LISTING, cubin=cubin))
     return cached.read_text(encoding="utf-8")
 
 

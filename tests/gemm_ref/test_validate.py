@@ -12,7 +12,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 import triton_kernels
-from gemm_ref import Config, Launch, Stage, call, validate
+from gemm_ref import STAGES, Config, Launch, Stage, call, validate
 from gemm_ref.toolchain import REFERENCE_SMS
 
 A, B = torch.zeros(4, 3), torch.zeros(3, 5)
@@ -110,6 +110,17 @@ def test_how_many_multiprocessors(monkeypatch):
             assert gemm_ref.get_stage("s18").launch(4096, 4096, 64, variant, sms=sms).grid == (sms, 1, 1)
     others = [stage for stage in gemm_ref.STAGES.values() if stage.id[:3] not in ("s13", "s18")]
     assert all(stage.launch(512, 512, 512) == stage.launch(512, 512, 512, sms=7) for stage in others)
+
+
+def test_numbers_that_the_ladder_leaves_out_are_told(monkeypatch):
+    stages = list(STAGES.values())
+    without = {stage.id: stage for stage in stages if stage.number not in (4, 5)}
+    monkeypatch.setattr("gemm_ref.registry.STAGES", without)
+    for name in ("s04", "s05_bank_conflict", "5"):
+        with pytest.raises(ValueError, match="s0[45] is not written yet: s06_.* comes after s03_"):
+            validate(A, B, stage=name)
+    with pytest.raises(ValueError, match=f"there is no s99: the last rung is {stages[-1].id}"):
+        validate(A, B, stage="s99")
 
 
 def test_empty_out_overlaps_nothing():
