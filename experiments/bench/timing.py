@@ -21,10 +21,10 @@ from experiments.bench.verify import Case, DeviceLost, Verdict, load, refusal, v
 from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.contenders import Contender, Gemm, contenders
+from experiments.records.controls import CONTROL
 from experiments.records.rows import SKIPPED, Timed, TimedLayout
 from experiments.selection import Request
 
-CONTROL = "control"  # the stage and backend of the A-against-A row
 CPU_PLAN = rounds.Plan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
 CPU_LIMIT_S = 5.0  # for one call
 LOOP_FLOPS_PER_S = 4e8  # seen at 1024, where a column of B no longer fits the caches; for predicting a run only

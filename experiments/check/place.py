@@ -12,7 +12,9 @@ from experiments.bench.verify import DeviceLost
 from experiments.check.report import Rank, Report
 from experiments.check.subject import Subject
 from experiments.progress import Bars
+from experiments.records import stats
 from experiments.records.contenders import Contender, contenders
+from experiments.records.controls import CONTROL
 from experiments.records.rows import Timed
 
 SIZE = gemm_ref.Problem(
@@ -51,7 +53,11 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
             report.unchecked.append(f"its place on the ladder: {error}")
             return
     report.ranked_at = str(problem)
-    ranks = [_rank(row) for row in rows if row.stage != timing.CONTROL]
+    if any(row.stage == CONTROL and row.verdict != stats.SAME for row in rows):
+        report.unchecked.append(
+            "whether these times hold: cuBLAS against itself was not SAME, so the GPU was not quiet"
+        )
+    ranks = [_rank(row) for row in rows if row.stage != CONTROL]
     report.ranking = sorted(ranks, key=lambda each: each.median_us or float("inf"))
 
 

@@ -18,7 +18,8 @@ import gemm_ref
 from experiments.documents import findings, instruction_tables, markdown, memory_tables, tensor_tables
 from experiments.plots import style
 from experiments.questions.ladder import DEEP
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, stats, store
+from experiments.records.controls import Controls, explained
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -94,14 +95,14 @@ def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
 
 
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:
-    """Table, caption, a line for each rung that does not beat the one below it, and what compilers decided."""
+    """Table, caption, a line for each rung that is not FASTER than the one below it, and what compilers decided."""
     findings = [
         f"- `{stage.id}`: {style.LABELS[dialect]} {finding}"
         for stage in gemm_ref.STAGES.values()
         for dialect, finding in stage.compiler.items()
     ]
     decided = "<details><summary>What each compiler decided, from its TTGIR, PTX or SASS</summary>"
-    parts = [_table(at_size), _caption(at_size, published), "\n".join(_not_faster(at_size))]
+    parts = [_table(at_size), _caption(at_size, published), _not_faster(at_size)]
     parts += [decided, "\n".join(findings), "</details>"]
     return "\n\n".join(part for part in parts if part)
 
@@ -110,10 +111,9 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
     if at_size.empty:
         return ""
     runs = store.runs_of(at_size, published)
-    return (
-        f"TFLOP/s at M = N = K = {at_size.iloc[0].m:.0f} in fp32, and % of cuBLAS measured in the same rounds. "
-        f"{environment.caption(runs)}."
-    )
+    size = f"{at_size.iloc[0].m:.0f}{Controls(at_size).mark()}"
+    said = f"TFLOP/s at M = N = K = {size} in fp32, and % of cuBLAS measured in the same rounds."
+    return f"{said} {explained(environment.caption(runs), size)}."
 
 
 def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
@@ -121,7 +121,7 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
-    against = f"TFLOP/s (% of cuBLAS), times `{below.id[:3]}`" if below else "TFLOP/s (% of cuBLAS)"
+    against = f"TFLOP/s (% of cuBLAS), times {_defaults(below)}" if below else "TFLOP/s (% of cuBLAS)"
     lines = [[against, *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]]
     lines.append(["---", *["---:"] * len(gemm_ref.DIALECTS)])
     for variant in stage.variants:
@@ -131,6 +131,15 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
         lines.append([variant, *cells])
     findings = [f"- {style.LABELS[dialect]} {finding}" for dialect, finding in stage.compiler.items()]
     return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
+
+
+def _defaults(stage: Stage) -> str:
+    """A rung with the variant that its kernels are compared in, by dialect where they differ."""
+    names = {d: stage.find_variant(DEFAULT_VARIANT, d) for d in stage.dialects}
+    if len(set(names.values())) > 1:
+        return f"`{stage.id[:3]}` " + " / ".join(f"{name} ({style.LABELS[d]})" for d, name in names.items())
+    variant = next(iter(names.values()))
+    return f"`{stage.id[:3]}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
 
 def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
@@ -153,12 +162,13 @@ def _deep(at_size: pd.DataFrame) -> str:
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
     lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
     for row in rungs.head(6).itertuples():
-        name = f"`{row.stage}`" + ("" if row.variant == DEFAULT_VARIANT else f" {row.variant}")
+        name = _name(gemm_ref.STAGES[row.stage], row.variant)
         interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
         lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
-    size = " x ".join(map(str, DEEP))
-    return f"{markdown.table(lines)}\n\nThe six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs."
+    size = " x ".join(map(str, DEEP)) + Controls(at_size).mark()
+    said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
+    return f"{markdown.table(lines)}\n\n{said}."
 
 
 def _table(at_size: pd.DataFrame) -> str:
@@ -166,7 +176,7 @@ def _table(at_size: pd.DataFrame) -> str:
     lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
     for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
-            name = f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
+            name = _name(stage, variant)
             cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
             lines.append([name, "" if index else stage.idea, *cells])
     for row in at_size[at_size["backend"] == "cutlass"].itertuples():
@@ -194,8 +204,8 @@ def _speed(row) -> str:
     return f"{style.number(row.tflops)}{share}"
 
 
-def _not_faster(at_size: pd.DataFrame) -> list[str]:
-    """A line for each rung and dialect whose median is not below that of the rung under it."""
+def _not_faster(at_size: pd.DataFrame) -> str:
+    """A line for each rung and dialect whose verdict beside the rung under it is not FASTER; default variants."""
     lines = []
     rungs = gemm_ref.stages_in("fp32")
     for below, rung in itertools.pairwise(rungs):
@@ -203,11 +213,24 @@ def _not_faster(at_size: pd.DataFrame) -> list[str]:
             if dialect not in below.dialects or dialect not in rung.dialects:
                 continue
             old, new = (default_row(at_size, stage, dialect) for stage in (below, rung))
-            if old is None or new is None or new.median_us < old.median_us:
+            if old is None or new is None:
                 continue
-            ratio = style.number(old.median_us / new.median_us)
-            lines.append(f"- `{rung.id}` does not beat `{below.id}` in {style.LABELS[dialect]}: {ratio} of its speed.")
-    return lines
+            verdict, ratio = frames.verdict(old, new), frames.speedup(old, new)
+            if verdict == stats.FASTER:
+                continue
+            said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
+            speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
+            lines.append(
+                f"- {_name(rung, new.variant)} {said} {_name(below, old.variant)} in {style.LABELS[dialect]}: {speed}, "
+                f"{verdict}."
+            )
+    if not lines:
+        return ""
+    return "\n".join(["Beside the rung below, best variant beside best variant ([method](docs/method.md)):\n", *lines])
+
+
+def _name(stage: Stage, variant: str) -> str:
+    return f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
 
 def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):

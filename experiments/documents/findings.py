@@ -15,8 +15,9 @@ import pandas as pd
 import gemm_ref
 from experiments.plots import style
 from experiments.records import environment, frames, stats, store
+from experiments.records.controls import CONTROL, Controls
 from experiments.selection import UsageError
-from gemm_ref.stage import Stage
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
 SIZE = (4096, 4096, 4096)  # of the comparison rung by rung
@@ -67,6 +68,12 @@ class Data:
     def _shapes(self) -> pd.DataFrame:
         return frames.defaults(frames.timed(self._read("shapes")))
 
+    @cached_property
+    def _problems(self) -> pd.DataFrame:
+        """The rows of the square sizes and the shapes, of problems whose control is SAME."""
+        rows = pd.concat([self._squares, self._shapes])
+        return Controls(rows).passed(rows)
+
     def caption(self, experiment: str) -> str:
         """Device, versions, commit and date of an experiment's rows."""
         return environment.caption(store.runs_of(self._read(experiment), self._folder))
@@ -75,21 +82,27 @@ class Data:
         """cuBLAS at SIZE."""
         return self._ladder[self._ladder["backend"] == "cublas"].iloc[0].tflops
 
+    def mark(self, size: int) -> str:
+        """The mark of a square size whose control failed, in the comparison rung by rung or over sizes."""
+        return Controls(self._ladder if size == SIZE[0] else self._squares).mark(m=size, n=size, k=size)
+
     def row(self, stage: Stage, dialect: str):
         """A rung's default variant at SIZE."""
         return self._rows.get((stage.id, dialect))
 
+    def variant(self, row) -> str:
+        """A row's variant in words to put behind it; nothing for a rung that has one."""
+        return "" if row.variant == DEFAULT_VARIANT else f" ({row.variant})"
+
     def versus(self, stage: Stage, dialect: str, other: str = "cuda") -> stats.Ratio | None:
         """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
         rows = [self.row(stage, name) for name in (other, dialect)]
-        if None in rows:
-            return None
-        return stats.change(*(stats.Ratio(row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high) for row in rows))
+        return None if None in rows else frames.speedup(*rows)
 
     def word(self, stage: Stage, dialect: str) -> str:
         """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""
-        ratio = self.versus(stage, dialect)
-        return "no kernel" if ratio is None else _WORDS[stats.verdict(ratio)]
+        rows = [self.row(stage, name) for name in ("cuda", dialect)]
+        return "no kernel" if None in rows else _WORDS[frames.verdict(*rows)]
 
     def differs(self, stage: Stage) -> bool:
         """Whether some dialect is faster or slower than CUDA."""
@@ -136,20 +149,20 @@ class Data:
         return {s: float(speed[s] / speed[p]) for s, p in AWKWARD.items() if s in speed.index and p in speed.index}
 
     def beats_cublas(self) -> list:
-        """Rows of the square sizes and the shapes whose verdict is FASTER, the best of each problem, fastest first."""
-        rows = frames.rungs(pd.concat([self._squares, self._shapes]))
+        """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""
+        rows = frames.rungs(self._problems)
         rows = rows[rows["verdict"] == stats.FASTER].sort_values("vs_cublas", ascending=False)
         return list(rows.drop_duplicates(["m", "n", "k"]).itertuples())
 
     def heuristic_misses(self) -> list:
         """Rows where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, largest gain first."""
-        rows = pd.concat([self._squares, self._shapes])
+        rows = self._problems
         rows = rows[(rows["backend"] == "cublaslt") & (rows["verdict"] == stats.FASTER)]
         return list(rows.sort_values("vs_cublas", ascending=False).drop_duplicates(["m", "n", "k"]).itertuples())
 
     def heuristic_tried(self) -> int:
         """How many problems cuBLASLt's algorithms were tried at."""
-        rows = pd.concat([self._squares, self._shapes])
+        rows = self._problems
         return len(rows[rows["backend"] == "cublaslt"].drop_duplicates(["m", "n", "k"]))
 
     def mode_share(self, size: int, mode: str) -> float | None:
@@ -180,8 +193,29 @@ class Data:
         """The largest K of `accuracy`."""
         return int(self._read("accuracy")["k"].max())
 
+    def _rows_of_all(self) -> pd.DataFrame:
+        """The rows with a share of cuBLAS of all experiments that time contenders beside it."""
+        rows = pd.concat(map(self._read, ("ladder", "squares", "shapes", "tensor_cores", "modes")))
+        return rows[rows["vs_cublas"].notna()]
+
     def control(self) -> tuple[int, int, float]:
         """A-against-A rows of all timed experiments: how many say SAME, of how many, and the furthest from 1."""
-        names = ("ladder", "squares", "shapes", "modes")
-        rows = pd.concat([frame[frame["stage"] == "control"] for frame in map(self._read, names)])
+        rows = self._rows_of_all()
+        rows = rows[rows["stage"] == CONTROL]
         return int((rows["verdict"] == stats.SAME).sum()), len(rows), float(np.abs(rows["vs_cublas"] - 1).max())
+
+    def failed_controls(self) -> list[str]:
+        """The problems whose control is not SAME."""
+        rows = self._rows_of_all()
+        rows = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME)]
+        return [f"{row.math} at {row.m} x {row.n} x {row.k} ({row.experiment})" for row in rows.itertuples()]
+
+    def precision(self) -> tuple[int, int, float]:
+        """Shares of cuBLAS, but for its own: how many are known to half a percent, of how many, and the widest.
+
+        Half the 95% interval, relative to the share.
+        """
+        rows = self._rows_of_all()
+        rows = rows[rows["backend"] != "cublas"]
+        half = (rows["vs_cublas_high"] - rows["vs_cublas_low"]) / 2 / rows["vs_cublas"]
+        return int((half <= 0.005).sum()), len(rows), float(half.max())

@@ -11,6 +11,7 @@ from experiments.documents import markdown
 from experiments.plots import style
 from experiments.plots.tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
 from experiments.records import environment, frames, store
+from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref.baselines import BASELINES
 
 OVERVIEW = "tensor_cores"  # of the README
@@ -22,11 +23,14 @@ BLOCKS = (OVERVIEW, *PAGE)
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
     frame = store.read(published, "tensor_cores")
+    controls = Controls(frame)
     if not frame.empty:
-        frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != "control")])
+        frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != CONTROL)])
     if frame.empty:
         return "not measured"
-    return _overview(frame, published) if name == OVERVIEW else _table(frame, name.removeprefix("tensor_"), published)
+    if name == OVERVIEW:
+        return _overview(frame, controls, published)
+    return _table(frame, name.removeprefix("tensor_"), controls, published)
 
 
 def at_size(folder: Path, math: str) -> pd.DataFrame:
@@ -42,13 +46,14 @@ def _stages() -> list[gemm_ref.Stage]:
     return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(MATHS)]
 
 
-def _overview(frame: pd.DataFrame, published: Path) -> str:
+def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     """% of cuBLAS of each rung in CUDA / Triton / Gluon, by math mode, at the size of the other tables."""
     frame = shown(frame)
     size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
     maths = maths_of(frame)
-    lines = [["rung", "idea", *maths], ["---", "---", *["---:"] * len(maths)]]
+    heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
+    lines = [["rung", "idea", *heads], ["---", "---", *["---:"] * len(maths)]]
     for stage in _stages():
         cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in gemm_ref.DIALECTS) for math in maths]
         lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
@@ -63,7 +68,8 @@ def _overview(frame: pd.DataFrame, published: Path) -> str:
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, but in "
         f"fp8, which cuBLAS has for {LAYOUT_WORDS['nk']} alone."
     )
-    return f"{markdown.table(lines)}\n\n{said} {environment.caption(store.runs_of(frame, published))}."
+    caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
+    return f"{markdown.table(lines)}\n\n{said} {caption}."
 
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
@@ -71,13 +77,16 @@ def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) 
     return "–" if own.empty else style.number(100 * own.iloc[0].vs_cublas)
 
 
-def _table(frame: pd.DataFrame, math: str, published: Path) -> str:
+def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) -> str:
     """TFLOP/s and % of cuBLAS of every kernel of one math mode, with B both ways at every size."""
     frame = frame[frame["math"] == math]
     if frame.empty:
         return "not measured"
     columns = [(layout, size) for layout in gemm_ref.B_LAYOUTS for size in sorted(set(frame["m"]))]
-    heads = [f"{'by rows' if layout == 'kn' else 'by columns'}, {size}" for layout, size in columns]
+    heads = [
+        f"{'by rows' if layout == 'kn' else 'by columns'}, {size}{controls.mark(m=size, math=math, b_layout=layout)}"
+        for layout, size in columns
+    ]
     lines = [["kernel", *heads], ["---", *["---:"] * len(columns)]]
     keys = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], strict=True)))
     order = {name: place for place, name in enumerate([*gemm_ref.STAGES, *BASELINES])}
@@ -87,7 +96,8 @@ def _table(frame: pd.DataFrame, math: str, published: Path) -> str:
         name = f"`{stage}` {style.LABELS[dialect]}" if dialect else BASELINES[stage].title
         lines.append([name, *cells])
     said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
-    return f"{markdown.table(lines)}\n\n{said} {environment.caption(store.runs_of(frame, published))}."
+    caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
+    return f"{markdown.table(lines)}\n\n{said} {caption}."
 
 
 def _cell(rows: pd.DataFrame) -> str:

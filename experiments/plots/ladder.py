@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments.plots import style
 from experiments.records import environment, frames, store
+from experiments.records.controls import Controls, explained
 from experiments.records.rows import SKIPPED
 
 _ROW_INCHES = 0.62
@@ -25,8 +26,8 @@ def draw(folder: Path, target: Path) -> list[Path]:
     timed = frames.timed(frame)
     if timed.empty:
         return []
-    caption = environment.caption(store.runs_of(timed, folder))
     at_size = frames.at(frame[frame["math"] == "fp32"], frames.fullest(timed))
+    caption = explained(environment.caption(store.runs_of(timed, folder)), size_name(at_size))
     paths = []
     with style.themed():
         paths += style.save(_speed(at_size, caption), target, "ladder_tflops")
@@ -36,9 +37,9 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def size_name(frame: pd.DataFrame) -> str:
-    """`4096 x 4096 x 4096` of a frame that holds one problem."""
+    """`4096 x 4096 x 4096` of a frame that holds one problem, marked where its control failed."""
     first = frame.iloc[0]
-    return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}"
+    return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}{Controls(frame).mark()}"
 
 
 def _speed(frame: pd.DataFrame, caption: str) -> Figure:
@@ -76,9 +77,10 @@ def _why_not(row) -> str:
 
 
 def _share(frame: pd.DataFrame, caption: str) -> Figure:
+    title = f"Share of cuBLAS at {size_name(frame)}, fp32"
     frame = frame[frame["vs_cublas"].notna() & (frame["dialect"] != "")]
     rows = style.rungs_of(frame)
-    figure, ax = _figure(rows, f"Share of cuBLAS at {size_name(frame)}, fp32", _MEDIAN_OF_RATIOS, caption)
+    figure, ax = _figure(rows, title, _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
         y = rows.index(row.stage) + LANES[row.dialect]
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))

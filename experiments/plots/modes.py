@@ -11,6 +11,7 @@ import gemm_ref
 from experiments.bench.timers import COLD, GRAPH, WARM
 from experiments.plots import style
 from experiments.records import environment, frames, store
+from experiments.records.controls import CONTROL, Controls, explained
 
 _MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
 
@@ -18,24 +19,25 @@ _MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw modes.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed cold."""
     frame = frames.defaults(frames.timed(store.read(folder, "modes")))
-    frame = frame[frame["stage"] != "control"]
+    controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
     if not (frame["mode"] == COLD).any():
         return []
-    caption = environment.caption(store.runs_of(frame, folder))
-    with style.themed():
-        return style.save(_figure(frame, caption), target, "modes")
-
-
-def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     sizes = sorted(set(frame["m"]))
+    titles = {size: f"M = N = K = {size}{controls.mark(m=size, n=size, k=size)}" for size in sizes}
+    caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
+    with style.themed():
+        return style.save(_figure(frame, titles, caption), target, "modes")
+
+
+def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
     rows = [*style.rungs_of(frame), *dict.fromkeys(frame[frame["dialect"] == ""]["stage"])]
     figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(rows)))
     subtitle = "time in a mode / time from a cold cache: warm is hollow, replayed from a CUDA graph is full"
     top = style.heading(figure, "What a warm cache and a hidden launch are worth, fp32", subtitle)
     bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
+    axes = figure.subplots(1, len(titles), sharey=True, sharex=True, squeeze=False)[0]
     key = ["stage", "dialect"]
-    for ax, size in zip(axes, sizes, strict=True):
+    for ax, (size, title) in zip(axes, titles.items(), strict=True):
         own = frame[frame["m"] == size]
         cold = own[own["mode"] == COLD].set_index(key)["median_us"]
         for mode, (marker, fill) in _MARKS.items():
@@ -47,7 +49,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
                 colour = style.COLOURS.get(row.dialect, style.BASELINE)
                 ax.plot(share, rows.index(row.stage) + lane, marker, color=colour, mfc=fill or colour, ms=4, mew=1)
         ax.axvline(1, color=style.BASELINE, lw=1)
-        ax.set_title(f"M = N = K = {size:.0f}", size=9.5)
+        ax.set_title(title, size=9.5)
         style.bare(ax, "y")
         for index in range(0, len(rows), 2):
             ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)

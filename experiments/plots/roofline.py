@@ -20,6 +20,7 @@ from experiments.plots import style
 from experiments.plots.labels import beside
 from experiments.plots.ladder import size_name
 from experiments.records import frames, store
+from experiments.records.controls import CONTROL, explained
 from experiments.records.rows import PASS
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
@@ -64,9 +65,9 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
 
 
 def rungs_at_size(ladder: pd.DataFrame) -> pd.DataFrame:
-    """Each rung's default variant in each dialect, and cuBLAS, at the size of the documents' tables."""
+    """Each rung's default variant in each dialect, cuBLAS and its control, at the size of the documents' tables."""
     at_size = frames.defaults(frames.largest_cube(ladder))
-    return at_size[(at_size["dialect"] != "") | (at_size["backend"] == "cublas")]
+    return at_size[(at_size["dialect"] != "") | at_size["backend"].isin(("cublas", CONTROL))]
 
 
 def problem_of(ladder: pd.DataFrame) -> gemm_ref.Problem:
@@ -88,7 +89,7 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
         "solid: measured on this device; dashed: its datasheet; each dialect's best variant, the dialects side by side"
     )
     top = style.heading(figure, f"Under the roofs at {size_name(ladder)}, fp32", subtitle)
-    bottom = style.footer(figure, caption)
+    bottom = style.footer(figure, explained(caption, size_name(ladder)))
     panels = figure.subplots(1, 2 if right else 1, sharey=True, squeeze=False)[0]
     inch = 1 / figure.get_figheight()
     figure.subplots_adjust(left=0.07, right=0.985, wspace=0.06, top=top - 0.3 * inch, bottom=bottom + 0.5 * inch)

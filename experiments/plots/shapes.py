@@ -12,11 +12,13 @@ import gemm_ref
 from experiments.plots import style
 from experiments.questions import shapes
 from experiments.records import environment, frames, store
+from experiments.records.controls import Controls, explained
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw shapes.csv of `folder` into `target` as PNG and SVG; nothing where no rung was timed."""
-    frame = frames.rungs(frames.defaults(frames.timed(store.read(folder, "shapes"))))
+    timed = frames.timed(store.read(folder, "shapes"))
+    controls, frame = Controls(timed), frames.rungs(frames.defaults(timed))
     if frame.empty:
         return []
     caption = environment.caption(store.runs_of(frame, folder))
@@ -24,15 +26,15 @@ def draw(folder: Path, target: Path) -> list[Path]:
     paths = []
     with style.themed():
         if named:
-            paths += style.save(_named(frame, named, caption), target, "shapes_vs_cublas")
+            paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
         on_map = frame[frame["k"] == shapes.MAP_K]
         sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(shapes.MAP_SIDES["full"]))
         if len(sides) > 1:
-            paths += style.save(_best(on_map, sides, caption), target, "shapes_best")
+            paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
     return paths
 
 
-def _named(frame: pd.DataFrame, named: list[shapes.Shape], caption: str) -> Figure:
+def _named(frame: pd.DataFrame, named: list[shapes.Shape], controls: Controls, caption: str) -> Figure:
     kernels = _kernels(frame)
     shares = np.full((len(named), len(kernels)), np.nan)
     for y, shape in enumerate(named):
@@ -40,10 +42,14 @@ def _named(frame: pd.DataFrame, named: list[shapes.Shape], caption: str) -> Figu
             shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
     figure = Figure(figsize=(style.WIDTH, 2.3 + 0.27 * len(named)))
     subtitle = "the median of the ratios in a round; white is cuBLAS, green is faster"
-    top = style.heading(figure, "% of cuBLAS at shapes that people have, fp32", subtitle)
-    bottom = style.footer(figure, caption)
+    top = style.heading(figure, "% of cuBLAS at real-world shapes, fp32", subtitle)
+    rows = [
+        f"{shape.name}  {' × '.join(map(str, shape.sizes))}{controls.mark(m=m, n=n, k=k)}"
+        for shape in named
+        for m, n, k in [shape.sizes]
+    ]
+    bottom = style.footer(figure, explained(caption, *rows))
     ax = figure.subplots()
-    rows = [f"{shape.name}  {' × '.join(map(str, shape.sizes))}" for shape in named]
     style.share_map(ax, shares, rows, [f"{stage[:3]}\n{style.LABELS[dialect]}" for stage, dialect in kernels])
     for y in range(1, len(named)):
         if named[y].group != named[y - 1].group:
@@ -57,12 +63,13 @@ def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
     return [(s, d) for s in style.rungs_of(frame) for d in gemm_ref.DIALECTS if (s, d) in there]
 
 
-def _best(on_map: pd.DataFrame, sides: list[int], caption: str) -> Figure:
+def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
     """One map a dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
     figure = Figure(figsize=(style.WIDTH, 4.3))
     subtitle = f"at K = {shapes.MAP_K}: which rung from s08 on is the fastest, and its % of cuBLAS"
     top = style.heading(figure, "The best rung over M × N, fp32", subtitle)
-    bottom = style.footer(figure, caption)
+    marks = {(m, n): controls.mark(m=m, n=n, k=shapes.MAP_K) for m in sides for n in sides}
+    bottom = style.footer(figure, explained(caption, *marks.values()))
     axes = figure.subplots(1, len(gemm_ref.DIALECTS), sharey=True)
     for ax, dialect in zip(axes, gemm_ref.DIALECTS, strict=True):
         shares = np.full((len(sides), len(sides)), np.nan)
@@ -72,7 +79,7 @@ def _best(on_map: pd.DataFrame, sides: list[int], caption: str) -> Figure:
                 own = on_map[(on_map["dialect"] == dialect) & (on_map["m"] == m) & (on_map["n"] == n)]
                 if not own.empty:
                     best = own.loc[own["median_us"].idxmin()]
-                    shares[y, x], names[y, x] = 100 * best.vs_cublas, best.stage[:3]
+                    shares[y, x], names[y, x] = 100 * best.vs_cublas, best.stage[:3] + marks[m, n]
         style.share_map(ax, shares, [str(side) for side in sides], [str(side) for side in sides], names)
         ax.set_title(style.LABELS[dialect], size=9.5)
         ax.set_xlabel("N")

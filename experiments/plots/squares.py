@@ -13,24 +13,27 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments.plots import style
 from experiments.records import environment, frames, store
+from experiments.records.controls import CONTROL, Controls, explained
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw squares.csv of `folder` into `target` as PNG and SVG; nothing where fewer than two sizes were timed."""
     frame = frames.timed(store.read(folder, "squares"))
-    timed = frames.defaults(frames.cubes(frame[frame["stage"] != "control"]))
+    timed = frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL]))
     if timed["m"].nunique() < 2:
         return []
-    caption = environment.caption(store.runs_of(timed, folder))
+    controls = Controls(frame)
+    names = {size: f"{size}{controls.mark(m=size, n=size, k=size)}" for size in sorted(set(timed["m"]))}
+    caption = explained(environment.caption(store.runs_of(timed, folder)), *names.values())
     with style.themed():
-        paths = style.save(_over_sizes(timed, caption), target, "squares_tflops")
+        paths = style.save(_over_sizes(timed, names, caption), target, "squares_tflops")
         shares = frames.rungs(timed)
         if not shares.empty:
-            paths += style.save(_map(shares, caption), target, "squares_vs_cublas")
+            paths += style.save(_map(shares, names, caption), target, "squares_vs_cublas")
     return paths
 
 
-def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
+def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     """Small multiples: one panel a rung, the size across; a line through powers of two, other sizes hollow."""
     rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
     on_gpu = bool(rungs)
@@ -57,8 +60,9 @@ def _over_sizes(timed: pd.DataFrame, caption: str) -> Figure:
     ax.set_xmargin(0.1)
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_major_locator(ticker.FixedLocator(powers[1::2] if len(powers) > 5 else powers))
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    marked = {size for size, name in names.items() if name != str(size)}
+    ax.xaxis.set_major_locator(ticker.FixedLocator(sorted({*(powers[1::2] if len(powers) > 5 else powers), *marked})))
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: names.get(round(value), f"{value:.0f}")))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     for ax in axes[: len(panels) : columns]:
         ax.set_ylabel("TFLOP/s")
@@ -84,7 +88,7 @@ def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -
     ax.plot(off["m"], off["tflops"], marker or ".", color=colour, mfc="none", mew=0.7, ms=3.5, alpha=0.8, ls="none")
 
 
-def _map(timed: pd.DataFrame, caption: str) -> Figure:
+def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     """The share of cuBLAS: a row a rung and dialect, a column a size."""
     sizes = sorted(set(timed["m"]))
     rows = [
@@ -101,7 +105,7 @@ def _map(timed: pd.DataFrame, caption: str) -> Figure:
     top = style.heading(figure, "% of cuBLAS at every size, fp32", subtitle)
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    style.share_map(ax, shares, [f"{style.label_of(s)} {style.LABELS[d]}" for s, d in rows], [str(s) for s in sizes])
+    style.share_map(ax, shares, [f"{style.label_of(s)} {style.LABELS[d]}" for s, d in rows], [names[s] for s in sizes])
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
     for y in range(1, len(rows)):
         if rows[y][0] != rows[y - 1][0]:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots import style
 from experiments.records import environment, frames, store
+from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
 from gemm_ref.baselines import BASELINES
 
@@ -24,12 +25,13 @@ def draw(folder: Path, target: Path) -> list[Path]:
     frame = store.read(folder, "tensor_cores")
     if frame.empty or frame["vs_cublas"].isna().all():
         return []
-    frame = frames.defaults(frame[frame["vs_cublas"].notna() & (frame["stage"] != "control")])
+    controls = Controls(frame)
+    frame = frames.defaults(frame[frame["vs_cublas"].notna() & (frame["stage"] != CONTROL)])
     caption = environment.caption(store.runs_of(frame, folder))
     with style.themed():
         return [
-            *style.save(_shares(shown(frame), caption), target, "tensor_cores_vs_cublas"),
-            *style.save(_layouts(frame, caption), target, "tensor_cores_layouts"),
+            *style.save(_shares(shown(frame), controls, caption), target, "tensor_cores_vs_cublas"),
+            *style.save(_layouts(frame, controls, caption), target, "tensor_cores_layouts"),
         ]
 
 
@@ -43,21 +45,28 @@ def maths_of(frame: pd.DataFrame) -> list[str]:
     return [math for math in MATHS if math in set(frame["math"])]
 
 
-def _shares(frame: pd.DataFrame, caption: str) -> Figure:
+def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     """A panel a size and math mode; a row a rung, a bar a dialect."""
     maths, sizes = maths_of(frame), sorted(set(frame["m"]))
+    titles = {
+        (size, math): f"{math}, {size}³"
+        + (", B by columns" if LAYOUT[math] == "nk" else "")
+        + controls.mark(m=size, math=math, b_layout=LAYOUT[math])
+        for size in sizes
+        for math in maths
+    }
     frame = frame[frame["backend"] != "cublas"]
     rows = [name for name in (*STAGES, *BASELINES) if name in set(frame["stage"])]
     figure = Figure(figsize=(style.WIDTH, 1.7 + len(sizes) * (0.5 + 0.42 * len(rows))))
     subtitle = "median of the ratios in a round and its 95% interval; each dialect's best variant"
     top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
-    bottom = style.footer(figure, caption)
+    bottom = style.footer(figure, explained(caption, *titles.values()))
     axes = figure.subplots(len(sizes), len(maths), sharex=True, sharey=True, squeeze=False)
     for line, size in zip(axes, sizes, strict=True):
         for ax, math in zip(line, maths, strict=True):
             own = frame[(frame["m"] == size) & (frame["math"] == math)]
             _bars(ax, own, rows)
-            ax.set_title(f"{math}, {size}³" + (", B by columns" if LAYOUT[math] == "nk" else ""), size=9)
+            ax.set_title(titles[size, math], size=9)
     axes[0][0].set_xlim(0, 118)
     axes[0][0].set_ylim(len(rows) - 0.5, -0.5)
     axes[0][0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
@@ -81,7 +90,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
     style.bare(ax, "y")
 
 
-def _layouts(frame: pd.DataFrame, caption: str) -> Figure:
+def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     """A panel a math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
     size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
@@ -90,7 +99,8 @@ def _layouts(frame: pd.DataFrame, caption: str) -> Figure:
     figure = Figure(figsize=(style.WIDTH, 3.6))
     subtitle = f"at {size}³, the fastest kernel of each; filled: {LAYOUT_WORDS['kn']}, hatched: {LAYOUT_WORDS['nk']}"
     top = style.heading(figure, "What the layout of B is worth", subtitle)
-    bottom = style.footer(figure, caption)
+    titles = {math: math + controls.mark(m=size, math=math) for math in maths}
+    bottom = style.footer(figure, explained(caption, *titles.values()))
     axes = figure.subplots(1, len(maths), sharey=True, squeeze=False)[0]
     for ax, math in zip(axes, maths, strict=True):
         best = frame[frame["math"] == math].groupby([_who(frame), "b_layout"])["tflops"].max()
@@ -103,7 +113,7 @@ def _layouts(frame: pd.DataFrame, caption: str) -> Figure:
                 fill = {"color": colour} if layout == "kn" else {"fc": "none", "ec": colour, "hatch": "////"}
                 ax.barh(at, value, height=0.3, lw=0.8, **fill)
                 ax.annotate(f"{value:.0f}", (value, at), (3, 0), textcoords="offset points", va="center", size=7)
-        ax.set_title(math, size=9.5)
+        ax.set_title(titles[math], size=9.5)
         ax.set_xlabel("TFLOP/s")
         ax.margins(x=0.18)
         style.bare(ax, "y")

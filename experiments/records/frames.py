@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.records import stats
 from gemm_ref.stage import DEFAULT_VARIANT
 
 LARGEST = 4096  # the size of the tables: the largest published cube up to this
@@ -59,3 +60,20 @@ def rungs(frame: pd.DataFrame) -> pd.DataFrame:
 def spread(row) -> tuple[float, float]:
     """TFLOP/s at the 80th and at the 20th percentile of a row's time."""
     return row.tflops * row.median_us / row.p80_us, row.tflops * row.median_us / row.p20_us
+
+
+def speedup(old, new) -> stats.Ratio | None:
+    """The speed of row `new` as a multiple of that of row `old`, of the same problem, with its interval.
+
+    From their shares of cuBLAS, as docs/method.md says; None where one has none, or where two runs measured them.
+    """
+    if old.run != new.run or np.isnan(old.vs_cublas) or np.isnan(new.vs_cublas):
+        return None
+    shares = (stats.Ratio(row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high) for row in (old, new))
+    return stats.change(*shares)
+
+
+def verdict(old, new) -> str:
+    """Whether row `new` is FASTER than row `old` at the same problem, SLOWER or SAME; UNSURE without a `speedup`."""
+    ratio = speedup(old, new)
+    return stats.verdict(ratio, stats.margin_for(min(old.median_us, new.median_us))) if ratio else stats.UNSURE

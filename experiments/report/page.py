@@ -15,6 +15,7 @@ import gemm_ref
 from experiments.documents import blocks
 from experiments.plots import style
 from experiments.records import environment, frames, store
+from experiments.records.controls import Controls, explained
 from experiments.records.rows import PASS, SKIPPED
 from experiments.report import figures, rungs, tables
 from experiments.selection import EXPERIMENTS, load_experiment, question
@@ -53,14 +54,15 @@ def render(folder: Path) -> str:
     shown = store.runs_of(at_size, folder) or [runs[key] for key in sorted(runs)]
     found = rungs.rungs(at_size, folder)
     reference = at_size[at_size["backend"] == "cublas"]
+    edge = str(frames.LARGEST) if at_size.empty else f"{at_size['m'].iloc[0]}{Controls(at_size).mark()}"
     template = _environment().get_template("template.html.j2")
     return template.render(
         style=Markup(_file("style.css")),
         script=Markup(_file("page.js")),
         plot_colours=figures.variables(figure for section in sections for figure in section.figures),
         device=shown[-1]["device"] if shown else "an unknown device",
-        caption=environment.caption(shown),
-        edge=frames.LARGEST if at_size.empty else int(at_size["m"].iloc[0]),
+        caption=explained(environment.caption(shown), edge),
+        edge=edge,
         measured=not at_size.empty,
         cublas="" if reference.empty else style.number(reference.iloc[0].tflops),
         facts=_facts(at_size, folder),

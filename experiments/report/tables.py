@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from experiments.plots.style import LABELS
+from experiments.records import stats
+from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 
 MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
@@ -28,6 +30,7 @@ _WORDS = {
     "vs_cublas_high": "to",
     "rel_error": "relative error",
     "bound_share": "share of bound",
+    "control": "cuBLAS beside itself",
 }
 _NAMES = {"cublas": "cuBLAS", "sm": "SM", "l2": "L2", "k": "K"}
 _UNITS = {  # the last word of a column's name
@@ -100,7 +103,7 @@ def _summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
-    frame = _with_sizes(frame.drop(columns=[name for name in _UNSAID if name in frame]))
+    frame = _with_sizes(_with_controls(frame).drop(columns=[name for name in _UNSAID if name in frame]))
     columns, texts, constants = [], [], []
     for name in frame:
         cells = _texts(frame[name], name)
@@ -114,6 +117,17 @@ def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
             texts.append(cells)
     rows = tuple(zip(*texts, strict=True))
     return Table(tuple(columns), rows, tuple(constants), tuple(_selects(columns, texts)), summed)
+
+
+def _with_controls(frame: pd.DataFrame) -> pd.DataFrame:
+    """With a column that says at which problems no verdict can be trusted, beside the verdicts."""
+    if "verdict" not in frame:
+        return frame
+    controls = Controls(frame)
+    said = [f"not {stats.SAME}" if controls.mark_row(row) else "" for row in frame.itertuples()]
+    frame = frame.copy()
+    frame.insert(frame.columns.get_loc("verdict") + 1, "control", said)
+    return frame
 
 
 def _with_sizes(frame: pd.DataFrame) -> pd.DataFrame:

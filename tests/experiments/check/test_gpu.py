@@ -16,6 +16,7 @@ from experiments.check.examine import Examination
 from experiments.check.show import show
 from experiments.questions import correctness
 from experiments.records.contenders import Contender
+from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, Timed
 
 SOUND = """
@@ -86,7 +87,7 @@ def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
     assert names[0] == "mine" and report.ranking[0].own and sum(rank.own for rank in report.ranking) == 1
     assert any("cublas" in name for name in names)
     assert {f"{stage} cuda" for stage in gemm_ref.STAGES if "fp32" in gemm_ref.STAGES[stage].maths} <= set(names)
-    assert not any(timing.CONTROL in name for name in names) and report.ranking[-1].detail == "for the test"
+    assert not any(CONTROL in name for name in names) and report.ranking[-1].detail == "for the test"
     show(report, Console(width=160))
     printed = capsys.readouterr().out
     assert "Place on the ladder (at 4096x4096x4096)" in printed and "50%" in printed

@@ -1,0 +1,44 @@
+"""Which problems can be judged: those where cuBLAS, timed against itself in the same rounds, is SAME.
+
+Where it is not, the machine was not quiet enough, and tables and plots mark the problem (docs/method.md, 'Control').
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from experiments.records import stats
+
+CONTROL = "control"  # the stage and backend of the A-against-A row
+MARK = "†"
+LEGEND = f"{MARK} cuBLAS against itself was not SAME at this problem, so no verdict there can be trusted"
+_PROBLEM = ("math", "m", "n", "k", "mode", "b_layout")
+
+
+class Controls:
+    """The control rows of a frame whose verdict is not SAME. A frame without control rows has none."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        timed = "verdict" in frame
+        self._doubtful = frame[(frame["stage"] == CONTROL) & (frame["verdict"] != stats.SAME)] if timed else frame[:0]
+
+    def mark(self, **problem: object) -> str:
+        """MARK where a failed control has all of these columns' values, such as `m=128, n=1024`; else nothing."""
+        found = self._doubtful
+        for column, value in problem.items():
+            found = found[found[column] == value]
+        return "" if found.empty else MARK
+
+    def mark_row(self, row) -> str:
+        """MARK for a row, as `itertuples` gives it, of a problem whose control failed; else nothing."""
+        return self.mark(**{name: getattr(row, name) for name in _PROBLEM if hasattr(row, name)})
+
+    def passed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of problems whose control did not fail."""
+        return frame[np.array([not self.mark_row(row) for row in frame.itertuples()], dtype=bool)]
+
+
+def explained(caption: str, *texts: str) -> str:
+    """A caption, with LEGEND where one of the texts above it has the mark."""
+    return f"{caption} · {LEGEND}" if any(MARK in text for text in texts) else caption

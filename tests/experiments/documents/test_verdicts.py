@@ -1,0 +1,121 @@
+"""What documents, plots and the report say of two kernels is a verdict, and a problem without a quiet GPU is marked."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from experiments.documents import blocks
+from experiments.documents.findings import Data
+from experiments.plots import shapes, squares
+from experiments.records import store
+from experiments.records.controls import LEGEND, MARK, Controls
+from experiments.records.stats import SAME, UNSURE
+from experiments.report.tables import table_of
+from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
+
+S02, S03 = "s02_coalesced", "s03_block_tile"
+
+
+def lines_about(stage, folder):
+    return [line for line in blocks.block("ladder", folder).splitlines() if line.startswith(f"- `{stage}` ")]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        ((1.2, 1.19, 1.21), ""),  # whatever the medians of the times say: those are still of a slower s03
+        ((1.005, 1.004, 1.006), f"does not beat `{S02}` in CUDA: 1.005 (0.995 to 1.015) of its speed, SAME."),
+        (
+            (1.03, 0.9, 1.2),
+            f"is not known to beat `{S02}` in CUDA: 1.030 (0.900 to 1.200) of its speed, UNSURE.",
+        ),
+        ((0.9, 0.899, 0.901), f"does not beat `{S02}` in CUDA: 0.900 (0.891 to 0.909) of its speed, SLOWER."),
+    ],
+)
+def test_a_rung_beside_the_one_below_it(tmp_path, ratio, said):
+    below = TFLOPS[S02]["cuda"] / CUBLAS  # its interval is 1% to each side
+    names = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
+    values = {name: below * value for name, value in zip(names, ratio, strict=True)}
+    rows = ladder_rows((4096,))
+    rows = [dataclasses.replace(r, **values) if (r.stage, r.dialect) == (S03, "cuda") else r for r in rows]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    lines = [line for line in lines_about(S03, tmp_path) if "in CUDA" in line]
+    assert lines == ([f"- `{S03}` {said}"] if said else [])
+
+
+def test_both_variants_are_named(tmp_path):
+    slow = {"vs_cublas": 0.01, "vs_cublas_low": 0.01, "vs_cublas_high": 0.01}
+    rows = [dataclasses.replace(r, **slow) if r.stage == "s10_double_buffer" else r for r in ladder_rows((4096,))]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    text = blocks.block("ladder", tmp_path)
+    assert "`s10_double_buffer` one_block does not beat `s09_conflict_free` two_blocks in CUDA" in text
+
+
+def test_rows_of_two_runs_give_no_verdict(tmp_path):
+    store.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
+    again = [row for row in ladder_rows((4096,)) if row.stage == "s04_shared_tile"]
+    store.save(tmp_path, "ladder", again, ENVIRONMENT | {"date": "2021-03-03T03:03:03Z"})
+    lines = lines_about("s04_shared_tile", tmp_path)
+    assert len(lines) == 3 and all(line.endswith("no interval, UNSURE.") for line in lines)
+
+
+def with_control(rows, verdicts):
+    """The rows, and beside cuBLAS at each size (m) its control with that verdict."""
+    return rows + [
+        dataclasses.replace(row, stage="control", backend="control", verdict=verdicts[row.m])
+        for row in rows
+        if row.backend == "cublas"
+    ]
+
+
+@pytest.mark.parametrize("verdict", [SAME, UNSURE])
+def test_a_table_marks_a_problem_whose_control_failed(tmp_path, verdict):
+    store.save(tmp_path, "ladder", with_control(ladder_rows((4096,)), {4096: verdict}), ENVIRONMENT)
+    text = blocks.block("ladder", tmp_path)
+    assert (f"M = N = K = 4096{MARK} in fp32" in text) == (LEGEND in text) == (verdict == UNSURE)
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_a_plot_marks_that_size_alone(tmp_path):
+    rows = [dataclasses.replace(row, experiment="squares") for row in ladder_rows((512, 1024, 2048))]
+    store.save(tmp_path, "squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME}), ENVIRONMENT)
+    for path in squares.draw(tmp_path, tmp_path):
+        svg = path.read_text(encoding="utf-8")
+        assert f"1024{MARK}" in svg and LEGEND in svg and f"512{MARK}" not in svg and f"2048{MARK}" not in svg
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_published_problems_are_marked_wherever_they_are_shown(tmp_path):
+    """Every control of `shapes` that is not SAME has its mark in the plot over M x N or in that by name."""
+    frame = store.read(store.PUBLISHED, "shapes")
+    failed = frame[(frame["stage"] == "control") & (frame["verdict"] != SAME)]
+    drawn = "".join(path.read_text(encoding="utf-8") for path in shapes.draw(store.PUBLISHED, tmp_path))
+    assert (MARK in drawn) == (LEGEND in drawn) == bool(len(failed))
+    data = Data(store.PUBLISHED)
+    for row in failed.itertuples():
+        named = f"{row.m} x {row.n} x {row.k}"
+        assert any(named in text for text in data.failed_controls())
+        assert all((row.m, row.n, row.k) != (r.m, r.n, r.k) for r in data.beats_cublas() + data.heuristic_misses())
+
+
+def test_the_reports_table_says_it_in_each_row():
+    frame = pd.DataFrame(
+        {
+            "stage": ["s04_shared_tile", "control", "s04_shared_tile", "control"],
+            "m": [64, 64, 128, 128],
+            "n": 64,
+            "k": 64,
+            "median_us": [1.0, 2.0, 3.0, 4.0],
+            "verdict": ["SLOWER", UNSURE, "SLOWER", SAME],
+        }
+    )
+    table = table_of(frame)
+    place = [column.name for column in table.columns].index("control")
+    assert [row[place] for row in table.rows] == ["not SAME", "not SAME", "", ""]
+
+
+def test_data_without_controls_are_not_marked():
+    frame = pd.DataFrame({"stage": ["s04_shared_tile"], "m": [64], "verdict": [""]})
+    assert Controls(frame).mark(m=64) == "" and len(Controls(frame).passed(frame)) == 1
+    assert Controls(frame.drop(columns="verdict")).mark() == ""
