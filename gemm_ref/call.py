@@ -13,6 +13,7 @@ from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
 from gemm_ref.toolchain import REFERENCE_SMS
+from gemm_ref.wait import warn_if_long
 
 MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 
@@ -95,6 +96,8 @@ def run(
     """
     call = validate(a, b, out, **names)
     stage, problem = call.implementation.stage, call.problem
+    if a.device.type == "cpu":
+        warn_if_long(problem)
     direct = out is not None and out.is_contiguous() and not out.is_neg()
     c = out if direct else a.new_empty((problem.m, problem.n), dtype=MATHS[problem.math].out_dtype)
     if problem.m and problem.n:

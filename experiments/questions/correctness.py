@@ -29,6 +29,7 @@ from experiments.records.rows import ERROR, SKIPPED, Checked
 from experiments.records.store import short
 from experiments.selection import DEFAULT, FULL, Request
 from gemm_ref.problem import integers_are_exact
+from gemm_ref.wait import seconds_on_reference_gpu, spoken
 
 NAME = "correctness"
 ROW = Checked
@@ -58,8 +59,7 @@ ON_GPU_LARGE = {
     DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
     FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
 }
-CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most,
-CPU_PRODUCTS_PER_S = 1e8  # and about how fast it is
+CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most
 WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
 WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
 
@@ -121,8 +121,7 @@ def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
     products = problem.flops // 2
     if products <= CPU_MOST_PRODUCTS:
         return None
-    seconds = products / CPU_PRODUCTS_PER_S
-    time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+    time = spoken(seconds_on_reference_gpu(problem))
     return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
 
 

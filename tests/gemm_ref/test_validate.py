@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -121,6 +122,22 @@ def test_numbers_that_the_ladder_leaves_out_are_told(monkeypatch):
             validate(A, B, stage=name)
     with pytest.raises(ValueError, match=f"there is no s99: the last rung is {stages[-1].id}"):
         validate(A, B, stage="s99")
+
+
+@pytest.mark.parametrize("package", [cuda_kernels, triton_kernels], ids=lambda p: p.__name__)
+def test_a_long_wait_is_announced(package, monkeypatch):
+    """Before it starts, at the line that called, and once."""
+    a, b = torch.zeros(1200, 1200), torch.zeros(1200, 1200)
+    started = []
+    monkeypatch.setattr(package, "_launch", lambda *_: started.append(len(said)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            package.gemm(a, b, stage="s04")
+        package.gemm(a[:1000, :1000], b[:1000, :1000], stage="s04")
+    (warning,) = said
+    assert started == [1, 1, 1] and warning.filename == __file__
+    assert "1200x1200x1200 in fp32 will take the reference GPU about 17 s" in str(warning.message)
 
 
 def test_empty_out_overlaps_nothing():
