@@ -14,10 +14,12 @@ import torch
 
 from experiments.bench import timers
 from experiments.bench.telemetry import open_gpu
+from experiments.selection import UsageError
 from gemm_ref.build import BuildError, version_of
 from gemm_ref.toolchain import find_toolkit
 
 _ROOT = Path(__file__).resolve().parents[2]
+_TOLD = {"": None, "0": False, "1": True}  # by GEMM_LADDER_DIRTY
 
 
 def describe(device: str) -> dict:
@@ -83,11 +85,18 @@ def compilers_caption(runs: list[dict]) -> str:
 def _when(runs: list[dict]) -> list[str]:
     """The commit and the date of the latest run, and how many there are."""
     last = runs[-1]
-    commit = (last["commit"] or "unknown")[:10] + (" with local changes" if last["dirty"] else "")
-    parts = [f"commit {commit}", last["date"][:10]]
+    parts = [f"commit {commit_of(last)}", last["date"][:10]]
     if len(runs) > 1:
         parts.append(f"the latest of {len(runs)} runs since {runs[0]['date'][:10]}: environment.json tells them apart")
     return parts
+
+
+def commit_of(run: dict) -> str:
+    """A run's commit in a few words, and whether the code that ran was that commit's."""
+    if run["commit"] is None:
+        return "unknown"
+    state = {True: " with local changes", False: "", None: " (local changes: unknown)"}
+    return run["commit"][:10] + state[run["dirty"]]
 
 
 def gpu() -> dict:
@@ -125,13 +134,23 @@ def _nvml() -> dict:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """The commit and whether tracked code differs from it; for a copy without its git, GEMM_LADDER_COMMIT names it."""
-    commit = os.environ.get("GEMM_LADDER_COMMIT") or _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
-    if commit is None or "GEMM_LADDER_COMMIT" in os.environ:
-        return commit, None
+    """The commit, and whether the code differs from it; None is what cannot be known.
+
+    A copy without its git is told by GEMM_LADDER_COMMIT and GEMM_LADDER_DIRTY (0 or 1) what it is a copy of.
+    Raises UsageError for another value of the latter.
+    """
+    if commit := os.environ.get("GEMM_LADDER_COMMIT"):
+        told = os.environ.get("GEMM_LADDER_DIRTY", "")
+        if told not in _TOLD:
+            raise UsageError(f"GEMM_LADDER_DIRTY is {told!r}: give 1 where the code has local changes, 0 where not")
+        return commit, _TOLD[told]
+    commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
+    top = _output("git", "-C", str(_ROOT), "rev-parse", "--show-toplevel")
+    if commit is None or top is None or Path(top).resolve() != _ROOT:  # installed within someone else's repository
+        return None, None
     # New data is not a change of the code that measured it.
     changes = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
-    return commit, bool(changes)
+    return commit, None if changes is None else bool(changes)
 
 
 def _output(*command: str) -> str | None:

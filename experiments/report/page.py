@@ -123,7 +123,7 @@ def _runs(runs: dict[str, dict]) -> list[dict[str, str]]:
     for key in sorted(runs):
         run = runs[key]
         row = {name: str(run.get(name) or "") for name in _RUN_FIELDS}
-        row["commit"] = row["commit"][:10] + (" with local changes" if run["dirty"] else "")
+        row["commit"] = environment.commit_of(run)
         row["driver"] = (run["gpu"] or {}).get("driver") or ""
         rows.append(row)
     return rows

@@ -1,0 +1,72 @@
+"""What is recorded of the code that measured: its commit, and whether it was that commit's code."""
+
+import subprocess
+
+import pytest
+
+from experiments.records import environment
+from experiments.selection import UsageError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def git(folder, *command):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *command], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository with one commit, taken for ours; nothing is told by the environment."""
+    for name in ("GEMM_LADDER_COMMIT", "GEMM_LADDER_DIRTY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(environment, "_ROOT", tmp_path)
+    git(tmp_path, "init", "-q")
+    (tmp_path / "code.py").write_text("1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    return tmp_path
+
+
+def recorded():
+    return environment.describe("cpu")["dirty"]
+
+
+def test_changed_code_is_dirty_and_new_data_are_not(checkout):
+    assert recorded() is False
+    (checkout / "experiments" / "results").mkdir(parents=True)
+    (checkout / "experiments" / "results" / "a.csv").write_text("a\n")
+    assert recorded() is False
+    (checkout / "code.py").write_text("2\n")
+    assert recorded() is True
+
+
+def test_another_repository_around_it_is_not_ours(checkout, monkeypatch):
+    (checkout / "site-packages").mkdir()
+    monkeypatch.setattr(environment, "_ROOT", checkout / "site-packages")
+    record = environment.describe("cpu")
+    assert record["commit"] is None and record["dirty"] is None
+
+
+@pytest.mark.parametrize(
+    ("told", "dirty", "words"),
+    [
+        (None, None, "0123456789 (local changes: unknown)"),
+        ("0", False, "0123456789"),
+        ("1", True, " with local changes"),
+    ],
+)
+def test_a_copy_is_told_what_it_is_a_copy_of(checkout, monkeypatch, told, dirty, words):
+    monkeypatch.setenv("GEMM_LADDER_COMMIT", COMMIT)
+    if told is not None:
+        monkeypatch.setenv("GEMM_LADDER_DIRTY", told)
+    record = environment.describe("cpu")
+    assert (record["commit"], record["dirty"]) == (COMMIT, dirty)
+    assert environment.commit_of(record).endswith(words) and words in environment.caption([record])
+
+
+def test_nonsense_is_refused(checkout, monkeypatch):
+    monkeypatch.setenv("GEMM_LADDER_COMMIT", COMMIT)
+    monkeypatch.setenv("GEMM_LADDER_DIRTY", "no")
+    with pytest.raises(UsageError, match="GEMM_LADDER_DIRTY is 'no': give 1"):
+        environment.describe("cpu")
