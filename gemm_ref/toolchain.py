@@ -71,7 +71,9 @@ def run_nvcc(arguments: list[str]) -> str:
     Raises BuildError with its output when it fails.
     """
     command = [str(find_toolkit() / "bin" / "nvcc"), "-ccbin", find_cxx(), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace"
+    )  # it quotes sources, in any encoding
     if done.returncode:
         hint = ""
         if "Unsupported gpu architecture" in done.stderr or "is not defined for option" in done.stderr:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import gemm_ref
-from experiments.check import cost, diagnose, offsets, sizes
+from experiments.check import cost, diagnose, offsets, sizes, source_text
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Report, Verdict
@@ -169,7 +169,7 @@ class Examination:
 
     @property
     def _lines(self) -> list[str]:
-        return self._subject.path.read_text(encoding="utf-8").splitlines()
+        return source_text.read(self._subject.path).split("\n")
 
     # --- cost ------------------------------------------------------------------------------------------------
 

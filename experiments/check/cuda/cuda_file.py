@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import gemm_ref
+from experiments.check import source_text
 from experiments.check.cuda import launch, nvcc, on_gpu, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
@@ -43,7 +44,7 @@ class CudaKernel(Subject):
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
-        text = path.read_text(encoding="utf-8")
+        text = source_text.read(path)
         self._defines = tuple(f"-D{define}" for define in options.define)
         names = constants(text, _numbers(options.define))
         kernels = signature.read(text)

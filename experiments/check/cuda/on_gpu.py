@@ -11,6 +11,7 @@ import torch
 
 import gemm_ref
 from cuda_kernels import source
+from experiments.check import source_text
 from gemm_ref.build import build_library, digest, open_library
 from gemm_ref.toolchain import architecture, find_toolkit
 
@@ -42,7 +43,7 @@ def build(text: str, kernel: str, defines: Sequence[str], path: Path) -> ctypes.
     """
     arch = architecture(torch.cuda.get_device_capability())
     # the text of the file is in the name's hash: the library is built anew where only that has changed
-    mark = f"// {digest(path.read_text(encoding='utf-8'))}\n"
+    mark = f"// {digest(source_text.read(path))}\n"
     library = build_library(
         "checked",
         cuda=mark + _LIKE_NVCC + text + _LAUNCHER.replace("KERNEL", kernel),
