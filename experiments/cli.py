@@ -37,7 +37,8 @@ def _refuse(error: Exception) -> typer.Exit:
 def list_all() -> None:
     """The experiments with their questions, the rungs, and the baselines."""
     import gemm_ref
-    from experiments.selection import EXPERIMENTS, load_experiment, question
+    from experiments.records.rows import EXPERIMENTS
+    from experiments.selection import load_experiment, question
     from gemm_ref.baselines import BASELINES
 
     _table("experiments", ("name", "question"), [(name, question(load_experiment(name))) for name in EXPERIMENTS])
@@ -73,15 +74,17 @@ def run(
     130 after Ctrl-C, which keeps what was measured.
     """
     from experiments import runner
-    from experiments.records import environment
+    from experiments.bench import provenance
     from experiments.records.contenders import contenders
+    from experiments.records.request import UsageError
+    from experiments.records.rows import EXPERIMENTS
     from experiments.records.store import RESULTS
-    from experiments.selection import EXPERIMENTS, UsageError, load_experiment, make_request
+    from experiments.selection import load_experiment, make_request
 
     try:
         modules = [load_experiment(name) for name in names or EXPERIMENTS]
         request = make_request(stage or (), backend or (), size or (), math, device, preset)
-        folder = results or RESULTS / environment.slug(request.device)
+        folder = results or RESULTS / provenance.slug(request.device)
         chosen = {module: runner.choose(module, request, contenders()) for module in modules}
         empty = [module.NAME for module, found in chosen.items() if not found]
         if empty and (names or len(empty) == len(modules)):
@@ -96,7 +99,7 @@ def run(
         for module in modules:
             if not chosen[module]:
                 if request.device == "cpu" and results is None:
-                    runner.draw_published(module, folder, out)
+                    runner.draw_published(module.NAME, folder, out)
                 continue
             outcome = runner.run(module, request, chosen[module], folder, out)
             runner.report(module.NAME, outcome, folder, out)
@@ -107,7 +110,7 @@ def run(
                 raise typer.Exit(INTERRUPTED)
             failed = failed or bool(outcome.failures or outcome.stopped)
             if request.device == "cpu" and results is None:
-                runner.draw_published(module, folder, out)
+                runner.draw_published(module.NAME, folder, out)
             if outcome.stopped:
                 break
     except UsageError as error:
@@ -123,22 +126,24 @@ def plot(
 ) -> None:
     """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
     from experiments import runner
-    from experiments.records import environment
+    from experiments.bench import provenance
+    from experiments.records.request import UsageError
+    from experiments.records.rows import EXPERIMENTS
     from experiments.records.store import RESULTS, check_writable, csv_path
-    from experiments.selection import EXPERIMENTS, UsageError, choose_device, load_experiment
+    from experiments.selection import choose_device, load_experiment
 
     try:
         modules = [load_experiment(name) for name in names or EXPERIMENTS]
-        own = results or RESULTS / environment.slug(choose_device("auto"))
+        own = results or RESULTS / provenance.slug(choose_device("auto"))
         drawn = False
         for module in modules:
             if csv_path(own, module.NAME).exists():
                 check_writable(own)
-                runner.draw(module, own, own, out)
+                runner.draw(module.NAME, own, own, out)
                 drawn = True
             elif results is None and any(RESULTS.glob(f"*/{module.NAME}.csv")):
                 check_writable(own)
-                runner.draw_published(module, own, out)
+                runner.draw_published(module.NAME, own, out)
                 drawn = True
         if not drawn:
             raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
@@ -155,8 +160,8 @@ def compare(
 ) -> None:
     """What changed from one folder of results to another: a verdict for each row that both have."""
     from experiments.records import compare as comparison
+    from experiments.records.request import UsageError
     from experiments.records.stats import SAME
-    from experiments.selection import UsageError
 
     try:
         found = comparison.compare(old, new, margin)
@@ -217,7 +222,8 @@ def check(
     from experiments.check.command import check as run_check
     from experiments.check.cuda.cuda_file import Options
     from experiments.check.show import show
-    from experiments.selection import UsageError, make_request
+    from experiments.records.request import UsageError
+    from experiments.selection import make_request
 
     options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
     try:
@@ -243,14 +249,15 @@ def report(
 
     It shows what was measured on this machine's GPU, and without that the data published with the repo.
     """
-    from experiments.records import environment
+    from experiments.bench import provenance
+    from experiments.records.request import UsageError
     from experiments.records.store import PUBLISHED, RESULTS
     from experiments.report import choose, make
-    from experiments.selection import UsageError, choose_device
+    from experiments.selection import choose_device, questions
 
-    own = results or RESULTS / environment.slug(choose_device("auto"))
+    own = results or RESULTS / provenance.slug(choose_device("auto"))
     try:
-        path = make(results or choose(own, PUBLISHED), output or own / "report.html")
+        path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
     except UsageError as error:
         raise _refuse(error) from error
     out.print(str(path), markup=False, highlight=False, soft_wrap=True)
@@ -277,7 +284,7 @@ def readme(
 ) -> None:
     """Write docs/findings.md and the generated blocks of README.md and of docs/ from the published data."""
     from experiments.documents import blocks
-    from experiments.selection import UsageError
+    from experiments.records.request import UsageError
 
     try:
         stale = blocks.stale(write=not check)

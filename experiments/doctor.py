@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import torch
 
-from experiments.records import environment
+from experiments.bench import provenance
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 from gemm_ref.sass.tools import find as find_sass_tool
 
@@ -44,7 +44,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Everything that the experiments use, in the order in which a new user meets it."""
     packages = [_package(name) for name in _PACKAGES]
-    python = Finding("Python", "ok", f"{platform.python_version()} on {environment.cpu_name()}")
+    python = Finding("Python", "ok", f"{platform.python_version()} on {provenance.cpu_name()}")
     tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
     extras = [_extra(*extra) for extra in _EXTRAS]
     return [python, *packages, *extras, *tools, *_gpus(), _counters()]

@@ -11,12 +11,14 @@ from types import ModuleType
 import torch
 from rich.console import Console
 
+from experiments.bench import provenance
 from experiments.bench.verify import DeviceLost
 from experiments.progress import Bars
 from experiments.records import environment, store
 from experiments.records.contenders import Contender, build_ahead
+from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
-from experiments.selection import Request, select
+from experiments.selection import select
 
 SAVE_EVERY_S = 30.0
 
@@ -57,7 +59,7 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
     store.prepare(folder)
-    record = environment.describe(request.device)  # before the work, so that its clocks are those of the start
+    record = provenance.describe(request.device)  # before the work, so that its clocks are those of the start
     rows: list[Row] = []
     interrupted, stopped = False, ""
     saved_at = time.monotonic()
@@ -79,23 +81,25 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
         if rows:
             store.save(folder, module.NAME, rows, record)
     if rows and not interrupted:
-        draw(module, folder, folder, console)
+        draw(module.NAME, folder, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
 
 
-def draw(module: ModuleType, folder: Path, target: Path, console: Console) -> None:
+def draw(name: str, folder: Path, target: Path, console: Console) -> None:
     """Draw the experiment's CSV in `folder` into `target` and say which files were written."""
-    for path in module.plot(folder, target):
+    from experiments.plots.pictures import PICTURES  # matplotlib takes a second to import
+
+    for path in PICTURES[name](folder, target):
         console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def draw_published(module: ModuleType, own: Path, console: Console) -> None:
+def draw_published(name: str, own: Path, console: Console) -> None:
     """Draw the data that came with the repo, into a folder of their own beside this machine's."""
-    published = [path for path in sorted(store.RESULTS.glob(f"*/{module.NAME}.csv")) if path.parent != own]
+    published = [path for path in sorted(store.RESULTS.glob(f"*/{name}.csv")) if path.parent != own]
     for path in published:
-        label = environment.caption(store.runs_of(store.read(path.parent, module.NAME), path.parent))
+        label = environment.caption(store.runs_of(store.read(path.parent, name), path.parent))
         console.print(f"published data: {label}", markup=False, highlight=False, soft_wrap=True)
-        draw(module, path.parent, own / f"published-{path.parent.name}", console)
+        draw(name, path.parent, own / f"published-{path.parent.name}", console)
 
 
 def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:

@@ -6,55 +6,30 @@ import difflib
 import importlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 
 import torch
 
 import gemm_ref
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
+from experiments.records.rows import EXPERIMENTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.call import MAX_SIZE
 
-# Each is a module of this package: a docstring (the question first), NAME, ROW, `unsuited`, `measure` and `plot`.
-EXPERIMENTS = (
-    "correctness",
-    "ladder",
-    "squares",
-    "shapes",
-    "roofs",
-    "modes",
-    "tensor_cores",
-    "inputs",
-    "accuracy",
-    "memory",
-    "instructions",
-)
-
-DEFAULT, FULL = "default", "full"
-PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
-
-
-class UsageError(ValueError):
-    """The command cannot be carried out as asked; the message says what would be right."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """The filters of one `run`. An empty filter takes everything."""
-
-    device: str  # "cpu" or "cuda"
-    stages: tuple[str, ...] = ()
-    backends: tuple[str, ...] = ()
-    problems: tuple[gemm_ref.Problem, ...] = ()
-    math: str = ""  # empty: what the experiment is about, fp32 in most
-    preset: str = DEFAULT
-
 
 def load_experiment(name: str) -> ModuleType:
-    """The module of one experiment. Raises UsageError with the closest names when there is none."""
+    """The module of one experiment: a docstring (the question first), NAME, `unsuited` and `measure`.
+
+    Raises UsageError with the closest names when there is none.
+    """
     _known("experiment", name, EXPERIMENTS)
     return importlib.import_module(f"experiments.questions.{name}")
+
+
+def questions() -> dict[str, str]:
+    """What each experiment asks, by its name: the text that opens its module."""
+    return {name: load_experiment(name).__doc__ for name in EXPERIMENTS}
 
 
 def question(module: ModuleType) -> str:

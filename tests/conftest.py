@@ -144,10 +144,11 @@ def published_data(tmp_path_factory) -> Path:
 def published_report(tmp_path_factory, published_data) -> Path:
     """The HTML report of the published data, made once for all processes of a run."""
     from experiments import report  # with it come pandas and seaborn
+    from experiments.selection import questions
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of all of them
     path = folder / "published" / "report.html"
     with FileLock(folder / "published.lock"):
-        return path if path.exists() else report.make(published_data, path)
+        return path if path.exists() else report.make(published_data, path, questions())

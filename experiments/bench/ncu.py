@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,13 +23,11 @@ from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
 from gemm_ref.call import sms_of
 
-HARDWARE = "hardware"  # the `view` of these rows, beside `written` and `compiled`
-
 _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
 _WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op"
-# (space, kind, measure) -> the metrics that add up to it; one after a minus is taken off: the counter of global loads
-# has those of a cp.async in it.
-METRICS = MappingProxyType(
+# (space, kind, measure) of `traffic.COUNTED` -> the metrics that add up to it; one after a minus is taken off: the
+# counter of global loads has those of a cp.async in it.
+METRICS: Mapping[tuple[str, str, str], tuple[str, ...]] = MappingProxyType(
     {
         ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum", f"-{_COPIED}_ldgsts.sum"),
         ("global", "store", "sectors"): (f"{_SECTORS}_st.sum",),

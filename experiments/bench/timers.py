@@ -19,8 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-COLD, WARM, GRAPH = "cold", "warm", "graph"
-MODES = (COLD, WARM, GRAPH)
+from experiments.records.rows import COLD, GRAPH, MODES, WARM
 
 Work = Callable[[], object]  # one call of what is timed, with its operands bound
 Timer = Callable[[Work], float]  # runs it once and returns microseconds

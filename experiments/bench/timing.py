@@ -22,8 +22,8 @@ from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.contenders import Contender, Gemm, contenders
 from experiments.records.controls import CONTROL
+from experiments.records.request import Request
 from experiments.records.rows import SKIPPED, Timed, TimedLayout
-from experiments.selection import Request
 
 CPU_PLAN = rounds.Plan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
 CPU_LIMIT_S = 5.0  # for one call

@@ -10,7 +10,7 @@ from experiments.check.examine import Examination
 from experiments.check.report import Report
 from experiments.check.subject import Subject
 from experiments.check.trial import CannotCheck
-from experiments.selection import Request, UsageError
+from experiments.records.request import Request, UsageError
 from gemm_ref.build import BuildError
 
 MOST_PRODUCTS = 10**8  # of a --size: half a minute with the detectors

@@ -9,7 +9,7 @@ import torch
 import gemm_ref
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.trial import Patience
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref import ptx
 
 _LONG = 1 << 30  # elements of a row; two rows of them pass 2^31

@@ -20,7 +20,7 @@ import torch
 import gemm_ref
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.subject import Subject
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref import ptx
 
 TILE = (128, 128)  # taken for the tile of C, which a launch in Python does not tell

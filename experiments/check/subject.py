@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import gemm_ref
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 
 
 class Subject(ABC):

@@ -17,8 +17,7 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import findings, instruction_tables, markdown, memory_tables, tensor_tables
 from experiments.plots import style
-from experiments.questions.ladder import DEEP
-from experiments.records import environment, frames, stats, store
+from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
@@ -88,7 +87,7 @@ def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
     if name == "conditions":
         return _caption(at_size, published)
     if name == "deep":
-        return _deep(frames.at(frames.timed(frame), DEEP))
+        return _deep(frames.at(frames.timed(frame), workloads.DEEP))
     if name == "ladder":
         return _ladder(at_size, published)
     return _rung(gemm_ref.get_stage(name), at_size)
@@ -166,7 +165,7 @@ def _deep(at_size: pd.DataFrame) -> str:
         interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
         lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
-    size = " x ".join(map(str, DEEP)) + Controls(at_size).mark()
+    size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
     said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
     return f"{markdown.table(lines)}\n\n{said}."
 

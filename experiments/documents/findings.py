@@ -14,14 +14,13 @@ import pandas as pd
 
 import gemm_ref
 from experiments.plots import style
-from experiments.records import environment, frames, stats, store
+from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import CONTROL, Controls
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
-SIZE = (4096, 4096, 4096)  # of the comparison rung by rung
-AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power of two beside it
+SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
 
 
@@ -140,13 +139,14 @@ class Data:
         """Size -> speed there over that at the power of two beside it; the median of the rungs from `first` on."""
         own = self._squares[(self._squares["dialect"] == dialect) & (self._squares["stage"] >= first)]
         by_size = own.pivot_table(index="stage", columns="m", values="tflops")
-        there = {size: power for size, power in AWKWARD.items() if {size, power} <= set(by_size.columns)}
+        there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(by_size.columns)}
         return {size: float((by_size[size] / by_size[power]).median()) for size, power in there.items()}
 
     def cublas_awkward(self) -> dict[int, float]:
         """The same for cuBLAS itself."""
         speed = self._squares[self._squares["backend"] == "cublas"].set_index("m")["tflops"]
-        return {s: float(speed[s] / speed[p]) for s, p in AWKWARD.items() if s in speed.index and p in speed.index}
+        there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.index)}
+        return {size: float(speed[size] / speed[power]) for size, power in there.items()}
 
     def beats_cublas(self) -> list:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""

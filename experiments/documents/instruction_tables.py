@@ -12,11 +12,10 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import markdown
 from experiments.plots import style
-from experiments.records import environment, store
+from experiments.records import compiled, environment, store
+from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref.sass.mix import GROUPS
-from gemm_ref.stage import DEFAULT_VARIANT
 
-MAIN_ARCHITECTURE = "sm_90a"  # what tables and plots show where nothing else is said
 _NOT_MEASURED = "not measured"
 
 
@@ -45,39 +44,16 @@ BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` 
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
-    frame = at_one_size(store.read(published, "instructions"))
+    frame = compiled.at_one_size(store.read(published, "instructions"))
     if name == _TENSOR_CORES:
         return _tensor_cores(frame[frame["arch"] == MAIN_ARCHITECTURE])
     if name != "instructions":
         return _in_full(_READINGS[name], frame)
-    shown = defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
+    shown = compiled.defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
     if shown.empty:
         return _NOT_MEASURED
     caption = environment.compilers_caption(store.runs_of(shown, published))
     return f"{_side_by_side(shown)}\n\nCUDA / Triton / Gluon on {MAIN_ARCHITECTURE}. {caption}."
-
-
-def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
-    """The compiled rows of the size that most of them have, the largest of several such."""
-    frame = frame[frame["instructions"].notna()]
-    sizes = frame.groupby(["m", "n", "k"]).size().to_dict()
-    if not sizes:
-        return frame
-    m, n, k = max(sizes, key=lambda size: (sizes[size], size))
-    return frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
-
-
-def defaults(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each dialect's default variant, in the first of its rung's math modes."""
-    default = [
-        _default(row.stage, row.dialect) == row.variant and row.math == gemm_ref.get_stage(row.stage).maths[0]
-        for row in frame.itertuples()
-    ]
-    return frame[pd.Series(default, index=frame.index, dtype=bool)]
-
-
-def _default(stage: str, dialect: str) -> str:
-    return gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
 
 
 def _side_by_side(frame: pd.DataFrame) -> str:
@@ -108,7 +84,7 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for arch in reading.archs:
         for dialect in gemm_ref.get_stage(reading.stage).dialects:
-            variant = reading.variant or _default(reading.stage, dialect)
+            variant = reading.variant or compiled.default_variant(reading.stage, dialect)
             math = gemm_ref.get_stage(reading.stage).maths[0]
             who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "math": math, "arch": arch}
             own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
@@ -132,7 +108,7 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
     frame = frame[frame["math"] == _MMA_MATH]
     for stage in _MMA_RUNGS:
         for dialect in gemm_ref.get_stage(stage).dialects:
-            variant = _default(stage, dialect)
+            variant = compiled.default_variant(stage, dialect)
             own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
             if own.empty:
                 return _NOT_MEASURED

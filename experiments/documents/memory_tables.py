@@ -10,7 +10,6 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import markdown
 from experiments.plots import style
-from experiments.plots.memory_hardware import TITLES, confirmed
 from experiments.records import environment, store, traffic
 
 BLOCKS = ("requests", "hardware")
@@ -42,14 +41,14 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
 
 def _hardware(frame: pd.DataFrame, published: Path) -> str:
     """How many launches agree, and the counts of each."""
-    table = confirmed(frame)
+    table = traffic.confirmed(frame)
     if table.empty:
         return "not measured"
     ratios = table.xs("ratio", axis=1, level=1)
     off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
     exact = int((ratios.isna() | (ratios == 1)).all(axis=1).sum())
     said = f"{exact} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
-    lines = [["kernel", *(f"{space} {TITLES[space, kind]}" for space, kind in ratios.columns)]]
+    lines = [["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]]
     lines.append(["---", *["---:"] * len(ratios.columns)])
     for key, row in table.iterrows():
         stage, variant, _, dialect = key[:4]

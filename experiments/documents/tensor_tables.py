@@ -10,7 +10,7 @@ import gemm_ref
 from experiments.documents import markdown
 from experiments.plots import style
 from experiments.plots.tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref.baselines import BASELINES
 
@@ -39,7 +39,7 @@ def at_size(folder: Path, math: str) -> pd.DataFrame:
     if frame.empty:
         return frame
     frame = shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
-    return frame[frame["m"] == frame["m"][frame["m"] <= frames.LARGEST].max()]
+    return frame[frame["m"] == frame["m"][frame["m"] <= workloads.LARGEST].max()]
 
 
 def _stages() -> list[gemm_ref.Stage]:
@@ -49,7 +49,7 @@ def _stages() -> list[gemm_ref.Stage]:
 def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     """% of cuBLAS of each rung in CUDA / Triton / Gluon, by math mode, at the size of the other tables."""
     frame = shown(frame)
-    size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
+    size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
     maths = maths_of(frame)
     heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]

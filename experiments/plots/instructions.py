@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.documents.instruction_tables import MAIN_ARCHITECTURE, at_one_size, defaults
 from experiments.plots import style
 from experiments.records import environment, store
+from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, defaults
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.sass.occupancy import ARCHITECTURES
 

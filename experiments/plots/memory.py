@@ -13,13 +13,12 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.bench.ncu import HARDWARE
 from experiments.plots import memory_hardware, style
 from experiments.plots.ladder import LANES, OTHER, size_name
 from experiments.plots.memory_banks import banks
 from experiments.records import environment, store, traffic
 from experiments.records.frames import fullest, is_default
-from experiments.records.rows import PASS
+from experiments.records.rows import HARDWARE, PASS
 from gemm_ref.ptx.count.sectors import SECTOR
 
 _COST = LinearSegmentedColormap.from_list("cost", ["#eef7dd", "#f6d8a8", "#d1495b"])  # free .. wasteful

@@ -9,46 +9,16 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.bench.ncu import HARDWARE, METRICS
 from experiments.plots import style
 from experiments.records import traffic
-from gemm_ref.ptx.count.records import COMPILED
 
 _SHADES = LinearSegmentedColormap.from_list("off", ["#d1495b", "#f6dfc6", "#eef7dd", "#f6dfc6", "#d1495b"])
 _FAR = 0.1  # what is off by this share or more has the strongest shade
-TITLES = {
-    ("global", "load"): "loads",
-    ("global", "store"): "stores",
-    ("global", "async load"): "cp.async",
-    ("shared", "load"): "reads",
-    ("shared", "store"): "writes",
-    ("shared", "async store"): "cp.async",
-}
-
-
-def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a kernel: for each (space, kind), predicted, counted, and their ratio; NaN where neither has any.
-
-    frame: rows of `memory`. Empty where the hardware was not asked. The columns are a MultiIndex ((space, kind), what).
-    """
-    table = traffic.totals(frame, each=("launch",))
-    keys = [*traffic.KERNEL, "launch"]
-    views = {view: table[table["view"] == view].set_index(keys) for view in (COMPILED, HARDWARE)}
-    both = views[COMPILED].index.intersection(views[HARDWARE].index)
-    found = {}
-    for space, kind, measure in METRICS:
-        column = f"{space}_{kind.replace(' ', '_')}_{measure}"
-        predicted, counted = (views[view].loc[both, column] for view in (COMPILED, HARDWARE))
-        some = (predicted > 0) | (counted > 0)
-        ratio = (predicted / counted.where(counted > 0)).where(counted > 0, np.inf)
-        for name, values in (("predicted", predicted), ("counted", counted), ("ratio", ratio)):
-            found[(space, kind), name] = values.where(some)
-    return pd.DataFrame(found, index=both)
 
 
 def figure(frame: pd.DataFrame, caption: str) -> Figure | None:
     """The ratios as a map, a row a kernel; None where the hardware was not asked."""
-    table = confirmed(frame)
+    table = traffic.confirmed(frame)
     if table.empty:
         return None
     ratios = table.xs("ratio", axis=1, level=1)
@@ -71,7 +41,7 @@ def figure(frame: pd.DataFrame, caption: str) -> Figure | None:
         annot_kws={"size": 6.5, "color": style.INK},
         linewidths=1,
         cbar=False,
-        xticklabels=[f"{space}\n{TITLES[space, kind]}" for space, kind in ratios.columns],
+        xticklabels=[f"{space}\n{traffic.TITLES[space, kind]}" for space, kind in ratios.columns],
         yticklabels=[_name(key) for key in rows],
         ax=ax,
     )

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.bench.timers import COLD, GRAPH, WARM
 from experiments.plots import style
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
+from experiments.records.rows import COLD, GRAPH, WARM
 
 _MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
 

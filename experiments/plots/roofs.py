@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from experiments.plots import style
 from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
-from experiments.questions.probes import PROBES, TFLOPS
 from experiments.records import environment, store
+from experiments.records.ceilings import TFLOPS, TITLES
 from experiments.records.rows import ERROR, FAIL
 
 _ROW_INCHES = 0.34
@@ -49,7 +49,7 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     for y, row in enumerate(rows):
         _share(ax, y, row)
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_yticks(range(len(rows)), [PROBES[row.stage].title for row in rows])
+    ax.set_yticks(range(len(rows)), [TITLES[row.stage] for row in rows])
     ax.set_xlim(0, max(104, ax.get_xlim()[1]))
     ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     ax.set_xlabel("% of the datasheet; where it has no figure, of what the clock allows", size=9)

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments.plots import style
-from experiments.questions import shapes
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import Controls, explained
 
 
@@ -22,19 +21,19 @@ def draw(folder: Path, target: Path) -> list[Path]:
     if frame.empty:
         return []
     caption = environment.caption(store.runs_of(frame, folder))
-    named = [shape for shape in shapes.named_shapes() if not frames.at(frame, shape.sizes).empty]
+    named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
     paths = []
     with style.themed():
         if named:
             paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
-        on_map = frame[frame["k"] == shapes.MAP_K]
-        sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(shapes.MAP_SIDES["full"]))
+        on_map = frame[frame["k"] == workloads.MAP_K]
+        sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
         if len(sides) > 1:
             paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
     return paths
 
 
-def _named(frame: pd.DataFrame, named: list[shapes.Shape], controls: Controls, caption: str) -> Figure:
+def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
     kernels = _kernels(frame)
     shares = np.full((len(named), len(kernels)), np.nan)
     for y, shape in enumerate(named):
@@ -66,9 +65,9 @@ def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
     """One map a dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
     figure = Figure(figsize=(style.WIDTH, 4.3))
-    subtitle = f"at K = {shapes.MAP_K}: which rung from s08 on is the fastest, and its % of cuBLAS"
+    subtitle = f"at K = {workloads.MAP_K}: which rung from s08 on is the fastest, and its % of cuBLAS"
     top = style.heading(figure, "The best rung over M × N, fp32", subtitle)
-    marks = {(m, n): controls.mark(m=m, n=n, k=shapes.MAP_K) for m in sides for n in sides}
+    marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
     bottom = style.footer(figure, explained(caption, *marks.values()))
     axes = figure.subplots(1, len(gemm_ref.DIALECTS), sharey=True)
     for ax, dialect in zip(axes, gemm_ref.DIALECTS, strict=True):

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots import style
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
 from gemm_ref.baselines import BASELINES
@@ -92,7 +92,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
 
 def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     """A panel a math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
-    size = max((size for size in set(frame["m"]) if size <= frames.LARGEST), default=min(frame["m"]))
+    size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
     maths = maths_of(frame)
     who = [name for name in ("cublas", "cublaslt", "cutlass", *DIALECTS) if name in set(_who(frame))]

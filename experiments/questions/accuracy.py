@@ -4,7 +4,7 @@ Expectation: in fp32 the errors of K additions wander, so the relative error gro
 split (s13, cuBLAS' split-K) or kept in several partial sums grows slower still. Lower precisions start where the
 rounding of their operands or of C puts them, and stay there until the accumulation overtakes it.
 
-Method: C is SIDE x SIDE, K from 16 up to 2^18, normal inputs, the error against the float64 oracle in the Frobenius
+Method: C is 256 x 256, K from 16 up to 2^18, normal inputs, the error against the float64 oracle in the Frobenius
 norm. Without a GPU only the CPU's libraries take part: the reference GPU takes minutes for a K that shows anything.
 
 Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32] [--size 256x256x65536]`
@@ -13,21 +13,17 @@ Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32]
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import gemm_ref
 from experiments.bench import timing
 from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
-from experiments.plots import accuracy
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import Request
 from experiments.records.rows import Checked
-from experiments.selection import Request
 
 NAME = "accuracy"
-ROW = Checked
-SIDE = 256
-DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
 KIND = "normal"
 
 
@@ -43,7 +39,8 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
     """A row for each contender and problem."""
     able, broken = load_all(chosen, request.device)
-    problems = request.problems or [gemm_ref.Problem(SIDE, SIDE, k) for k in DEPTHS[request.device]]
+    side = workloads.ACCURACY_SIDE
+    problems = request.problems or [gemm_ref.Problem(side, side, k) for k in workloads.ACCURACY_DEPTHS[request.device]]
     bars.begin("checking", len(problems) * len(chosen))
     for size in problems:
         for math in dict.fromkeys(contender.math for contender in chosen):
@@ -67,8 +64,3 @@ def _row(contender: Contender, case: Case, verdict: Verdict) -> Checked:
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
     return Checked.about(NAME, contender, case.problem, **values)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return accuracy.draw(folder, target)

@@ -16,49 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 import gemm_ref
 from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
-from experiments.plots import correctness
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, Request
 from experiments.records.rows import ERROR, SKIPPED, Checked
 from experiments.records.store import short
-from experiments.selection import DEFAULT, FULL, Request
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.wait import seconds_on_reference_gpu, spoken
 
 NAME = "correctness"
-ROW = Checked
 KINDS = ("normal", "integers", "one_hot")
 
-# Nothing, one, less than a warp, and one beside a tile edge on either side.
-EDGES = (0, 1, 2, 31, 33, 127, 129, 257)
-
-ON_CPU = (
-    (0, 33, 127),  # no rows
-    (31, 0, 2),  # no columns
-    (129, 127, 0),  # nothing to sum: zeros
-    (1, 1, 1),  # one element
-    (2, 257, 33),  # two rows across many tiles
-    (257, 31, 31),  # many tiles down, K inside one
-    (33, 129, 257),  # K in several steps with a tail, one past the tile on each side
-    (127, 2, 129),  # one short of a tile edge, two columns
-    (33, 31, 33),  # around one tile on every side
-    (1, 127, 1),  # an outer product of one row
-    (129, 1, 31),  # a matrix times a vector
-    (2, 2, 127),  # a deep, tiny product
-)
-# The same for tensor cores, whose kernels take seconds each to compile and to run; the full preset has all of ON_CPU.
-ON_CPU_TENSOR_CORES = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
-ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
-ON_GPU_LARGE = {
-    DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
-    FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
-}
 CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most
 WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
 WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
@@ -78,16 +52,18 @@ def cases(request: Request, math: str) -> list[tuple[gemm_ref.Problem, tuple[str
     if request.problems:
         return [(replace(problem, math=math), KINDS) for problem in request.problems]
     if request.device == "cpu" and request.preset == DEFAULT and math != "fp32":
-        plan = [(sizes, KINDS) for sizes in ON_CPU_TENSOR_CORES]
+        plan = [(sizes, KINDS) for sizes in workloads.ON_CPU_TENSOR_CORES]
     elif request.device == "cpu":
-        plan = [(sizes, KINDS) for sizes in ON_CPU] + [(ALL_EDGES_PARTIAL, ("normal",))]
+        plan = [(sizes, KINDS) for sizes in workloads.ON_CPU] + [(workloads.ALL_EDGES_PARTIAL, ("normal",))]
     else:
-        plan = [(sizes, KINDS) for sizes in (*covering(), ALL_EDGES_PARTIAL)]
-        plan += [(sizes, ("normal",)) for sizes in ON_GPU_LARGE[request.preset]]
+        plan = [(sizes, KINDS) for sizes in (*covering(), workloads.ALL_EDGES_PARTIAL)]
+        plan += [(sizes, ("normal",)) for sizes in workloads.ON_GPU_LARGE[request.preset]]
     return [(gemm_ref.Problem(*sizes, math), kinds) for sizes, kinds in plan]
 
 
-def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
+def covering(
+    edges: Sequence[int] = workloads.EDGES, depths: Sequence[int] = workloads.EDGES
+) -> list[tuple[int, int, int]]:
     """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
 
     edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
@@ -157,8 +133,3 @@ def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Ve
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
     return Checked.about(NAME, contender, problem, **values)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return correctness.draw(folder, target)

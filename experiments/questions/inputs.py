@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,19 +24,15 @@ import gemm_ref
 from experiments.bench import timing
 from experiments.bench.telemetry import Sample, Telemetry, summarize
 from experiments.bench.verify import Case, DeviceLost, Verdict, load, refusal, verify
-from experiments.plots import inputs
 from experiments.progress import Bars
-from experiments.records import stats
+from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm
-from experiments.records.rows import Timed
-from experiments.selection import DEFAULT, FULL, Request
+from experiments.records.request import DEFAULT, FULL, Request
+from experiments.records.rows import SUSTAINED, Timed
 
 NAME = "inputs"
-ROW = Timed
-MODE = "sustained"
 KINDS = ("zeros", "integers", "uniform", "normal")
 RUNG = "s12_async_copy"
-SIZE = 8192
 HOLD_S = {DEFAULT: 1.5, FULL: 3.0}
 SETTLE_SHARE = 0.6  # of HOLD_S: after a load at the power cap the clock takes about a second to rise again
 ROUNDS = {DEFAULT: 1, FULL: 2}
@@ -63,7 +58,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender, problem and kind of inputs."""
-    for size in request.problems or [gemm_ref.Problem(SIZE, SIZE, SIZE)]:
+    for size in request.problems or [gemm_ref.Problem(*workloads.cube(workloads.INPUTS))]:
         able: dict[Contender, tuple[Gemm, Verdict]] = {}
         yield from _check(size, chosen, able, bars)
         yield from _hold(size, able, request.preset, bars)
@@ -87,7 +82,7 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able, bars: Bars
         if verdict.accuracy:
             able[contender] = (fn, verdict)
         else:
-            yield Timed.about(NAME, contender, problem, mode=MODE, status=verdict.status, detail=verdict.detail)
+            yield Timed.about(NAME, contender, problem, mode=SUSTAINED, status=verdict.status, detail=verdict.detail)
         if verdict.lost:
             raise DeviceLost(verdict.lost)
         bars.done()
@@ -119,7 +114,7 @@ def _hold(size: gemm_ref.Problem, able, preset: str, bars: Bars) -> Iterator[Tim
             NAME,
             contender,
             problem,
-            mode=MODE,
+            mode=SUSTAINED,
             inputs=kind,
             tflops=stats.tflops(problem.flops, summary.median_us),
             rel_error=accuracy.rel_error,
@@ -161,8 +156,3 @@ def _batch(fn: Gemm, a, b, c, calls: int) -> float:
     end.record()
     end.synchronize()
     return begin.elapsed_time(end) * 1e3 / calls
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return inputs.draw(folder, target)

@@ -24,24 +24,21 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 
 import gemm_ref
 from experiments.bench.verify import describe
-from experiments.documents.instruction_tables import MAIN_ARCHITECTURE
-from experiments.plots import instructions
 from experiments.progress import Bars
+from experiments.records import workloads
+from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.contenders import Contender
+from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, SKIPPED, Compiled
-from experiments.selection import FULL, Request
 from gemm_ref.sass import mix, tools
 from gemm_ref.sass.listing import Instruction, Kernel, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
 
 NAME = "instructions"
-ROW = Compiled
-ALIGNED = (4096, 4096, 4096)
 
 
 class _Uncounted(ValueError):
@@ -59,7 +56,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Compiled]:
     """A row for each contender, problem and architecture: sm_90a, and with the full preset all of them."""
     archs = ARCHITECTURES if request.preset == FULL else (MAIN_ARCHITECTURE,)
-    problems = request.problems or (gemm_ref.Problem(*ALIGNED),)
+    problems = request.problems or (gemm_ref.Problem(*workloads.cube(workloads.ALIGNED)),)
     jobs = [(contender, problem, arch) for contender in contenders for problem in problems for arch in archs]
     bars.begin("compiling", len(jobs))
     # Compilers are processes of their own, so threads are enough; Triton's own part is done by one at a time, and the
@@ -160,8 +157,3 @@ def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
         names = ", ".join(kernel.name for kernel in kernels) or "none"
         raise ValueError(f"no loop with a multiply-add or an MMA in any kernel (found: {names})")
     return kernel, trip
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return instructions.draw(folder, target)

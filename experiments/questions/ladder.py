@@ -14,19 +14,15 @@ Run: `python -m experiments run ladder [--stage S] [--backend B] [--size 4096]`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from experiments.bench import timing
-from experiments.plots import ladder
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import Request
 from experiments.records.rows import Timed
-from experiments.selection import Request
 
 NAME = "ladder"
-ROW = Timed
-DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
-SIZES = {"cuda": ((4096, 4096, 4096), DEEP), "cpu": ((512, 512, 512),)}  # at 512 the CPU loop takes a moment
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -37,10 +33,5 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
     with timing.Bench(timing.Setting(NAME, request.device), chosen, bars) as bench:
-        for problem in timing.problems(request, SIZES[request.device]):
+        for problem in timing.problems(request, workloads.LADDER[request.device]):
             yield from bench.time(problem)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return ladder.draw(folder, target)

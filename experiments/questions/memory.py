@@ -24,28 +24,25 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import gemm_ref
 from experiments.bench import ncu
 from experiments.bench.verify import Case, Verdict, aligned, load, refusal, verify
-from experiments.plots import memory
 from experiments.progress import Bars
 from experiments.questions.correctness import too_slow
+from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.contenders import contenders as all_contenders
-from experiments.records.rows import PASS, SKIPPED, Counted
-from experiments.selection import FULL, Request
+from experiments.records.request import FULL, Request
+from experiments.records.rows import HARDWARE, PASS, SKIPPED, Counted
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import tools
 
 NAME = "memory"
-ROW = Counted
 
 ALONE = 8  # as many contenders are counted quickly enough in this process
-CUBE = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -58,7 +55,9 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Counted]:
     """The rows of each contender and problem; one that says why where there is nothing to count."""
     math = request.math or "fp32"
-    problems = [replace(each, math=math) for each in request.problems or (gemm_ref.Problem(CUBE, CUBE, CUBE),)]
+    problems = [
+        replace(each, math=math) for each in request.problems or [gemm_ref.Problem(*workloads.cube(workloads.COUNTED))]
+    ]
     bars.begin("counting", len(problems) * len(contenders))
     for problem in problems:
         if slow := too_slow(problem):
@@ -81,12 +80,12 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
     try:
         found = ncu.count(able, problem)
     except ncu.NoCounters as error:
-        yield _without_counts(able[0], problem, Verdict(SKIPPED, str(error)), view=ncu.HARDWARE)
+        yield _without_counts(able[0], problem, Verdict(SKIPPED, str(error)), view=HARDWARE)
         return
     for contender, launches in found.items():
         for index, counts in enumerate(launches, 1):
             for (space, kind, measure), value in counts.items():
-                about = {"view": ncu.HARDWARE, "launch": index, "space": space, "kind": kind, measure: int(value)}
+                about = {"view": HARDWARE, "launch": index, "space": space, "kind": kind, measure: int(value)}
                 yield Counted.about(NAME, contender, problem, **about)
     bars.done()
 
@@ -146,8 +145,3 @@ def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> C
 
 def _without_counts(contender: Contender, problem: gemm_ref.Problem, verdict: Verdict, view: str = "") -> Counted:
     return Counted.about(NAME, contender, problem, status=verdict.status, detail=verdict.detail, view=view)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return memory.draw(folder, target)

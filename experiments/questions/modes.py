@@ -12,20 +12,16 @@ Run: `python -m experiments run modes [--stage S] [--backend B] [--size 256]`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from experiments.bench import timing
 from experiments.bench.rounds import Plan
-from experiments.bench.timers import MODES
-from experiments.plots import modes
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
-from experiments.records.rows import Timed
-from experiments.selection import Request
+from experiments.records.request import Request
+from experiments.records.rows import MODES, Timed
 
 NAME = "modes"
-ROW = Timed
-SIZES = (256, 1024, 4096)
 PLAN = Plan(least=5, most=60, each_s=0.2, total_s=3.0)
 LIMIT_S = 0.02  # a kernel that takes longer at 4096 is shown at the smaller sizes, where the modes differ
 
@@ -46,10 +42,5 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     for mode in MODES:
         setting = timing.Setting(NAME, request.device, mode, PLAN, LIMIT_S)
         with timing.Bench(setting, chosen, bars) as bench:
-            for problem in timing.problems(request, [(size, size, size) for size in SIZES]):
+            for problem in timing.problems(request, map(workloads.cube, workloads.MODES)):
                 yield from bench.time(problem)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return modes.draw(folder, target)

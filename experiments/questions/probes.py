@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from cuda_kernels.ceilings import MicroKernel
+from experiments.records.ceilings import TB_S, TFLOPS, TITLES
 
-TFLOPS, TB_S = "TFLOP/s", "TB/s"
 VECTOR = 16  # bytes
 _FIRST, _LAST = -(2**31), 2**31 - 1
 
@@ -30,12 +30,15 @@ class Machine:
 class Probe:
     """One ceiling. `given` is the micro-kernel's input; its output has the shape of `expected`."""
 
-    name: str
-    title: str
+    name: str  # a key of TITLES
     kernel: MicroKernel
     unit: str
     math: str = ""  # empty for memory
     tolerance: float = 0.0  # of the check, absolute
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
 
     def __str__(self) -> str:
         return self.name
@@ -251,30 +254,30 @@ def _words(size: int, machine: Machine) -> torch.Tensor:
 HOPPER = (9, 0)
 
 
-def _mma(math: str, title: str, instruction: str, **where) -> Mma:
+def _mma(math: str, instruction: str, **where) -> Mma:
     kernel = MicroKernel("mma", 256, 2, ("MMA", instruction), **where)
-    return Mma(f"mma_{math}", f"{title}, mma.sync", kernel, TFLOPS, math)
+    return Mma(f"mma_{math}", kernel, TFLOPS, math)
 
 
-def _wgmma(math: str, title: str, instruction: str) -> Wgmma:
+def _wgmma(math: str, instruction: str) -> Wgmma:
     kernel = MicroKernel("wgmma", 256, 1, ("WGMMA", instruction), least=HOPPER, most=HOPPER)
-    return Wgmma(f"wgmma_{math}", f"{title}, wgmma", kernel, TFLOPS, math)
+    return Wgmma(f"wgmma_{math}", kernel, TFLOPS, math)
 
 
 _ALL = (
-    Fma("fma", "fp32 FMA", MicroKernel("fma", 256, 4), TFLOPS, "fp32", tolerance=1e-3),
-    _mma("tf32", "tf32", "mma_m16n8k8_f32_tf32_tf32_f32", least=(8, 0)),
-    _mma("bf16", "bf16", "mma_m16n8k16_f32_bf16_bf16_f32", least=(8, 0)),
-    _mma("fp16", "fp16", "mma_m16n8k16_f32_f16_f16_f32", least=(8, 0)),
-    _mma("fp8", "fp8", "mma_m16n8k32_f32_e4m3_e4m3_f32", least=(8, 9), emulated=(9, 10)),
-    _wgmma("tf32", "tf32", "wgmma_m64n256k8_f32_tf32_tf32"),
-    _wgmma("bf16", "bf16", "wgmma_m64n256k16_f32_bf16_bf16"),
-    _wgmma("fp16", "fp16", "wgmma_m64n256k16_f32_f16_f16"),
-    _wgmma("fp8", "fp8", "wgmma_m64n256k32_f32_e4m3_e4m3"),
-    Copy("dram_copy", "device memory, copy", MicroKernel("copy", 256, 8), TB_S),
-    Read("dram_read", "device memory, read", MicroKernel("read", 256, 8, ("LOAD", "load_nc")), TB_S),
-    Read("l2_read", "L2, read", MicroKernel("read", 256, 8, ("LOAD", "load_cg")), TB_S, level="l2"),
-    Read("l1_read", "L1, read", MicroKernel("read", 256, 8, ("LOAD", "load_nc")), TB_S, level="l1"),
-    Shared("shared_read", "shared memory, read", MicroKernel("shared", 256, 5), TB_S),
+    Fma("fma", MicroKernel("fma", 256, 4), TFLOPS, "fp32", tolerance=1e-3),
+    _mma("tf32", "mma_m16n8k8_f32_tf32_tf32_f32", least=(8, 0)),
+    _mma("bf16", "mma_m16n8k16_f32_bf16_bf16_f32", least=(8, 0)),
+    _mma("fp16", "mma_m16n8k16_f32_f16_f16_f32", least=(8, 0)),
+    _mma("fp8", "mma_m16n8k32_f32_e4m3_e4m3_f32", least=(8, 9), emulated=(9, 10)),
+    _wgmma("tf32", "wgmma_m64n256k8_f32_tf32_tf32"),
+    _wgmma("bf16", "wgmma_m64n256k16_f32_bf16_bf16"),
+    _wgmma("fp16", "wgmma_m64n256k16_f32_f16_f16"),
+    _wgmma("fp8", "wgmma_m64n256k32_f32_e4m3_e4m3"),
+    Copy("dram_copy", MicroKernel("copy", 256, 8), TB_S),
+    Read("dram_read", MicroKernel("read", 256, 8, ("LOAD", "load_nc")), TB_S),
+    Read("l2_read", MicroKernel("read", 256, 8, ("LOAD", "load_cg")), TB_S, level="l2"),
+    Read("l1_read", MicroKernel("read", 256, 8, ("LOAD", "load_nc")), TB_S, level="l1"),
+    Shared("shared_read", MicroKernel("shared", 256, 5), TB_S),
 )
 PROBES = {probe.name: probe for probe in _ALL}

@@ -16,26 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
-from experiments.bench import timers
+from experiments.bench import provenance, timers
 from experiments.bench.verify import DeviceLost, describe
-from experiments.plots import roofs
 from experiments.progress import Bars
 from experiments.questions import datasheets
 from experiments.questions.probes import PROBES, Machine, Probe
-from experiments.records import environment
+from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, SKIPPED, Ceiling
 from experiments.records.store import short
-from experiments.selection import Request
 
 NAME = "roofs"
-ROW = Ceiling
 CONTENDERS = tuple(PROBES.values())  # in place of the registry's kernels
 RUN_US = 3000.0
 WARM_UP_US = 1e6
@@ -155,7 +151,7 @@ def _gpu_under_load(work: Work) -> dict:
     """The GPU's properties and its clock while `work` runs, which is queued for longer than asking takes."""
     for _ in range(100):
         work()
-    found = environment.gpu()
+    found = provenance.gpu()
     torch.cuda.synchronize()
     return found
 
@@ -183,8 +179,3 @@ def _row(probe: Probe, **values: object) -> Ceiling:
         unit=probe.unit,
         **values,
     )
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return roofs.draw(folder, target)

@@ -3,7 +3,7 @@
 Expectation: away from large cubes the tile that covers C best wins, not the highest rung, and cuBLAS, which chooses
 among many kernels by shape, pulls ahead; where K is deep and C small, splitting K (s13) beats it.
 
-Method: that of `ladder`, for the rungs from s08 on. The problems are in shapes.toml, each with the reason why it is
+Method: that of `ladder`, for the rungs from s08 on. The problems are in workloads.toml, each with the reason why it is
 there; the map over M x N is at K = 4096, coarser in the default preset.
 
 Run: `python -m experiments run shapes [--preset full] [--stage S] [--backend B] [--size 64x6144x4096]`
@@ -11,55 +11,19 @@ Run: `python -m experiments run shapes [--preset full] [--stage S] [--backend B]
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
 
 from experiments.bench import timing
 from experiments.bench.rounds import Plan
-from experiments.plots import shapes
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import Timed
-from experiments.selection import DEFAULT, FULL, Request
 
 NAME = "shapes"
-ROW = Timed
 FIRST = "s08_vectorized"  # the rungs below read less than 16 bytes at a time and stay far behind at any shape
-MAP_K = 4096
-MAP_SIDES = {DEFAULT: (128, 512, 2048, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
 PLAN = {DEFAULT: Plan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: Plan(each_s=0.3, total_s=4.0)}
-_FILE = Path(__file__).with_name("shapes.toml")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A named problem and why it is measured."""
-
-    group: str
-    title: str  # of the group
-    name: str
-    why: str
-    sizes: tuple[int, int, int]
-
-
-@functools.cache
-def named_shapes() -> tuple[Shape, ...]:
-    """The problems of shapes.toml, in file order."""
-    groups = tomllib.loads(_FILE.read_text(encoding="utf-8"))["set"]
-    return tuple(
-        Shape(group["name"], group["title"], each["name"], each["why"], (each["m"], each["n"], each["k"]))
-        for group in groups
-        for each in group["problems"]
-    )
-
-
-def map_sizes(preset: str) -> list[tuple[int, int, int]]:
-    """The problems of the map over M x N."""
-    return [(m, n, MAP_K) for m, n in product(MAP_SIDES[preset], repeat=2)]
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -75,12 +39,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
-    sizes = [shape.sizes for shape in named_shapes()] + map_sizes(request.preset)
+    sizes = [shape.sizes for shape in workloads.named_shapes()] + workloads.map_sizes(request.preset)
     with timing.Bench(timing.Setting(NAME, request.device, plan=PLAN[request.preset]), chosen, bars) as bench:
         for problem in timing.problems(request, dict.fromkeys(sizes)):
             yield from bench.time(problem)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return shapes.draw(folder, target)

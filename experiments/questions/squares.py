@@ -13,26 +13,16 @@ Run: `python -m experiments run squares [--preset full] [--stage S] [--backend B
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from experiments.bench import timing
 from experiments.bench.rounds import Plan
-from experiments.plots import squares
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import Timed
-from experiments.selection import DEFAULT, FULL, Request
 
 NAME = "squares"
-ROW = Timed
-POWERS = tuple(2**n for n in range(7, 15))  # 128 to 16384
-PRIMES = (509, 1021, 2039, 4093, 8191)  # 127 and 257 are neighbours of powers already
-NEIGHBOURS = tuple(2**n + one for n in range(7, 13) for one in (-1, 1))
-SIZES = {
-    DEFAULT: (127, 128, 129, 256, 512, 1021, 1024, 1025, 2048, 4095, 4096, 4097, 8192),
-    FULL: tuple(sorted({*POWERS, *PRIMES, *NEIGHBOURS})),
-}
-CPU_SIZES = (128, 256, 512, 1024)
 LIMIT_S = {DEFAULT: 0.5, FULL: float("inf")}
 PLAN = {DEFAULT: Plan(each_s=0.4, total_s=8.0), FULL: Plan(total_s=15.0)}
 
@@ -46,13 +36,8 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
-    sizes = SIZES[request.preset] if request.device == "cuda" else CPU_SIZES
+    edges = workloads.SQUARES[request.preset] if request.device == "cuda" else workloads.SQUARES_ON_CPU
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], limit_s=LIMIT_S[request.preset])
     with timing.Bench(setting, chosen, bars) as bench:
-        for problem in timing.problems(request, [(size, size, size) for size in sizes]):
+        for problem in timing.problems(request, map(workloads.cube, edges)):
             yield from bench.time(problem)
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return squares.draw(folder, target)

@@ -15,20 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from experiments.bench import timing
 from experiments.bench.rounds import Plan
-from experiments.plots import tensor_cores
 from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.records.contenders import Contender
+from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import TimedLayout
-from experiments.selection import DEFAULT, FULL, Request
 from gemm_ref import B_LAYOUTS
 
 NAME = "tensor_cores"
-ROW = TimedLayout
-SIZES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 PLAN = {DEFAULT: Plan(each_s=0.4, total_s=6.0), FULL: Plan(total_s=10.0)}
 
 
@@ -43,15 +40,10 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedLayout]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=ROW)
-    sizes = [(size, size, size) for size in SIZES[request.preset]]
+    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TimedLayout)
+    sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]
     for math in dict.fromkeys(contender.math for contender in chosen):
         with timing.Bench(setting, [each for each in chosen if each.math == math], bars) as bench:
             for problem in timing.problems(replace(request, math=math), sizes):
                 for layout in B_LAYOUTS:
                     yield from bench.time(replace(problem, b_layout=layout))
-
-
-def plot(folder: Path, target: Path) -> list[Path]:
-    """Draw the CSV in `folder` into `target`; return the files."""
-    return tensor_cores.draw(folder, target)

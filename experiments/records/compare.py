@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.records import stats, store
-from experiments.records.rows import Timed
-from experiments.selection import EXPERIMENTS, UsageError, load_experiment
+from experiments.records.request import UsageError
+from experiments.records.rows import EXPERIMENTS, Timed
 
 MARGIN = 0.03  # what the same code may differ by from machine to machine (docs/method.md has what was seen)
 _ENVIRONMENT = ("device", "commit", "date", "torch", "triton", "cuda")
@@ -82,7 +82,7 @@ def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
 
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
-    row_type = load_experiment(name).ROW
+    row_type = EXPERIMENTS[name]
     key = list(row_type.key())
     both = old.merge(new, on=key, how="outer", suffixes=("_old", "_new"), indicator=True)
     shared = both[both["_merge"] == "both"]

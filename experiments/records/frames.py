@@ -7,9 +7,8 @@ import pandas as pd
 
 import gemm_ref
 from experiments.records import stats
+from experiments.records.workloads import LARGEST
 from gemm_ref.stage import DEFAULT_VARIANT
-
-LARGEST = 4096  # the size of the tables: the largest published cube up to this
 
 
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What a row of results holds: dataclasses whose fields are the columns of a CSV. An experiment names its own as `ROW`.
+"""What a row of results holds: dataclasses whose fields are the columns of a CSV; EXPERIMENTS says whose are which.
 
 All rows begin with who and what (`Row`), and end with how it went and in which run. Times are in microseconds; None
 is a value that was not measured.
@@ -13,6 +13,10 @@ from experiments.records.contenders import Contender
 from gemm_ref.problem import MATHS, Problem
 
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
+COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
+MODES = (COLD, WARM, GRAPH)
+SUSTAINED = "sustained"  # of `inputs`: back to back for seconds
+HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`
 
 _WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
 
@@ -218,3 +222,19 @@ class Counted(Row):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return _WHO  # a kernel is counted whole: its lines may have moved since the last time
+
+
+# Each is a module of `experiments.questions`, and its CSV's name: what the rows of that CSV are.
+EXPERIMENTS: dict[str, type[Row]] = {
+    "correctness": Checked,
+    "ladder": Timed,
+    "squares": Timed,
+    "shapes": Timed,
+    "roofs": Ceiling,
+    "modes": Timed,
+    "tensor_cores": TimedLayout,
+    "inputs": Timed,
+    "accuracy": Checked,
+    "memory": Counted,
+    "instructions": Compiled,
+}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.records.rows import Row
-from experiments.selection import EXPERIMENTS, UsageError, load_experiment
+from experiments.records.request import UsageError
+from experiments.records.rows import EXPERIMENTS, Row
 from gemm_ref.build import write_whole
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -64,7 +64,7 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
 
     Raises UsageError where the file is not one of this experiment.
     """
-    path, row_type = csv_path(folder, experiment), load_experiment(experiment).ROW
+    path, row_type = csv_path(folder, experiment), EXPERIMENTS[experiment]
     types = row_type.types()
     if not path.exists():
         return pd.DataFrame(columns=list(row_type.columns()))
@@ -103,7 +103,7 @@ def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) 
 
     Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
     """
-    run, row_type = environment["date"], load_experiment(experiment).ROW
+    run, row_type = environment["date"], EXPERIMENTS[experiment]
     records = [asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows]
     new = pd.DataFrame(records, columns=list(row_type.columns()))
     merged = merge(read(folder, experiment), new, row_type.key())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from experiments.records.rows import PASS
+from experiments.records.rows import HARDWARE, PASS
 from gemm_ref.ptx.count.records import COMPILED, ONCE
 from gemm_ref.ptx.count.sectors import SECTOR
 
@@ -17,6 +18,18 @@ ACCESSES = {  # as profilers tell them apart: those of a cp.async, which passes 
 _MEASURES = {
     "global": ("requests", "lanes", "bytes", "sectors"),
     "shared": ("requests", "lanes", "bytes", "wavefronts", "ideal"),
+}
+
+
+COST = {"global": "sectors", "shared": "wavefronts"}  # what an access is paid for in,
+COUNTED = tuple((space, kind, cost) for space, cost in COST.items() for kind in ACCESSES[space])  # and ncu counts
+TITLES = {
+    ("global", "load"): "loads",
+    ("global", "store"): "stores",
+    ("global", "async load"): "cp.async",
+    ("shared", "load"): "reads",
+    ("shared", "store"): "writes",
+    ("shared", "async store"): "cp.async",
 }
 
 
@@ -58,3 +71,23 @@ def best_view(frame: pd.DataFrame) -> pd.DataFrame:
     compiled = frame["view"] == COMPILED
     who = frame[list(KERNEL)].apply(tuple, axis=1)
     return frame[compiled | ~who.isin(set(who[compiled & (frame["status"] == PASS)]))]
+
+
+def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a kernel: for each (space, kind), predicted, counted, and their ratio; NaN where neither has any.
+
+    frame: rows of `memory`. Empty where the hardware was not asked. The columns are a MultiIndex ((space, kind), what).
+    """
+    table = totals(frame, each=("launch",))
+    keys = [*KERNEL, "launch"]
+    views = {view: table[table["view"] == view].set_index(keys) for view in (COMPILED, HARDWARE)}
+    both = views[COMPILED].index.intersection(views[HARDWARE].index)
+    found = {}
+    for space, kind, measure in COUNTED:
+        column = f"{space}_{kind.replace(' ', '_')}_{measure}"
+        predicted, counted = (views[view].loc[both, column] for view in (COMPILED, HARDWARE))
+        some = (predicted > 0) | (counted > 0)
+        ratio = (predicted / counted.where(counted > 0)).where(counted > 0, np.inf)
+        for name, values in (("predicted", predicted), ("counted", counted), ("ratio", ratio)):
+            found[(space, kind), name] = values.where(some)
+    return pd.DataFrame(found, index=both)

@@ -6,17 +6,20 @@ the same bytes: dates and commits are those of the measurements.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.records.request import UsageError
+from experiments.records.rows import EXPERIMENTS
 from experiments.records.store import check_writable, csv_path
 from experiments.report.page import render
-from experiments.selection import EXPERIMENTS, UsageError
 from gemm_ref.build import write_whole
 
 
-def make(folder: Path, target: Path) -> Path:
+def make(folder: Path, target: Path, questions: Mapping[str, str]) -> Path:
     """Write the report of the results in `folder` to the file `target`, whole or not at all; return `target`.
 
+    questions: what each experiment asks, by its name: the text that opens its module.
     Raises UsageError where the folder holds no data of any experiment, or where the file cannot be written.
     """
     if not has_data(folder):
@@ -24,7 +27,7 @@ def make(folder: Path, target: Path) -> Path:
     check_writable(target.parent)
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
-    write_whole(target, render(folder))
+    write_whole(target, render(folder, questions))
     return target
 
 

@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import matplotlib
 from markupsafe import Markup
 
 from experiments.plots import style
+from experiments.plots.pictures import PICTURES
 from experiments.report.anchors import anchor
 from experiments.report.colours import dark_twin
 
@@ -50,10 +50,10 @@ class Figure:
     svg: Markup
 
 
-def figures(module: ModuleType, folder: Path) -> list[Figure]:
+def figures(name: str, folder: Path) -> list[Figure]:
     """The plots of one experiment, drawn now from its CSV in `folder`."""
     with tempfile.TemporaryDirectory() as target, matplotlib.rc_context({"svg.fonttype": "none"}), style.svg_alone():
-        paths = module.plot(folder, Path(target))
+        paths = PICTURES[name](folder, Path(target))
         return [inline(path.stem, path.read_text(encoding="utf-8")) for path in paths]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,10 @@ from markupsafe import Markup, escape
 import gemm_ref
 from experiments.documents import blocks
 from experiments.plots import style
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import PASS, SKIPPED
 from experiments.report import figures, rungs, tables
-from experiments.selection import EXPERIMENTS, load_experiment, question
 
 _FOLDER = Path(__file__).resolve().parent
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
@@ -45,16 +45,18 @@ class Fact:
     text: str
 
 
-def render(folder: Path) -> str:
-    """The whole page about the results in `folder`."""
+def render(folder: Path, questions: Mapping[str, str]) -> str:
+    """The whole page about the results in `folder`; `questions` as for `make`."""
     at_size = frames.largest_cube(store.read(folder, "ladder"))
-    sections = [_section(name, folder) for name in EXPERIMENTS if store.csv_path(folder, name).exists()]
+    sections = [
+        _section(name, text, folder) for name, text in questions.items() if store.csv_path(folder, name).exists()
+    ]
     runs = store.read_runs(folder)
     # The ladder's own run speaks for the page; others, such as one that only compiled, stand beside their plots.
     shown = store.runs_of(at_size, folder) or [runs[key] for key in sorted(runs)]
     found = rungs.rungs(at_size, folder)
     reference = at_size[at_size["backend"] == "cublas"]
-    edge = str(frames.LARGEST) if at_size.empty else f"{at_size['m'].iloc[0]}{Controls(at_size).mark()}"
+    edge = str(workloads.LARGEST) if at_size.empty else f"{at_size['m'].iloc[0]}{Controls(at_size).mark()}"
     template = _environment().get_template("template.html.j2")
     return template.render(
         style=Markup(_file("style.css")),
@@ -73,15 +75,14 @@ def render(folder: Path) -> str:
     )
 
 
-def _section(name: str, folder: Path) -> Section:
-    module = load_experiment(name)
+def _section(name: str, text: str, folder: Path) -> Section:
     path = store.csv_path(folder, name)
-    paragraphs = [" ".join(text.split()) for text in inspect.getdoc(module).split("\n\n")]
+    question, *paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
     return Section(
         name=name,
-        question=question(module),
-        paragraphs=[match.groups() if (match := _LABELLED.fullmatch(text)) else ("", text) for text in paragraphs[1:]],
-        figures=figures.figures(module, folder),
+        question=question,
+        paragraphs=[match.groups() if (match := _LABELLED.fullmatch(text)) else ("", text) for text in paragraphs],
+        figures=figures.figures(name, folder),
         table=tables.table_of(store.read(folder, name)),
         csv=path.name,
     )

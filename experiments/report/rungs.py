@@ -10,7 +10,7 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import blocks, tensor_tables
 from experiments.plots import style
-from experiments.records import frames, store
+from experiments.records import store, workloads
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
 from gemm_ref import DIALECTS, Launch, Stage
@@ -84,7 +84,7 @@ def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
 
 
 def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd.DataFrame) -> Rung:
-    edge = frames.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
+    edge = workloads.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
     return Rung(
         stage=stage,
         number=stage.id.split("_")[0],

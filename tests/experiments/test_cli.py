@@ -11,10 +11,9 @@ import gemm_ref
 from experiments import cli, doctor, selection
 from experiments.bench import rounds, timing
 from experiments.bench.verify import Verdict
-from experiments.questions import correctness, ladder
-from experiments.records import store
+from experiments.records import store, workloads
 from experiments.records.contenders import Contender
-from experiments.records.rows import ERROR
+from experiments.records.rows import ERROR, EXPERIMENTS
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
@@ -47,9 +46,9 @@ def fake(name, fn, dialect="cuda", load=None):
 @pytest.fixture
 def invoke(monkeypatch):
     monkeypatch.setattr(cli.out, "width", 200)
-    monkeypatch.setattr(correctness, "ON_CPU", ((3, 5, 7), (0, 1, 2)))
-    monkeypatch.setattr(correctness, "ALL_EDGES_PARTIAL", (5, 3, 2))
-    monkeypatch.setitem(ladder.SIZES, "cpu", ((8, 8, 8), (16, 16, 16)))
+    monkeypatch.setattr(workloads, "ON_CPU", ((3, 5, 7), (0, 1, 2)))
+    monkeypatch.setattr(workloads, "ALL_EDGES_PARTIAL", (5, 3, 2))
+    monkeypatch.setitem(workloads.LADDER, "cpu", ((8, 8, 8), (16, 16, 16)))
 
     def run(*arguments, pool=None):
         if pool is not None:
@@ -67,7 +66,7 @@ def said(result):
 def test_list_names_everything(invoke):
     result = invoke("list")
     assert result.exit_code == 0
-    for name in (*selection.EXPERIMENTS, *gemm_ref.STAGES, "cublas", "numpy_blas"):
+    for name in (*EXPERIMENTS, *gemm_ref.STAGES, "cublas", "numpy_blas"):
         assert name in result.output
 
 

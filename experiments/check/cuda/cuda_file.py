@@ -16,7 +16,7 @@ from experiments.check import source_text
 from experiments.check.cuda import launch, nvcc, on_gpu, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
 _MATHS = {"float": "fp32", "half": "fp16", "__half": "fp16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16"}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref import cdiv
 
 _FUNCTIONS = MappingProxyType({"cdiv": cdiv, "min": min, "max": max})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import gemm_ref
 from experiments.check.cuda.expressions import definitions, evaluate, split
 from experiments.check.cuda.signature import Signature
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref.stage import MAX_GRID
 
 MOST_THREADS = 1024  # of a block: the CUDA programming guide, 'Technical Specifications per Compute Capability'

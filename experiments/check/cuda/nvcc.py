@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cuda_kernels import source
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 

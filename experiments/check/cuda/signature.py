@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.check.cuda.expressions import split
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 
 MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC"), ("ALPHA", "BETA")
 ROLES = (*MATRICES, *SIZES, *LEADING, *SCALARS)

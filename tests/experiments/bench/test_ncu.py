@@ -8,13 +8,13 @@ import pytest
 
 import gemm_ref
 from experiments.bench import ncu
-from experiments.bench.ncu import HARDWARE, METRICS, NoCounters
+from experiments.bench.ncu import METRICS, NoCounters
 from experiments.plots import memory as plot_memory
 from experiments.plots import memory_hardware
 from experiments.questions import memory
-from experiments.records import store
+from experiments.records import store, traffic
 from experiments.records.contenders import contenders
-from experiments.records.rows import PASS, SKIPPED
+from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from gemm_ref import Problem
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.toolchain import REFERENCE_SMS
@@ -44,7 +44,7 @@ def test_counts_are_read_and_metrics_of_one_access_added_up():
     assert found["global", "async load", "sectors"] == 1200
     reads = [values[name] for name in NAMES if name.endswith(("shared_op_ld.sum", "shared_op_ldsm.sum"))]
     assert found["shared", "load", "wavefronts"] == sum(reads) and len(reads) == 2
-    assert list(found) == list(METRICS)
+    assert list(found) == list(METRICS) == list(traffic.COUNTED)
     assert ncu.read("==PROF== nothing was profiled\n") == []
 
 
@@ -118,7 +118,7 @@ def _as_hardware(contender, rows, times=1.0):
 def test_prediction_over_count(counted, tmp_path, times, ratio):
     contender, rows = counted
     store.save(tmp_path, "memory", [*rows, *_as_hardware(contender, rows, times)], ENVIRONMENT)
-    table = memory_hardware.confirmed(store.read(tmp_path, "memory"))
+    table = traffic.confirmed(store.read(tmp_path, "memory"))
     assert len(table) == 1
     (line,) = table.xs("ratio", axis=1, level=1).to_dict("records")
     for access in (("global", "load"), ("global", "store"), ("shared", "load"), ("shared", "store")):
@@ -134,7 +134,7 @@ def test_what_was_counted_but_not_predicted_is_seen(counted, tmp_path):
         for row in _as_hardware(contender, rows)
     ]
     store.save(tmp_path, "memory", [*rows, *spurious], ENVIRONMENT)
-    table = memory_hardware.confirmed(store.read(tmp_path, "memory"))
+    table = traffic.confirmed(store.read(tmp_path, "memory"))
     assert table[("global", "async load"), "ratio"].item() == 0.0
 
 
@@ -146,7 +146,7 @@ def test_without_hardware_there_is_no_plot(counted, tmp_path):
 
 def test_published_counts_agree_with_the_hardware_to_2_percent():
     """Every kernel of the ladder, as predicted without a GPU and as an H200 counted it."""
-    table = memory_hardware.confirmed(store.read(store.PUBLISHED, "memory"))
+    table = traffic.confirmed(store.read(store.PUBLISHED, "memory"))
     kernels = {(key[0], key[1], key[3]) for key in table.index}
     assert kernels == {
         (item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations() if item.math == "fp32"

@@ -6,8 +6,8 @@ import pytest
 from experiments.documents import findings
 from experiments.documents.findings import SIZE, Data
 from experiments.records import store
+from experiments.records.request import UsageError
 from experiments.records.stats import SAME
-from experiments.selection import UsageError
 from gemm_ref import STAGES, stages_in
 
 ROWS = ("ladder", "squares", "shapes", "modes", "inputs", "accuracy")

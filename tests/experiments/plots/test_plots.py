@@ -5,13 +5,12 @@ import dataclasses
 import matplotlib.image
 import pytest
 
-from experiments.plots import accuracy, correctness, inputs, ladder, modes, squares, style
-from experiments.plots import shapes as plot_shapes
-from experiments.questions import shapes
-from experiments.records import store
+from experiments.plots import accuracy, correctness, inputs, ladder, modes, shapes, squares, style
+from experiments.questions.shapes import FIRST
+from experiments.records import store, workloads
 from experiments.records.contenders import contenders
+from experiments.records.request import DEFAULT
 from experiments.records.rows import FAIL, PASS, SKIPPED, Checked, Timed
-from experiments.selection import DEFAULT
 from gemm_ref import STAGES, Problem, stages_in
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
@@ -130,19 +129,19 @@ def test_squares_of_a_cpu_alone_have_no_map(tmp_path):
 
 @pytest.mark.usefixtures("svg_alone")
 def test_shapes_are_named_and_mapped(tmp_path):
-    first = shapes.named_shapes()[0]
-    one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= shapes.FIRST])
-    sizes = (first.sizes, *shapes.map_sizes(DEFAULT))
+    first = workloads.named_shapes()[0]
+    one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= FIRST])
+    sizes = (first.sizes, *workloads.map_sizes(DEFAULT))
     rows = [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
     store.save(tmp_path, "shapes", rows, ENVIRONMENT)
-    paths = plot_shapes.draw(tmp_path, tmp_path)
+    paths = shapes.draw(tmp_path, tmp_path)
     assert _names(paths) == {f"shapes_{stem}.svg" for stem in ("vs_cublas", "best")}
     svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
     assert f"{first.name}  {' × '.join(map(str, first.sizes))}" in svg
 
 
 def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
-    named = shapes.named_shapes()
+    named = workloads.named_shapes()
     assert len(named) >= 20 and len({shape.sizes for shape in named}) == len(named)
     assert all(len(shape.why) > 20 and min(shape.sizes) > 0 for shape in named)
     assert {"tall", "transformer", "decode", "convolution"} == {shape.group for shape in named}

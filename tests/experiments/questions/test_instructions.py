@@ -18,8 +18,8 @@ from experiments.progress import Bars
 from experiments.questions import instructions
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
+from experiments.records.request import Request
 from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
-from experiments.selection import Request
 from gemm_ref import Implementation, Problem, get_stage, implementations, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.sass import mix, tools

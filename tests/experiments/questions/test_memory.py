@@ -14,8 +14,8 @@ from experiments.plots import memory_banks
 from experiments.questions import memory
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders, gemm_of
+from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS, SKIPPED
-from experiments.selection import Request
 from gemm_ref import Implementation, Problem, get_stage, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter

@@ -26,8 +26,8 @@ from experiments.progress import Bars
 from experiments.questions import datasheets, probes, roofs
 from experiments.questions.probes import PROBES, Machine
 from experiments.records import store
+from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
-from experiments.selection import Request
 from gemm_ref import Problem, ptx, stages_in
 from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
@@ -252,7 +252,7 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     monkeypatch.setattr(ceilings, "launch", lambda kernel, given, out, iterations, blocks: runs.append(iterations))
     monkeypatch.setattr(roofs, "check", lambda *_: "")
     monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
-    monkeypatch.setattr(roofs.environment, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
+    monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
     values = roofs._measure(PROBES["fma"], SMALL)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import gemm_ref
-from experiments import selection
 from experiments.bench import timing
 from experiments.documents import tensor_tables
 from experiments.plots import tensor_cores as plot_tensor_cores
@@ -15,6 +14,7 @@ from experiments.progress import Bars
 from experiments.questions import tensor_cores
 from experiments.records import store
 from experiments.records.contenders import contenders
+from experiments.records.request import Request
 from experiments.records.rows import TimedLayout
 from gemm_ref import B_LAYOUTS, STAGES, Problem
 from tests.experiments.fixtures import ENVIRONMENT
@@ -46,8 +46,8 @@ def data(tmp_path) -> Path:
     return tmp_path
 
 
-def request(device: str = "cuda", math: str = "") -> selection.Request:
-    return selection.Request(device, math=math)
+def request(device: str = "cuda", math: str = "") -> Request:
+    return Request(device, math=math)
 
 
 def test_who_takes_part():

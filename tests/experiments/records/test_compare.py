@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.records import compare, store
+from experiments.records.request import UsageError
 from experiments.records.rows import FAIL
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE
-from experiments.selection import UsageError
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 

@@ -16,12 +16,14 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from experiments import cli, report, selection
+from experiments import cli, report
 from experiments.plots import style
+from experiments.plots.pictures import PICTURES
 from experiments.records import store
-from experiments.records.rows import FAIL, Checked
+from experiments.records.request import UsageError
+from experiments.records.rows import EXPERIMENTS, FAIL, Checked
 from experiments.report import colours, figures, page, rungs, sources, tables
-from experiments.selection import EXPERIMENTS, UsageError
+from experiments.selection import questions
 from gemm_ref import STAGES
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
@@ -83,7 +85,7 @@ def made(tmp_path_factory) -> Path:
         detail="<script>alert('& wrong')</script>",
     )
     store.save(folder, "correctness", [failed], ENVIRONMENT)
-    return report.make(folder, folder / "report.html")
+    return report.make(folder, folder / "report.html", questions())
 
 
 @pytest.fixture(params=["made", "published_report"])
@@ -167,7 +169,7 @@ def test_a_failure_is_told_and_what_it_says_is_escaped(made):
 
 
 def test_the_same_data_give_the_same_bytes(made):
-    again = report.make(made.parent, made.with_name("again.html"))
+    again = report.make(made.parent, made.with_name("again.html"), questions())
     assert again.read_bytes() == made.read_bytes()
     assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
 
@@ -306,15 +308,14 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
 
     Run: `python -m experiments run made_up`
     """
-    module.NAME, module.ROW, module.plot = "made_up", Checked, _heatmap
-    known = ("made_up", *EXPERIMENTS)
+    module.NAME = "made_up"
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for user in (selection, store, page, report):
-        monkeypatch.setattr(user, "EXPERIMENTS", known)
+    monkeypatch.setitem(EXPERIMENTS, "made_up", Checked)
+    monkeypatch.setitem(PICTURES, "made_up", _heatmap)
     who = {"experiment": "made_up", "stage": "s01_naive", "variant": "default", "backend": "cuda", "dialect": "cuda"}
     row = Checked(**who, math="fp32", dtype="float32", m=8, n=8, k=8, rel_error=0.25)
     store.save(tmp_path, "made_up", [row], ENVIRONMENT)
-    text = report.make(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    text = report.make(tmp_path, tmp_path / "report.html", questions()).read_text(encoding="utf-8")
     section = section_of(text, "made_up")
     assert "<code>a &lt; b</code>" in section and "by looking. Twice." in section
     assert "<td>0.2500" in section and "made_up.csv" in section
@@ -363,4 +364,4 @@ def test_the_published_data_stand_in_for_a_machine_without(tmp_path):
     store.save(tmp_path / "cpu", "ladder", ladder_rows((1024,)), ENVIRONMENT)
     assert report.choose(tmp_path / "cpu", store.PUBLISHED) == store.PUBLISHED
     with pytest.raises(UsageError, match="is a folder"):
-        report.make(own, own)
+        report.make(own, own, questions())

@@ -1,11 +1,13 @@
-"""What is recorded of the code that measured: its commit, and whether it was that commit's code."""
+"""What is recorded of the machine and of the code that measured: its commit, and whether it was that commit's code."""
 
+import json
 import subprocess
 
 import pytest
 
+from experiments.bench import provenance
 from experiments.records import environment
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -20,7 +22,7 @@ def checkout(tmp_path, monkeypatch):
     """A repository with one commit, taken for ours; nothing is told by the environment."""
     for name in ("GEMM_LADDER_COMMIT", "GEMM_LADDER_DIRTY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(environment, "_ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "_ROOT", tmp_path)
     git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("1\n")
     git(tmp_path, "add", ".")
@@ -29,7 +31,15 @@ def checkout(tmp_path, monkeypatch):
 
 
 def recorded():
-    return environment.describe("cpu")["dirty"]
+    return provenance.describe("cpu")["dirty"]
+
+
+def test_environment_describes_this_machine():
+    record = provenance.describe("cpu")
+    assert json.loads(json.dumps(record)) == record
+    assert record["slug"] == "cpu" and record["gpu"] is None
+    assert record["cpu"] and record["torch"] and record["python"]
+    assert record["date"].endswith("Z")
 
 
 def test_changed_code_is_dirty_and_new_data_are_not(checkout):
@@ -43,8 +53,8 @@ def test_changed_code_is_dirty_and_new_data_are_not(checkout):
 
 def test_another_repository_around_it_is_not_ours(checkout, monkeypatch):
     (checkout / "site-packages").mkdir()
-    monkeypatch.setattr(environment, "_ROOT", checkout / "site-packages")
-    record = environment.describe("cpu")
+    monkeypatch.setattr(provenance, "_ROOT", checkout / "site-packages")
+    record = provenance.describe("cpu")
     assert record["commit"] is None and record["dirty"] is None
 
 
@@ -60,7 +70,7 @@ def test_a_copy_is_told_what_it_is_a_copy_of(checkout, monkeypatch, told, dirty,
     monkeypatch.setenv("GEMM_LADDER_COMMIT", COMMIT)
     if told is not None:
         monkeypatch.setenv("GEMM_LADDER_DIRTY", told)
-    record = environment.describe("cpu")
+    record = provenance.describe("cpu")
     assert (record["commit"], record["dirty"]) == (COMMIT, dirty)
     assert environment.commit_of(record).endswith(words) and words in environment.caption([record])
 
@@ -69,4 +79,4 @@ def test_nonsense_is_refused(checkout, monkeypatch):
     monkeypatch.setenv("GEMM_LADDER_COMMIT", COMMIT)
     monkeypatch.setenv("GEMM_LADDER_DIRTY", "no")
     with pytest.raises(UsageError, match="GEMM_LADDER_DIRTY is 'no': give 1"):
-        environment.describe("cpu")
+        provenance.describe("cpu")

@@ -1,0 +1,140 @@
+"""The machine and its software as a record: where and with what a measurement is made."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from experiments.bench import timers
+from experiments.bench.telemetry import open_gpu
+from experiments.records.request import UsageError
+from gemm_ref.build import BuildError, version_of
+from gemm_ref.toolchain import find_toolkit
+
+_ROOT = Path(__file__).resolve().parents[2]
+_TOLD = {"": None, "0": False, "1": True}  # by GEMM_LADDER_DIRTY
+
+
+def describe(device: str) -> dict:
+    """The environment now, as plain JSON values; `device` is "cpu" or "cuda". None is what cannot be known."""
+    commit, dirty = _commit()
+    name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": commit,
+        "dirty": dirty,
+        "device": name,
+        "slug": slug(device),
+        "gpu": gpu() if device == "cuda" else None,
+        "events_us": timers.events_us() if device == "cuda" else None,
+        "cuda": torch.version.cuda,
+        "cpu": cpu_name(),
+        "cpu_threads": torch.get_num_threads(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in ("torch", "triton", "numpy")},
+        "nvcc": _nvcc_version(),
+    }
+
+
+def slug(device: str) -> str:
+    """The name of the device's results folder: `cpu`, or the GPU's name as in `nvidia-h200`."""
+    if device == "cpu":
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+
+
+def cpu_name() -> str:
+    """The CPU's model, on Linux, macOS and Windows; the architecture where it has no name."""
+    try:
+        names = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        names = []
+    if not names and platform.system() == "Darwin":
+        names = [_output("sysctl", "-n", "machdep.cpu.brand_string") or ""]
+    return next((name.strip() for name in names if name.strip()), platform.processor() or platform.machine())
+
+
+def gpu() -> dict:
+    """The current GPU: what it is, and what its driver says of it now."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    known = {
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": properties.L2_cache_size,
+        "driver": None,
+    }
+    try:
+        return known | _nvml()
+    except Exception as error:  # no management library, or a virtual GPU that hides it: its absence is recorded
+        return known | {"nvml_error": str(error)}
+
+
+def _nvml() -> dict:
+    nvml, gpu = open_gpu()
+    try:
+        driver = nvml.nvmlSystemGetDriverVersion()
+        return {
+            "driver": driver.decode() if isinstance(driver, bytes) else driver,
+            "sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "max_sm_clock_mhz": nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+            "power_w": nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+            "power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+            "temperature_c": nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+            "busy_percent": nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+        }
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit, and whether the code differs from it; None is what cannot be known.
+
+    A copy without its git is told by GEMM_LADDER_COMMIT and GEMM_LADDER_DIRTY (0 or 1) what it is a copy of.
+    Raises UsageError for another value of the latter.
+    """
+    if commit := os.environ.get("GEMM_LADDER_COMMIT"):
+        told = os.environ.get("GEMM_LADDER_DIRTY", "")
+        if told not in _TOLD:
+            raise UsageError(f"GEMM_LADDER_DIRTY is {told!r}: give 1 where the code has local changes, 0 where not")
+        return commit, _TOLD[told]
+    commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
+    top = _output("git", "-C", str(_ROOT), "rev-parse", "--show-toplevel")
+    if commit is None or top is None or Path(top).resolve() != _ROOT:  # installed within someone else's repository
+        return None, None
+    # New data is not a change of the code that measured it.
+    changes = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
+    return commit, None if changes is None else bool(changes)
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _nvcc_version() -> str | None:
+    """As in 13.0.88."""
+    try:
+        release = re.search(r"\bV(\d[\d.]*)", version_of(str(find_toolkit() / "bin" / "nvcc")))
+    except BuildError:
+        return None
+    return release and release[1]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

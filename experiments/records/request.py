@@ -1,0 +1,26 @@
+"""What one run was asked for, and the error for what cannot be carried out as asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemm_ref.problem import Problem
+
+DEFAULT, FULL = "default", "full"
+PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
+
+
+class UsageError(ValueError):
+    """The command cannot be carried out as asked; the message says what would be right."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The filters of one `run`. An empty filter takes everything."""
+
+    device: str  # "cpu" or "cuda"
+    stages: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    math: str = ""  # empty: what the experiment is about, fp32 in most
+    preset: str = DEFAULT

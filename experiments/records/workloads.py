@@ -1,0 +1,104 @@
+"""Every size that is measured, with the reason for it: one leaf for questions, pictures and documents.
+
+A size is (M, N, K), or one number for a cube. Problems that people have are in workloads.toml, with their reasons.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from experiments.records.request import DEFAULT, FULL
+
+
+def cube(edge: int) -> tuple[int, int, int]:
+    """M = N = K."""
+    return edge, edge, edge
+
+
+LARGEST = 4096  # the cube of the tables: the largest that is published, up to this
+
+# --- correctness ---------------------------------------------------------------------------------------------
+
+# Nothing, one, less than a warp, and one beside a tile edge on either side.
+EDGES = (0, 1, 2, 31, 33, 127, 129, 257)
+ON_CPU = (
+    (0, 33, 127),  # no rows
+    (31, 0, 2),  # no columns
+    (129, 127, 0),  # nothing to sum: zeros
+    (1, 1, 1),  # one element
+    (2, 257, 33),  # two rows across many tiles
+    (257, 31, 31),  # many tiles down, K inside one
+    (33, 129, 257),  # K in several steps with a tail, one past the tile on each side
+    (127, 2, 129),  # one short of a tile edge, two columns
+    (33, 31, 33),  # around one tile on every side
+    (1, 127, 1),  # an outer product of one row
+    (129, 1, 31),  # a matrix times a vector
+    (2, 2, 127),  # a deep, tiny product
+)
+# The same for tensor cores, whose kernels take seconds each to compile and to run; the full preset has all of ON_CPU.
+ON_CPU_TENSOR_CORES = ((0, 33, 127), (1, 1, 1), (257, 31, 31), (33, 129, 257))
+ALL_EDGES_PARTIAL = (1021, 509, 131)  # primes: the last tile is partial on every side
+ON_GPU_LARGE = {
+    DEFAULT: ((8192, 8192, 512), (65537, 33, 65537)),  # a C that people use; offsets into A past 2^31
+    FULL: ((8192, 8192, 8192), (65537, 33, 65537)),
+}
+
+# --- times ---------------------------------------------------------------------------------------------------
+
+DEEP = (128, 128, 65536)  # one tile of C and a deep K, for s13; on a GPU alone
+LADDER = {"cuda": (cube(LARGEST), DEEP), "cpu": (cube(512),)}  # at 512 the CPU loop takes a moment
+
+POWERS = tuple(2**n for n in range(7, 15))  # 128 to 16384
+PRIMES = (509, 1021, 2039, 4093, 8191)  # 127 and 257 are neighbours of powers already
+NEIGHBOURS = tuple(2**n + one for n in range(7, 13) for one in (-1, 1))
+SQUARES = {
+    DEFAULT: (127, 128, 129, 256, 512, 1021, 1024, 1025, 2048, 4095, 4096, 4097, 8192),
+    FULL: tuple(sorted({*POWERS, *PRIMES, *NEIGHBOURS})),
+}
+SQUARES_ON_CPU = (128, 256, 512, 1024)
+AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power of two beside it
+
+MAP_K = 4096
+MAP_SIDES = {DEFAULT: (128, 512, 2048, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
+
+MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
+TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
+INPUTS = 8192  # long enough calls to hold a GPU at its power cap
+
+# --- errors, and counts --------------------------------------------------------------------------------------
+
+ACCURACY_SIDE = 256
+ACCURACY_DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
+COUNTED = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
+ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 16 divides a size
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A named problem and why it is measured."""
+
+    group: str
+    title: str  # of the group
+    name: str
+    why: str
+    sizes: tuple[int, int, int]
+
+
+@functools.cache
+def named_shapes() -> tuple[Shape, ...]:
+    """The problems of workloads.toml, in file order."""
+    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["set"]
+    return tuple(
+        Shape(group["name"], group["title"], each["name"], each["why"], (each["m"], each["n"], each["k"]))
+        for group in groups
+        for each in group["problems"]
+    )
+
+
+def map_sizes(preset: str) -> list[tuple[int, int, int]]:
+    """The problems of the map over M x N, at one K."""
+    return [(m, n, MAP_K) for m, n in product(MAP_SIDES[preset], repeat=2)]
