@@ -1,4 +1,4 @@
-"""`python -m cuda_kernels build`, `... ptx STAGE` and `... sanitize [STAGE]`."""
+"""`python -m cuda_kernels build`, `... ptx STAGE`, `... registry` and `... sanitize [STAGE]`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def ptx(stage: str, variant: str = "default") -> None:
         typer.echo(ptx_of(gemm_ref.Implementation(rung, variant, "cuda", rung.maths[0])), nl=False)
     except (ValueError, gemm_ref.build.BuildError) as error:
         _fail(str(error))
+
+
+@app.command()
+def registry() -> None:
+    """Write include/registry.cuh, with which a .cu compiles as it is stored, from the registry's values."""
+    from cuda_kernels.source import REGISTRY_HEADER, registry_header
+    from gemm_ref.build import write_whole
+
+    write_whole(REGISTRY_HEADER, registry_header())
 
 
 @app.command()

@@ -25,6 +25,7 @@ s01_naive(const float* __restrict__ A, const float* __restrict__ B, float* __res
     C[(size_t)row * N + col] = acc;
 }
 
+namespace config = registry::s01_naive;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     return launch_kernel(s01_naive<config::BLOCK_M, config::BLOCK_N>, shape, stream, A, B, C, M, N, K);

@@ -26,6 +26,7 @@ s02_coalesced(const float* __restrict__ A, const float* __restrict__ B, float* _
     C[(size_t)row * N + col] = acc;
 }
 
+namespace config = registry::s02_coalesced;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     return launch_kernel(s02_coalesced<config::BLOCK_M, config::BLOCK_N>, shape, stream, A, B, C, M, N, K);

@@ -41,6 +41,7 @@ s04_shared_tile(const float* __restrict__ A, const float* __restrict__ B, float*
     if (row < M && col < N) C[(size_t)row * N + col] = acc;
 }
 
+namespace config = registry::s04_shared_tile;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     return launch_kernel(s04_shared_tile<config::BLOCK_M, config::BLOCK_N, config::BLOCK_K>, shape, stream,

@@ -10,31 +10,31 @@
 // Requires:     any M, N, K; row-major A, B, C.
 #include "launch.cuh"
 
-using config::Layout;
+namespace config = registry::s05_bank_conflict;
 
 // Where element (m, k) of the slice of A is.
-template <Layout LAYOUT, int BLOCK>
+template <SliceLayout LAYOUT, int BLOCK>
 __device__ __forceinline__ int a_index(int m, int k) {
-    if (LAYOUT == Layout::transposed) return k * BLOCK + m;
-    if (LAYOUT == Layout::padded) return k * (BLOCK + 1) + m;
-    if (LAYOUT == Layout::swizzled) return k * BLOCK + (m ^ k);
+    if (LAYOUT == SliceLayout::transposed) return k * BLOCK + m;
+    if (LAYOUT == SliceLayout::padded) return k * (BLOCK + 1) + m;
+    if (LAYOUT == SliceLayout::swizzled) return k * BLOCK + (m ^ k);
     return m * BLOCK + k;
 }
 
 // Where element (k, n) of the slice of B is.
-template <Layout LAYOUT, int BLOCK>
+template <SliceLayout LAYOUT, int BLOCK>
 __device__ __forceinline__ int b_index(int k, int n) {
-    return LAYOUT == Layout::conflicted ? n * BLOCK + k : k * BLOCK + n;
+    return LAYOUT == SliceLayout::conflicted ? n * BLOCK + k : k * BLOCK + n;
 }
 
 // A[M, K] @ B[K, N] = C[M, N]
-template <int BLOCK_M, int BLOCK_N, int BLOCK_K, Layout LAYOUT, int BLOCKS_PER_SM>
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, SliceLayout LAYOUT, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M * BLOCK_N, BLOCKS_PER_SM)
 s05_bank_conflict(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
                   int K) {
     static_assert(BLOCK_K == BLOCK_M && BLOCK_K == BLOCK_N, "BLOCK_K: a thread loads one element of each slice");
     constexpr int BLOCK = BLOCK_K;
-    __shared__ float a_smem[BLOCK * (BLOCK + (LAYOUT == Layout::padded))];
+    __shared__ float a_smem[BLOCK * (BLOCK + (LAYOUT == SliceLayout::padded))];
     __shared__ float b_smem[BLOCK * BLOCK];
 
     // Who am I. A warp is 32 neighbours in threadIdx.x at one threadIdx.y.

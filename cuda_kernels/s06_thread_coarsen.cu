@@ -62,6 +62,7 @@ s06_thread_coarsen(const float* __restrict__ A, const float* __restrict__ B, flo
     }
 }
 
+namespace config = registry::s06_thread_coarsen;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

@@ -69,6 +69,7 @@ s07_thread_tile(const float* __restrict__ A, const float* __restrict__ B, float*
     }
 }
 
+namespace config = registry::s07_thread_tile;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

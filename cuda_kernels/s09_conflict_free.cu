@@ -99,6 +99,7 @@ s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, floa
     else store_tile(store_floats);
 }
 
+namespace config = registry::s09_conflict_free;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

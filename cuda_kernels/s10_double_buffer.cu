@@ -129,6 +129,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     else store_tile(store_floats);
 }
 
+namespace config = registry::s10_double_buffer;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

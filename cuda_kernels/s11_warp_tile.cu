@@ -137,6 +137,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     else store_tile(store_floats);
 }
 
+namespace config = registry::s11_warp_tile;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

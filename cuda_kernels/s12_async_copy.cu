@@ -147,6 +147,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     else store_tile(store_floats);
 }
 
+namespace config = registry::s12_async_copy;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

@@ -159,6 +159,7 @@ __global__ void s13_add_partials(const float* __restrict__ partials, float* __re
     C[i] = sum;
 }
 
+namespace config = registry::s13_split_k;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;

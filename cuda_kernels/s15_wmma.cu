@@ -9,9 +9,10 @@
 //               hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
 //               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of fraction.
+#include "launch.cuh"
+namespace config = registry::s15_wmma;
 #include "chunk.cuh"
 #include "element.cuh"
-#include "launch.cuh"
 #include "vector.cuh"
 #include "wmma.cuh"
 

@@ -9,9 +9,10 @@
 //               128 registers hold sums, 2 x 32 fragments.
 // Requires:     sm_80; any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by
 //               element. tf32: operands are cut to 10 bits of fraction, which the instruction does by itself.
+#include "launch.cuh"
+namespace config = registry::s16_mma_sync;
 #include "chunk.cuh"
 #include "element.cuh"
-#include "launch.cuh"
 #include "ldmatrix.cuh"
 #include "mma.cuh"
 #include "tile_order.cuh"

@@ -10,6 +10,7 @@
 //               The TMA unit rounds to tf32 (cuda_kernels/tensor_map.py).
 // Sources:      PTX ISA 8.0, wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA Hopper Tuning Guide.
 #include "launch.cuh"
+namespace config = registry::s17_wgmma_tma;
 #include "element.cuh"
 #include "epilogue.cuh"
 #include "tensor_tile.cuh"

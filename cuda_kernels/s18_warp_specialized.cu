@@ -7,6 +7,7 @@
 // Requires:     as s17, but that tf32 takes B by rows as it lies, through registers (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
+namespace config = registry::s18_warp_specialized;
 #include "cluster.cuh"
 #include "epilogue.cuh"
 #include "tensor_tile.cuh"

@@ -4,48 +4,87 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
 from gemm_ref.problem import B_LAYOUTS, MATHS
-from gemm_ref.registry import Implementation
-from gemm_ref.stage import LAYOUTS
+from gemm_ref.registry import STAGES, Implementation
+from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Stage
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
 INCLUDE = FOLDER / "include"
+REGISTRY_HEADER = INCLUDE / "registry.cuh"
 # -lineinfo: faults and profilers name the .cu's own lines. No --use_fast_math: the arithmetic stays IEEE.
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", f"-I{INCLUDE}")
 
 
 def compose(implementation: Implementation) -> str:
-    """The CUDA text of one implementation: its compile-time shape from the registry, then the rung's file.
+    """The CUDA text of one implementation: its compile-time values from the registry, then the rung's file.
 
-    The shape becomes `config::BLOCK_M` and so on; a rung of several math modes is told `config::MATH`, and how B lies,
-    `config::B_LAYOUT`. A #line directive keeps the file's own line numbers.
+    The values stand in place of those of include/registry.cuh, with which a file compiles that is given to nvcc as it
+    is stored. A #line directive keeps the file's own line numbers.
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
+    return f'{values(implementation)}#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+
+
+def values(implementation: Implementation) -> str:
+    """The registry's values of one implementation in C++, as include/registry.cuh has those of the defaults."""
+    return f"#define {_GUARD}\n{_ENUMS}{_namespace(implementation)}"
+
+
+def registry_header() -> str:
+    """What include/registry.cuh must say: each rung's values in its default variant and first math mode."""
+    defaults = "\n".join(_namespace(default(stage)) for stage in STAGES.values())
+    return _HEADER.format(guard=_GUARD, enums=_ENUMS, defaults=defaults)
+
+
+def default(stage: Stage, variant: str = DEFAULT_VARIANT, math: str | None = None) -> Implementation:
+    """A rung's CUDA kernel, with the first layout of B that it reads; in its first math mode if none is given.
+
+    Raises ValueError for a variant that the rung has not.
+    """
+    math = math or stage.maths[0]
+    return Implementation(stage, stage.find_variant(variant, "cuda"), "cuda", math, stage.reads_b(math, "cuda")[0])
+
+
+# Which values a .cu is compiled with: those that stand before it, or else the defaults.
+_GUARD = "GEMM_LADDER_REGISTRY"
+_ENUMS = "".join(
+    f"enum class {kind} {{ {', '.join(names)} }};\n"
+    for kind, names in (("Math", MATHS), ("BLayout", B_LAYOUTS), ("SliceLayout", SLICE_LAYOUTS))
+)
+_HEADER = """\
+// The compile-time values of each rung, from gemm_ref/registry.py: those of its default variant in its first math mode.
+// A rung calls its own `config`. `python -m cuda_kernels registry` writes this file. For another variant or math mode,
+// put its values before the rung's file and define {guard}.
+#ifndef {guard}
+#define {guard}
+// clang-format off
+
+{enums}
+{defaults}
+#endif
+"""
+
+
+def _namespace(implementation: Implementation) -> str:
     constants = [_constant(name, value) for name, value in implementation.config.constants().items()]
     if implementation.stage.maths != ("fp32",):
-        constants += [_choice("Math", MATHS, "MATH", implementation.math)]
-        constants += [_choice("Layout", B_LAYOUTS, "B_LAYOUT", implementation.b_layout)]
-    shape = f"namespace config {{ {' '.join(constants)} }}"
-    return f'{shape}\n#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+        constants += [f"inline constexpr Math MATH = Math::{implementation.math};"]
+        constants += [f"inline constexpr BLayout B_LAYOUT = BLayout::{implementation.b_layout};"]
+    return "\n".join((f"namespace registry::{implementation.stage.id} {{", *constants, "}\n"))
 
 
 def _constant(name: str, value: int | str) -> str:
     if isinstance(value, int):
-        return f"constexpr int {name} = {value};"
-    return _choice("Layout", LAYOUTS, name, value)  # LAYOUT is the one constant that is a name
-
-
-def _choice(kind: str, names: Iterable[str], name: str, value: str) -> str:
-    return f"enum class {kind} {{ {', '.join(names)} }}; constexpr {kind} {name} = {kind}::{value};"
+        return f"inline constexpr int {name} = {value};"
+    return f"inline constexpr SliceLayout {name} = SliceLayout::{value};"  # LAYOUT is the one constant that is a name
 
 
 def _key(implementation: Implementation, *more: object) -> str:
-    includes = [path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.cuh"))]
+    includes = [path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.cuh")) if path != REGISTRY_HEADER]
     return digest(compose(implementation), *includes, *FLAGS, *more)
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from gemm_ref import grids
-from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT, DIALECTS, LAYOUTS, Config, Stage, unknown
+from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT, DIALECTS, SLICE_LAYOUTS, Config, Stage, unknown
 
 
 def _only(config: Config) -> Mapping[str, Config]:
@@ -93,9 +93,11 @@ _LADDER = (
         id="s05_bank_conflict",
         title="Bank conflict",
         idea="the same slices stored four ways in the 32 banks of shared memory",
-        variants=MappingProxyType({layout: replace(_SQUARE, LAYOUT=layout, BLOCKS_PER_SM=2) for layout in LAYOUTS}),
+        variants=MappingProxyType(
+            {layout: replace(_SQUARE, LAYOUT=layout, BLOCKS_PER_SM=2) for layout in SLICE_LAYOUTS}
+        ),
         best=_each(cuda="padded", gluon="padded"),
-        only=_each(cuda=LAYOUTS[:-1], triton=LAYOUTS[-1:], gluon=LAYOUTS[:-1]),
+        only=_each(cuda=SLICE_LAYOUTS[:-1], triton=SLICE_LAYOUTS[-1:], gluon=SLICE_LAYOUTS[:-1]),
         launch_shape=grids.columns_on_x,
     ),
     Stage(

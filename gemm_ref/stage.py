@@ -17,7 +17,7 @@ from gemm_ref.toolchain import REFERENCE_SMS
 DIALECTS = ("cuda", "triton", "gluon")  # the columns of every table and plot, in this order
 BACKENDS = {"cuda": "cuda", "triton": "triton", "gluon": "triton"}  # dialect -> package
 DEFAULT_VARIANT = "default"
-LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a slice in shared memory (s05)
+SLICE_LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a slice in shared memory (s05)
 
 # The CUDA programming guide, 'Technical Specifications per Compute Capability': the largest grid.
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -46,7 +46,7 @@ class Config:
     NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
-    LAYOUT: str = _UNUSED  # one of LAYOUTS: where the elements of a slice lie in shared memory
+    LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: where the elements of a slice lie in shared memory
 
     def constants(self) -> dict[str, int | str]:
         """The fields that are set, in declaration order."""

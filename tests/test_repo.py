@@ -55,6 +55,7 @@ def test_cuda_files_open_with_the_five_fields(path):
     found = [field for line in comment for field in HEADER if line.startswith(f"// {field}")]
     assert tuple(found) == HEADER
     assert 'include "launch.cuh"' in path.read_text(encoding="utf-8")
+    assert f"\nnamespace config = registry::{path.stem};\n" in path.read_text(encoding="utf-8")
     assert "torch" not in path.read_text(encoding="utf-8")
 
 
@@ -65,6 +66,13 @@ def test_a_cuda_rung_has_the_kernels_that_the_registry_names(stage):
     named = [stage.id, stage.second_kernel] if stage.second_kernel else [stage.id]
     assert re.findall(r"__global__ .*?(\w+)\((?=const)", text, re.S) == named
     assert (stage.launch(1, 1, 4096).then is not None) == (stage.second_kernel is not None)
+
+
+def test_the_header_of_the_registry_is_the_registry():
+    from cuda_kernels.source import REGISTRY_HEADER, registry_header
+
+    stale = REGISTRY_HEADER.read_text(encoding="utf-8") != registry_header()
+    assert not stale, "`python -m cuda_kernels registry` writes it"
 
 
 ALLOWED = {  # imports run one way

@@ -4,8 +4,6 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
-using config::Math;
-
 template <Math> struct Types;
 template <> struct Types<Math::fp32> { using Element = float; using Result = float; };
 template <> struct Types<Math::tf32> { using Element = float; using Result = float; };

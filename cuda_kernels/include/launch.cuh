@@ -1,9 +1,11 @@
-// What every rung's launcher needs: the launch that Python computed, and one way to start a kernel and report on it.
+// What every rung's launcher needs: the rung's compile-time values, the launch that Python computed, and one way to start a
+// kernel and report on it.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include "registry.cuh"
 
-// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/registry.py.
+// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/grids.py.
 struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];

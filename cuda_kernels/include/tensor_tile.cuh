@@ -13,7 +13,7 @@ constexpr int WARPGROUP = 128;  // threads
 constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
 constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
-constexpr bool B_BY_ROWS = config::B_LAYOUT == config::Layout::kn;
+constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
 constexpr bool TURNED = B_BY_ROWS && config::MATH == Math::tf32;
 constexpr bool LEFT_MN_MAJOR = TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
 static_assert(config::BLOCK_K_BYTES == SWIZZLE_ROW_BYTES, "a slice is as deep as a row of the swizzle");
