@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from experiments.selection import UsageError
+from experiments.records.request import UsageError
 
 
 def read(path: Path) -> str:
