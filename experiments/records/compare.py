@@ -43,7 +43,8 @@ class Comparison:
     experiment: str
     changes: list[Change]
     statuses: list[str] = field(default_factory=list)  # rows that passed in one and not in the other, in words
-    only_old: int = 0  # rows that the new folder lacks,
+    in_common: int = 0  # rows that both folders have,
+    only_old: int = 0  # that the new folder lacks,
     only_new: int = 0  # and that the old one lacks
 
     def verdicts(self, control: bool = False) -> Counter[str]:
@@ -65,14 +66,25 @@ class Comparison:
 
 
 def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
-    """All experiments that both folders have. Raises UsageError where there is none, or for a folder that is not."""
+    """All experiments that both folders have.
+
+    Raises UsageError where they have no row in common, for a folder that is not, and for a margin that is no share.
+    """
+    if not 0 <= margin < 1:
+        raise UsageError(f"--margin {margin:g}: it is a share, such as {MARGIN:g} for {MARGIN:.0%}, from 0 up to 1")
     for folder in (old, new):
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder of results: name one that `run --results FOLDER` wrote")
     shared = [name for name in EXPERIMENTS if all(store.csv_path(folder, name).exists() for folder in (old, new))]
     if not shared:
-        raise UsageError(f"{old} and {new} have no experiment in common")
-    return [_compare(name, store.read(old, name), store.read(new, name), margin) for name in shared]
+        raise UsageError(f"{old} and {new} have no experiment in common: name two folders of the same experiments")
+    found = [_compare(name, store.read(old, name), store.read(new, name), margin) for name in shared]
+    if not any(each.in_common for each in found):
+        raise UsageError(
+            f"{old} and {new} have no row in common, of {' or '.join(shared)}: name two folders in which the same "
+            "kernels were measured at the same sizes"
+        )
+    return found
 
 
 def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
@@ -95,7 +107,7 @@ def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> 
         timed = shared[shared["vs_cublas_old"].notna() & shared["vs_cublas_new"].notna()]
         changes = [_change(row, margin) for row in timed.itertuples()]
     counts = both["_merge"].value_counts()
-    return Comparison(name, changes, statuses, int(counts["left_only"]), int(counts["right_only"]))
+    return Comparison(name, changes, statuses, len(shared), int(counts["left_only"]), int(counts["right_only"]))
 
 
 def _change(row, margin: float) -> Change:

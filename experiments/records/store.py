@@ -7,6 +7,7 @@ their own key, so rows of two environments can stand in one file, but never unma
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import tempfile
@@ -62,20 +63,34 @@ def check_writable(folder: Path) -> None:
 def read(folder: Path, experiment: str) -> pd.DataFrame:
     """The rows of one experiment in file order; empty, with all columns, where there is no file.
 
-    Raises UsageError where the file is not one of this experiment.
+    Raises UsageError where the file is not one of this experiment, or not whole.
     """
     path, row_type = csv_path(folder, experiment), EXPERIMENTS[experiment]
     types = row_type.types()
     if not path.exists():
         return pd.DataFrame(columns=list(row_type.columns()))
     try:
+        _check_whole(path)
         frame = pd.read_csv(path, dtype=types, na_values=[""], keep_default_na=False)
-    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+    except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         raise _foreign(path, "results file of this experiment", str(error).strip()) from error
     missing = [name for name in row_type.columns() if name not in frame.columns]
     if missing:
         raise _foreign(path, "results file of this experiment", f"no column {missing[0]}")
     return frame.fillna({name: "" for name, kind in types.items() if kind is str})
+
+
+def _check_whole(path: Path) -> None:
+    """Raise ValueError at the first line without a value for each column, which pandas would fill up with nothing."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        columns = len(next(rows, ()))
+        for row in rows:
+            if row and len(row) != columns:
+                raise ValueError(f"line {rows.line_num} is cut off or torn: it has {len(row)} values of {columns}")
+        file.seek(0)
+        if not file.read().endswith("\n"):
+            raise ValueError(f"line {rows.line_num} is cut off: it has no end")
 
 
 def read_runs(folder: Path) -> dict[str, dict]:

@@ -106,6 +106,19 @@ def test_folders_that_share_nothing_are_refused(tmp_path):
         compare.compare(tmp_path, tmp_path / "b")
 
 
+def test_folders_without_a_row_in_common_are_refused(folders):
+    elsewhere = [dataclasses.replace(row, m=row.m + 1) for row in rows()]
+    with pytest.raises(UsageError, match="no row in common, of ladder: name two folders"):
+        compare.compare(*folders(rows(), elsewhere))
+
+
+@pytest.mark.parametrize("margin", [-1.0, 1.0, float("nan"), float("inf")])
+def test_a_margin_that_is_no_share_is_refused(folders, margin):
+    old, new = folders(rows(), rows())
+    result = CliRunner().invoke(cli.app, ["compare", str(old), str(new), "--margin", str(margin)])
+    assert result.exit_code == 2 and "0.03 for 3%" in result.output
+
+
 def test_the_command_prints_what_is_not_same(folders, monkeypatch):
     monkeypatch.setattr(cli.out, "width", 200)
     old, new = folders(rows(), rows(gluon=0.9))

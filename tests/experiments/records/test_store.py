@@ -8,6 +8,7 @@ import pytest
 from experiments.documents import blocks
 from experiments.records import environment, store
 from experiments.records.contenders import contenders
+from experiments.records.request import UsageError
 from experiments.records.rows import Timed
 from gemm_ref import Problem, stages_in
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
@@ -69,6 +70,30 @@ def test_a_write_that_dies_leaves_the_old_file(tmp_path, monkeypatch):
         store.save(tmp_path, "ladder", ladder_rows(), LATER)
     assert (tmp_path / "ladder.csv").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"ladder.csv", "environment.json"}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 30, 200])
+def test_a_file_that_was_cut_off_is_refused_and_stays_as_it_is(tmp_path, cut):
+    path = store.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    last = whole[:-cut].count(b"\n") + (not whole[:-cut].endswith(b"\n"))
+    for attempt in (
+        lambda: store.read(tmp_path, "ladder"),
+        lambda: store.prepare(tmp_path),
+        lambda: store.save(tmp_path, "ladder", ladder_rows((128,)), LATER),
+    ):
+        with pytest.raises(UsageError, match=f"ladder.csv is not a results file.*line {last} is cut off.*move it away"):
+            attempt()
+    assert path.read_bytes() == whole[:-cut] and list(store.read_runs(tmp_path)) == [ENVIRONMENT["date"]]
+
+
+def test_a_line_torn_in_the_middle_is_named(tmp_path):
+    path = store.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], lines[3][:40] + "\n", *lines[4:]]), encoding="utf-8")
+    with pytest.raises(UsageError, match="line 4 is cut off or torn: it has .* values of"):
+        store.read(tmp_path, "ladder")
 
 
 BLOCKS = ("ladder",)
