@@ -66,9 +66,15 @@ def run(
     math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure also what cannot have changed since an earlier run.")
+    ] = False,
     results: Results = None,
 ) -> None:
     """Measure, write CSV and environment.json, and draw. Options may be repeated.
+
+    What the reference GPU says of a kernel is read from an earlier run where neither the kernel nor anything else
+    that it depends on was changed since; --fresh runs it again.
 
     Exit code: 1 if a kernel failed (the others are measured all the same), 2 for a command that makes no sense,
     130 after Ctrl-C, which keeps what was measured.
@@ -101,7 +107,7 @@ def run(
                 if request.device == "cpu" and results is None:
                     runner.draw_published(module.NAME, folder, out)
                 continue
-            outcome = runner.run(module, request, chosen[module], folder, out)
+            outcome = runner.run(module, request, chosen[module], folder, out, fresh)
             runner.report(module.NAME, outcome, folder, out)
             if outcome.interrupted:
                 kept = "the rows above are kept, and `python -m experiments plot` with the same --results draws them"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from experiments.bench.verify import DeviceLost
 from experiments.progress import Bars
 from experiments.records import environment, store
 from experiments.records.contenders import Contender, build_ahead
+from experiments.records.kept import Kept
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import select
@@ -53,13 +55,18 @@ def _candidates(module: ModuleType, request: Request, pool: Sequence[Contender])
     return getattr(module, "CONTENDERS", None) or select(request, pool)
 
 
-def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console) -> Outcome:
+def run(
+    module: ModuleType, request: Request, chosen: Sequence[Contender], folder: Path, console: Console, fresh: bool
+) -> Outcome:
     """Measure, save now and then and after the last row or an interruption, and draw.
 
+    fresh: measure also what earlier runs of the same kernels have kept (`experiments.records.kept`).
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
     store.prepare(folder)
     record = provenance.describe(request.device)  # before the work, so that its clocks are those of the start
+    kept = Kept(module.NAME, record, fresh=fresh)
+    request = replace(request, kept=kept)
     rows: list[Row] = []
     interrupted, stopped = False, ""
     saved_at = time.monotonic()
@@ -71,15 +78,17 @@ def run(module: ModuleType, request: Request, chosen: Sequence[Contender], folde
             for row in module.measure(request, chosen, bars):
                 rows.append(row)
                 if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this
-                    store.save(folder, module.NAME, rows, record)
+                    store.save(folder, module.NAME, rows, record, kept.environments)
                     saved_at = time.monotonic()
     except KeyboardInterrupt:
         interrupted = True
     except DeviceLost as lost:
         stopped = str(lost)
+    except BrokenProcessPool:
+        stopped = "a process that measured was killed, perhaps for the memory it took: run it again for the rest"
     finally:  # also when an experiment has a bug of its own
         if rows:
-            store.save(folder, module.NAME, rows, record)
+            store.save(folder, module.NAME, rows, record, kept.environments)
     if rows and not interrupted:
         draw(module.NAME, folder, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
@@ -106,7 +115,9 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
     """Print what passed, what failed and why, once for each contender and then with all that a compiler said."""
     counts = {status: sum(row.status == status for row in outcome.rows) for status in (PASS, FAIL, ERROR, SKIPPED)}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing measured"
-    console.print(f"[bold]{name}[/]: {said}")
+    read = sum(bool(row.run) for row in outcome.rows)
+    more = f" ({read} read from earlier runs of the same kernels; --fresh measures all)" if read else ""
+    console.print(f"[bold]{name}[/]: {said}{more}", soft_wrap=True)
     for title, style, rows in (
         ("failed", "red", outcome.failures),
         ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and not _follows(row, outcome)]),

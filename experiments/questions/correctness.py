@@ -14,12 +14,14 @@ Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|g
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 import gemm_ref
+from experiments.bench import side_by_side
 from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -73,23 +75,56 @@ def covering(
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
-    """A row for each contender, problem and kind of inputs. Problems are outermost: their inputs are shared."""
-    plan = [case for math in dict.fromkeys(each.math for each in contenders) for case in cases(request, math)]
-    alike_in = {problem.math: [each for each in contenders if each.math == problem.math] for problem, _ in plan}
-    bars.begin("checking", sum(len(kinds) * len(alike_in[problem.math]) for problem, kinds in plan))
-    able, broken = load_all(contenders, request.device)
-    for problem, kinds in plan:
-        alike = alike_in[problem.math]
-        slow = too_slow(problem) if request.device == "cpu" else None
-        for kind in kinds:
-            if kind == "integers" and not integers_are_exact(problem):
-                bars.done(len(alike))
-                continue
-            if slow:
-                yield from (_row(contender, problem, kind, broken.get(contender, slow)) for contender in alike)
-                bars.done(len(alike))
-            else:
-                yield from _check_all(Case.make(problem, kind), request.device, alike, able, broken, bars)
+    """A row for each contender, problem and kind of inputs."""
+    plan = {math: _parts(request, math) for math in dict.fromkeys(each.math for each in contenders)}
+    bars.begin("checking", sum(len(plan[contender.math]) for contender in contenders))
+    if request.device == "cuda":
+        yield from _on_the_gpu(plan, contenders, bars)
+        return
+    jobs = [(contender, plan[contender.math]) for contender in contenders]
+    for rows in side_by_side.measure(jobs, _on_the_reference_gpu, bars, request.kept):
+        yield from rows
+
+
+def _parts(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
+    """Each problem in a math mode with each kind of its inputs that is exact, where it has to be."""
+    of_kinds = [(problem, kind) for problem, kinds in cases(request, math) for kind in kinds]
+    return [(problem, kind) for problem, kind in of_kinds if kind != "integers" or integers_are_exact(problem)]
+
+
+def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+    """Problems are outermost: the largest operands are on the GPU once."""
+    able, broken = load_all(contenders, "cuda")
+    for math, parts in plan.items():
+        for problem, kind in parts:
+            case = Case.make(problem, kind)
+            a, b = case.a.to("cuda"), case.b.to("cuda")
+            for contender in (each for each in contenders if each.math == math):
+                bars.doing(f"{contender} {problem}")
+                verdict = _judge(contender, able, broken, a, b, case)
+                yield _row(contender, problem, kind, verdict)
+                if verdict.lost:
+                    raise DeviceLost(verdict.lost)
+                bars.done()
+            del a, b
+            torch.cuda.empty_cache()  # the largest operand takes 17 GB
+
+
+def _on_the_reference_gpu(
+    contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]
+) -> Iterator[list[Checked]]:
+    able, broken = load_all([contender], "cpu")
+    for problem, kind in parts:
+        verdict = broken.get(contender) or too_slow(problem)
+        if verdict is None or verdict.status == ERROR:
+            case = _case(problem, kind)
+            verdict = _judge(contender, able, broken, case.a, case.b, case)
+        yield [_row(contender, problem, kind, verdict)]
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
+
+
+_case = functools.lru_cache(maxsize=64)(Case.make)  # of all contenders in a process
 
 
 def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
@@ -106,26 +141,16 @@ def is_watched(case: Case) -> bool:
     return case.kind == WATCHED_KIND and case.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
 
 
-def _check_all(case: Case, device: str, contenders, able, broken, bars: Bars) -> Iterator[Checked]:
-    a, b = case.a.to(device), case.b.to(device)
-    for contender in contenders:
-        bars.doing(f"{contender} {case.problem}")
-        verdict = broken.get(contender)
-        if verdict is None:
-            verdict = verify(contender, able[contender], a, b, case, detect=device == "cpu" and is_watched(case))
-            if verdict.status == ERROR:  # it would say the same at every size
-                broken[contender] = Verdict(
-                    SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}"
-                )
-        elif verdict.status == ERROR:
-            broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
-        yield _row(contender, case.problem, case.kind, verdict)
-        if verdict.lost:
-            raise DeviceLost(verdict.lost)
-        bars.done()
-    if device == "cuda":
-        del a, b
-        torch.cuda.empty_cache()  # the largest operand takes 17 GB
+def _judge(contender: Contender, able, broken, a: torch.Tensor, b: torch.Tensor, case: Case) -> Verdict:
+    """The verdict on one run; after an error the contender is among the `broken`, with what is said from then on."""
+    verdict = broken.get(contender)
+    if verdict is None:
+        verdict = verify(contender, able[contender], a, b, case, detect=a.device.type == "cpu" and is_watched(case))
+        if verdict.status == ERROR:  # it would say the same at every size
+            broken[contender] = Verdict(SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}")
+    elif verdict.status == ERROR:
+        broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
+    return verdict
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Checked:

@@ -19,13 +19,12 @@ Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import gemm_ref
+from experiments.bench import side_by_side
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -57,15 +56,15 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     """A row for each contender, problem and architecture: sm_90a, and with the full preset all of them."""
     archs = ARCHITECTURES if request.preset == FULL else (MAIN_ARCHITECTURE,)
     problems = request.problems or (gemm_ref.Problem(*workloads.cube(workloads.ALIGNED)),)
-    jobs = [(contender, problem, arch) for contender in contenders for problem in problems for arch in archs]
-    bars.begin("compiling", len(jobs))
-    # Compilers are processes of their own, so threads are enough; Triton's own part is done by one at a time, and the
-    # others wait, so there are more of them than cores.
-    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
-        for (contender, _, arch), row in zip(jobs, pool.map(_row, *zip(*jobs, strict=True)), strict=True):
-            bars.doing(f"{contender} {arch}")
-            yield row
-            bars.done()
+    parts = [(problem, arch) for problem in problems for arch in archs]
+    bars.begin("compiling", len(contenders) * len(parts))
+    jobs = [(contender, parts) for contender in contenders]
+    for rows in side_by_side.measure(jobs, _work, bars, request.kept):
+        yield from rows
+
+
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]) -> Iterator[list[Compiled]]:
+    return ([_row(contender, *part)] for part in parts)
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled:

@@ -19,20 +19,16 @@ Run: `python -m experiments run memory [--preset full] [--stage S] [--backend cu
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 
 import gemm_ref
-from experiments.bench import ncu
+from experiments.bench import ncu, side_by_side
 from experiments.bench.verify import Case, Verdict, aligned, load, refusal, verify
 from experiments.progress import Bars
 from experiments.questions.correctness import too_slow
 from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
-from experiments.records.contenders import contenders as all_contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import HARDWARE, PASS, SKIPPED, Counted
 from gemm_ref import ptx
@@ -41,8 +37,6 @@ from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import tools
 
 NAME = "memory"
-
-ALONE = 8  # as many contenders are counted quickly enough in this process
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -59,18 +53,23 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         replace(each, math=math) for each in request.problems or [gemm_ref.Problem(*workloads.cube(workloads.COUNTED))]
     ]
     bars.begin("counting", len(problems) * len(contenders))
-    for problem in problems:
-        if slow := too_slow(problem):
-            yield from (_without_counts(contender, problem, slow) for contender in contenders)
-            bars.done(len(contenders))
-            continue
-        passed = []
-        for contender, rows in zip(contenders, _count_all(contenders, problem), strict=True):
-            yield from rows
-            passed += [contender] if rows[0].status == PASS else []
-            bars.done()
-        if request.device == "cuda" and request.preset == FULL and passed:
-            yield from _on_the_gpu(passed, problem, bars)
+    passed = {problem: [] for problem in problems}
+    jobs = [(contender, [(problem,) for problem in problems]) for contender in contenders]
+    places = ((contender, problem) for contender, parts in jobs for (problem,) in parts)
+    for (contender, problem), rows in zip(places, side_by_side.measure(jobs, _work, bars, request.kept), strict=True):
+        yield from rows
+        if rows[0].status == PASS:
+            passed[problem].append(contender)
+    if request.device == "cuda" and request.preset == FULL:
+        for problem, alike in passed.items():
+            if alike:
+                yield from _on_the_gpu(alike, problem, bars)
+
+
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem]]) -> Iterator[list[Counted]]:
+    for (problem,) in parts:
+        slow = too_slow(problem)
+        yield [_without_counts(contender, problem, slow)] if slow else count(contender, problem)
 
 
 def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars: Bars) -> Iterator[Counted]:
@@ -88,20 +87,6 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
                 about = {"view": HARDWARE, "launch": index, "space": space, "kind": kind, measure: int(value)}
                 yield Counted.about(NAME, contender, problem, **about)
     bars.done()
-
-
-def _count_all(contenders: Sequence[Contender], problem: gemm_ref.Problem) -> Iterator[list[Counted]]:
-    """The rows of one contender after the other; where there are many, each core counts some."""
-    if len(contenders) < ALONE:
-        yield from (count(contender, problem) for contender in contenders)
-        return
-    # New processes: the reference GPU is one thread of Python, and a process that holds a GPU must not be forked.
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_count_by_name, map(str, contenders), [problem] * len(contenders))
-
-
-def _count_by_name(name: str, problem: gemm_ref.Problem) -> list[Counted]:
-    return count(next(contender for contender in all_contenders() if str(contender) == name), problem)
 
 
 def count(contender: Contender, problem: gemm_ref.Problem) -> list[Counted]:

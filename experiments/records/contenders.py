@@ -29,6 +29,7 @@ class Contender:
     load: Callable[[], Gemm] = field(compare=False, repr=False)
     config: Config | None = None
     build: Callable[[tuple[int, int]], object] | None = field(default=None, compare=False, repr=False)
+    kernel: gemm_ref.Implementation | None = None  # of the registry; None for baselines and for what is brought
 
     @property
     def is_baseline(self) -> bool:
@@ -66,6 +67,7 @@ def contenders() -> list[Contender]:
             load=functools.partial(gemm_of, item),
             config=item.config,
             build=functools.partial(_build, item) if item.backend == "cuda" else None,
+            kernel=item,
         )
         for item in gemm_ref.implementations()
     ]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gemm_ref.problem import Problem
+
+if TYPE_CHECKING:  # it takes a second to import
+    from experiments.records.kept import Kept
 
 DEFAULT, FULL = "default", "full"
 PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
@@ -24,3 +28,4 @@ class Request:
     problems: tuple[Problem, ...] = ()
     math: str = ""  # empty: what the experiment is about, fp32 in most
     preset: str = DEFAULT
+    kept: Kept | None = None  # what need not be measured again; None measures all

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -113,16 +113,19 @@ def runs_of(frame: pd.DataFrame, folder: Path) -> list[dict]:
     return [runs[key] for key in sorted(set(frame["run"])) if key in runs]
 
 
-def save(folder: Path, experiment: str, rows: Iterable[Row], environment: dict) -> Path:
+def save(
+    folder: Path, experiment: str, rows: Iterable[Row], environment: dict, earlier: Mapping[str, dict] | None = None
+) -> Path:
     """Merge `rows` into the experiment's CSV, with `environment` as theirs; return the CSV's path.
 
+    A row that says its run already was measured in that one, whose environment is in `earlier` (run -> environment).
     Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
     """
     run, row_type = environment["date"], EXPERIMENTS[experiment]
-    records = [asdict(row) | {"run": run, "detail": short(row.detail)} for row in rows]
+    records = [asdict(row) | {"run": row.run or run, "detail": short(row.detail)} for row in rows]
     new = pd.DataFrame(records, columns=list(row_type.columns()))
     merged = merge(read(folder, experiment), new, row_type.key())
-    runs = read_runs(folder) | {run: environment}
+    runs = read_runs(folder) | dict(earlier or {}) | {run: environment}
     _write_runs(folder, runs)
     path = csv_path(folder, experiment)
     text = io.StringIO()

@@ -29,6 +29,15 @@ ENVIRONMENT = {
 }
 
 
+class NoBars:
+    """In place of progress bars."""
+
+    def begin(self, *_: object) -> None:
+        pass
+
+    doing = done = begin
+
+
 def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
     """A ladder over `sizes` in which s03 does not beat s02 in CUDA and Gluon."""
     rng = np.random.default_rng(0)

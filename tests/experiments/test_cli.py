@@ -149,7 +149,7 @@ def test_interruption_keeps_the_rows_so_far(invoke, tmp_path):
     pool = [fake("s01_naive", right), fake("s02_coalesced", interrupting)]
     result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
     assert result.exit_code == 130
-    assert list(store.read(tmp_path, "correctness")["stage"]) == ["s01_naive"]
+    assert list(store.read(tmp_path, "correctness")["stage"]) == ["s01_naive"] * 7  # all that there is of it
     assert "the rows above are kept" in said(result)
 
 
@@ -366,3 +366,14 @@ def test_doctor_compares_the_gpu_with_the_build_of_torch(monkeypatch, capability
     monkeypatch.setattr(doctor, "_driver", lambda: "1.2")
     finding = doctor._gpu(0)
     assert finding.state == state and advice in finding.advice
+
+
+def test_again_reads_what_cannot_have_changed(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr("gemm_ref.build.CACHE", tmp_path / "cache")
+    arguments = ("run", "correctness", "--stage", "s02", "--backend", "cuda", "--size", "8", "--device", "cpu")
+    arguments += ("--results", tmp_path / "results")
+    assert "correctness: 3 pass rows are in" in said(invoke(*arguments))
+    files = {path: path.read_bytes() for path in (tmp_path / "results").iterdir() if path.suffix in (".csv", ".json")}
+    assert "3 pass (3 read from earlier runs of the same kernels; --fresh measures all)" in said(invoke(*arguments))
+    assert files == {path: path.read_bytes() for path in files}
+    assert "correctness: 3 pass rows are in" in said(invoke(*arguments, "--fresh"))

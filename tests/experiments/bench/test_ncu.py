@@ -18,7 +18,7 @@ from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from gemm_ref import Problem
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.toolchain import REFERENCE_SMS
-from tests.experiments.fixtures import ENVIRONMENT
+from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
 CUBE = Problem(64, 64, 64)
 NAMES = list(dict.fromkeys(metric.lstrip("-") for group in METRICS.values() for metric in group))
@@ -87,11 +87,6 @@ def test_without_ncu_there_is_one_row_that_says_so(monkeypatch):
     monkeypatch.setattr(memory, "refusal", lambda *_: None)
     (row,) = memory._on_the_gpu(chosen("s02_coalesced cuda"), CUBE, NoBars())
     assert (row.status, row.view) == (SKIPPED, HARDWARE) and "ncu was not found" in row.detail
-
-
-class NoBars:
-    def begin(self, *_): ...
-    def done(self, *_): ...
 
 
 @pytest.fixture(scope="module")

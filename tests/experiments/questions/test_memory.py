@@ -21,18 +21,9 @@ from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN
 from gemm_ref.sass import tools
-from tests.experiments.fixtures import ENVIRONMENT
+from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
 pytest.importorskip("triton")  # its wheel has nvdisasm
-
-
-class NoBars:
-    """In place of progress bars."""
-
-    def begin(self, *_):
-        pass
-
-    doing = done = begin
 
 
 @functools.cache

@@ -1,0 +1,85 @@
+"""Measuring what takes no GPU: rows that cannot have changed are read, and the others are found on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import torch
+
+from experiments.progress import Bars
+from experiments.records.contenders import Contender, contenders
+from experiments.records.kept import Kept
+from experiments.records.rows import Row
+
+ALONE = 8  # fewer contenders are measured in this process: starting others takes seconds
+MOST = 16  # processes; each takes most of a gigabyte
+
+Part = tuple  # what is measured apart, a problem and a kind of inputs for example; its words together name it
+Work = Callable[[Contender, Sequence[Part]], Iterable[list[Row]]]  # the rows of each part
+Job = tuple[Contender, Sequence[Part]]
+
+
+def measure(jobs: Sequence[Job], work: Work, bars: Bars, kept: Kept | None) -> Iterator[list[Row]]:
+    """The rows of each contender's parts, in order; `work`, a function of a module, measures those that `kept` lacks.
+
+    Where there are many contenders each core takes some, so that `work` must not ask for a GPU.
+    """
+    known = [kept.read(contender) if kept else {} for contender, _ in jobs]
+    lacking = [
+        (contender, [part for part in parts if _name(part) not in rows])
+        for (contender, parts), rows in zip(jobs, known, strict=True)
+    ]
+    found = _each([job for job in lacking if job[1]], work)
+    for (contender, parts), rows, (_, measured) in zip(jobs, known, lacking, strict=True):
+        bars.doing(str(contender))
+        new = iter(next(found) if measured else ())
+        for part in parts:
+            name = _name(part)
+            if name not in rows:
+                rows[name] = next(new)
+            yield rows[name]
+            bars.done()
+        if kept and measured:
+            kept.write(contender, {_name(part): rows[_name(part)] for part in measured})
+
+
+def _name(part: Part) -> str:
+    return " ".join(map(str, part))
+
+
+def _each(jobs: Sequence[Job], work: Work) -> Iterator[Iterable[list[Row]]]:
+    """What `work` finds for each job, in order; in processes of their own, if there are enough jobs."""
+    if len(jobs) < ALONE or any(contender.kernel is None for contender, _ in jobs):
+        yield from (work(*job) for job in jobs)
+        return
+    # New ones: the reference GPU is one thread of Python, and a process that holds a GPU must not be forked.
+    before = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(_processes(), multiprocessing.get_context("spawn"), _begin)
+    try:
+        futures = [pool.submit(_by_name, work, str(contender), parts) for contender, parts in jobs]
+        for future in futures:
+            yield future.result()
+    finally:  # after Ctrl-C too, when nobody waits for what they still do
+        for process in multiprocessing.active_children():
+            if process not in before:
+                process.terminate()
+        pool.shutdown(cancel_futures=True)
+
+
+def _processes() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the first of them decides
+    torch.set_num_threads(1)  # the others have the other cores
+
+
+def _by_name(work: Work, name: str, parts: Sequence[Part]) -> list[list[Row]]:
+    """`work` in another process, to which a contender goes by its name."""
+    return list(work(next(each for each in contenders() if str(each) == name), parts))

@@ -1,0 +1,109 @@
+"""Rows of earlier runs that cannot have changed, so that they are read and not measured again.
+
+What the reference GPU says of a kernel, and what compilers make of it, follows from texts: the kernel's source and the
+code that launches it, the compilers' versions, and the code that measures. While all of these are as they were, rows
+that passed are read, with the run that measured them. What did not pass is measured again, so that what it says is of
+now. There is a small file for each experiment and contender; one that is damaged counts as none.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from experiments.records.contenders import Contender
+from experiments.records.rows import EXPERIMENTS, PASS, Row
+from gemm_ref import build
+from gemm_ref.registry import STAGES
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/questions")
+_SUFFIXES = (".py", ".toml", ".cu", ".cuh", ".cpp")
+_VERSIONS = ("python", "torch", "triton", "numpy", "nvcc")  # of an environment
+_COMPILERS = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # variables that may change what compilers write,
+_CACHES = ("TRITON_CACHE_DIR", "TRITON_HOME")  # and those that do not
+_MOST = 256  # parts of a contender that are kept, the newest: a default run has 37
+
+Parts = dict[str, list[Row]]  # a problem with its inputs, say -> the rows that were measured of it
+
+
+class Kept:
+    """What one experiment keeps of its rows, for a run in `environment`; with `fresh` nothing is read."""
+
+    def __init__(self, experiment: str, environment: dict, *, fresh: bool = False) -> None:
+        self.environments: dict[str, dict] = {}  # of the rows that were read: run -> environment
+        self._experiment, self._environment, self._fresh = experiment, environment, fresh
+        self._state_at_start = functools.cache(self._state)
+
+    def read(self, contender: Contender) -> Parts:
+        """The rows that need not be measured again, each with the run that measured it."""
+        if contender.kernel is None:
+            return {}
+        state = self._state_at_start(*_kernel(contender))
+        if self._fresh:
+            return {}
+        parts, runs = self._load(contender, state)
+        self.environments |= runs
+        return parts
+
+    def write(self, contender: Contender, measured: Mapping[str, Sequence[Row]]) -> None:
+        """Keep the rows of those parts that passed whole, unless a source was changed since the run began."""
+        if contender.kernel is None:
+            return
+        state = self._state(*_kernel(contender))
+        if state != self._state_at_start(*_kernel(contender)):
+            return
+        run = self._environment["date"]
+        parts, runs = self._load(contender, state)
+        parts = {part: rows for part, rows in parts.items() if part not in measured}
+        passed = {part: rows for part, rows in measured.items() if all(row.status == PASS for row in rows)}
+        parts |= {part: [replace(row, run=run) for row in rows] for part, rows in passed.items()}
+        parts = dict(list(parts.items())[-_MOST:])
+        used = {row.run for rows in parts.values() for row in rows}
+        content = {
+            "state": state,
+            "runs": {key: value for key, value in (runs | {run: self._environment}).items() if key in used},
+            "parts": {part: [asdict(row) for row in rows] for part, rows in parts.items()},
+        }
+        build.write_whole(self._path(contender), json.dumps(content))
+
+    def _path(self, contender: Contender) -> Path:
+        name = re.sub(r"[^a-z0-9]+", "-", f"{self._experiment} {contender}".lower())
+        return build.CACHE / "kept" / f"{name}.json"
+
+    def _load(self, contender: Contender, state: str) -> tuple[Parts, dict[str, dict]]:
+        """The parts and the environments in the contender's file; none where it is of another state, or damaged."""
+        try:
+            content = json.loads(self._path(contender).read_text(encoding="utf-8"))
+            if content["state"] != state:
+                return {}, {}
+            make, runs = EXPERIMENTS[self._experiment], content["runs"]
+            parts = {part: [make(**row) for row in rows] for part, rows in content["parts"].items()}
+            return parts, {row.run: runs[row.run] for rows in parts.values() for row in rows}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {}, {}
+
+    def _state(self, package: str, stage: str) -> str:
+        """A hash of all that rows of a rung follow from: sources but those of other rungs, versions, variables."""
+        paths = [
+            path
+            for folder in (*_MEASURING, package)
+            for path in sorted((_ROOT / folder).rglob("*"))
+            if path.suffix in _SUFFIXES and (path.stem == stage or path.stem not in STAGES)
+        ]
+        sources = [part for path in paths for part in (path.relative_to(_ROOT), path.read_bytes())]
+        versions = [self._environment[name] for name in _VERSIONS]
+        asked = [
+            item for item in sorted(os.environ.items()) if item[0].startswith(_COMPILERS) and item[0] not in _CACHES
+        ]
+        return build.digest(*sources, *versions, *asked)
+
+
+def _kernel(contender: Contender) -> tuple[str, str]:
+    """The package that launches the contender's kernel, and the rung."""
+    return f"{contender.backend}_kernels", contender.stage

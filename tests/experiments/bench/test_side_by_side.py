@@ -1,0 +1,83 @@
+"""Many contenders on all cores: the same rows in the same order, and an end when somebody asks for one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from experiments.bench import side_by_side
+from experiments.records.contenders import contenders
+from experiments.records.rows import Checked
+from gemm_ref import Problem
+from tests.experiments.fixtures import NoBars
+
+MANY = [contender for contender in contenders() if contender.kernel][: side_by_side.ALONE]
+PARTS = [(Problem(1, 1, k), "normal") for k in (1, 2)]
+JOBS = [(contender, PARTS) for contender in MANY]
+
+
+def rows_of(contender, parts):
+    """Each row says in which process it was made."""
+    for problem, kind in parts:
+        yield [Checked.about("correctness", contender, problem, inputs=kind, detail=str(os.getpid()))]
+
+
+def slow_after_the_first(contender, parts):
+    if contender != MANY[0]:
+        time.sleep(600)
+    return rows_of(contender, parts)
+
+
+def killed(contender, parts):
+    os._exit(1)
+
+
+def failing(contender, parts):
+    raise ValueError(f"no measure of {contender}")
+
+
+def measure(jobs, work):
+    return (row for rows in side_by_side.measure(jobs, work, NoBars(), None) for row in rows)
+
+
+def anonymous(row):
+    return replace(row, detail="")
+
+
+def test_rows_are_those_of_one_process_in_its_order():
+    few = [row for job in JOBS for row in measure([job], rows_of)]
+    many = list(measure(JOBS, rows_of))
+    assert list(map(anonymous, many)) == list(map(anonymous, few))
+    assert {row.detail for row in few} == {str(os.getpid())} and str(os.getpid()) not in {row.detail for row in many}
+    assert multiprocessing.active_children() == []
+
+
+def test_what_is_not_of_the_registry_stays_in_this_process():
+    jobs = [(replace(contender, kernel=None), parts) for contender, parts in JOBS]
+    assert {row.detail for row in measure(jobs, rows_of)} == {str(os.getpid())}
+
+
+def test_whoever_stops_listening_waits_for_nobody():
+    found = measure(JOBS, slow_after_the_first)
+    assert len(list(islice(found, len(PARTS)))) == len(PARTS)
+    began = time.monotonic()
+    found.close()
+    assert multiprocessing.active_children() == [] and time.monotonic() - began < 60
+
+
+def test_an_error_comes_through_and_ends_the_others():
+    with pytest.raises(ValueError, match="no measure of s01_naive cuda"):
+        list(measure(JOBS, failing))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_dies_is_an_error_and_no_wait():
+    with pytest.raises(BrokenProcessPool):
+        list(measure(JOBS, killed))
+    assert multiprocessing.active_children() == []
