@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.events import Access
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
@@ -44,7 +45,7 @@ class Accessor:
         self.width = width  # bytes of one element of a vector access
         self.base = decoder.address(address)
 
-    def locate(self, machine, mask: np.ndarray | None, kind: str | None) -> list[Piece]:
+    def locate(self, machine: Machine, mask: Mask, kind: str | None) -> list[Piece]:
         """Check the access and tell observers of it; empty when no lane takes part.
 
         kind: what `Access` calls it, or None where observers were told of these bytes by another access.
@@ -77,7 +78,7 @@ class Accessor:
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
 
-    def _locate_in_cluster(self, machine, addresses: Value, active, kind: str) -> list[Piece]:
+    def _locate_in_cluster(self, machine: Machine, addresses: Value, active: Mask, kind: str) -> list[Piece]:
         """The access where some lanes name the shared memory of another block of their cluster."""
         lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
         blocks, offsets = cluster.locate(machine, self.instruction, lanes, addresses, self.size, self.size)
@@ -88,12 +89,14 @@ class Accessor:
         index = (places + owners * machine.shared.stride) >> (self.width.bit_length() - 1)
         return [Piece(machine.shared, 0, index, active)]
 
-    def access(self, machine, kind: str, lanes: np.ndarray | None) -> Access:
+    def access(self, machine: Machine, kind: str, lanes: np.ndarray | None) -> Access:
         """What `locate` has told of, for these lanes; not for generic addresses."""
         addresses = machine.footprint(self.base(machine)).addresses + self.offset
         return Access(self.instruction, kind, self.space, self.size, addresses, lanes, machine)
 
-    def _locate_lane_by_lane(self, machine, footprint: Footprint, offset: int, space: str, active) -> list[Piece]:
+    def _locate_lane_by_lane(
+        self, machine: Machine, footprint: Footprint, offset: int, space: str, active
+    ) -> list[Piece]:
         """The access again when its lanes are not all in bounds of one block."""
         addresses = per_lane(footprint.addresses, machine.lanes) + offset
         waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
@@ -118,7 +121,7 @@ class Accessor:
             raise Unsupported(f"{self.instruction.place}: one instruction whose lanes access different state spaces")
         return space, self.offset - window
 
-    def _fault(self, machine, addresses: np.ndarray, wrong: np.ndarray, space: str, what: str) -> None:
+    def _fault(self, machine: Machine, addresses: np.ndarray, wrong: np.ndarray, space: str, what: str) -> None:
         lane = int(np.argmax(wrong))
         address = int(addresses[lane])
         if space == "global":

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.memory import PARAMETER_SPACING
+from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Run, Write
+from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
+from gemm_ref.ptx.core.memory import PARAMETER_SPACING, lay_out
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.text.parser import (
@@ -20,26 +22,23 @@ from gemm_ref.ptx.text.parser import (
     Operand,
     Register,
     Symbol,
-    Variable,
     Vector,
 )
 
-Read = Callable[["Machine"], Value]  # noqa: F821 -- the machine imports this file
-Write = Callable[["Machine", Value, "np.ndarray | None"], None]  # noqa: F821
-Execute = Callable[["Machine", "np.ndarray | None"], None]  # noqa: F821  mask: the lanes whose registers may change
-Control = Callable[["Machine", "np.ndarray | None", int], int]  # noqa: F821  also takes and returns a place
+# Makes of an instruction what it does. Raises Unsupported for a form that the reference GPU lacks, ParseError for
+# operands that make no sense.
+Builder = Callable[["Decoder", Instruction], Execute | Control]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One instruction, ready to run: `execute` where the next one follows, `control` where it may not."""
+    """One instruction, ready to run."""
 
     instruction: Instruction
     guard: int | None  # register slot of the guard predicate
     negated: bool
-    execute: Execute | None
-    control: Control | None
-    run: Run | None = None  # noqa: F821 -- what begins here and can be computed at once, as `fused` finds it
+    step: Execute | Control
+    run: Run | None = None  # what begins here and can be computed at once
 
 
 class Decoder:
@@ -53,8 +52,8 @@ class Decoder:
         self.guarded = {
             self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
         }
-        self.static_shared, self.dynamic_shared = _lay_out(entry.variables, "shared")
-        self.local, _ = _lay_out(entry.variables, "local")
+        self.static_shared, self.dynamic_shared = lay_out(entry.variables, "shared")
+        self.local, _ = lay_out(entry.variables, "local")
         self.offsets = {**self.static_shared.offsets, **self.local.offsets}
 
     def slot(self, name: str) -> int:
@@ -102,10 +101,10 @@ class Decoder:
             raise ParseError(f"register {register.name} of type {declared} is read as {dtype}")
         slot, name = self.slot(register.name), register.name
 
-        def read(machine) -> Value:
+        def read(machine: Machine) -> Value:
             value = machine.registers[slot]
-            if value is None and slot in machine.wgmma.in_flight:
-                return _recast(machine.wgmma.read_early(slot, name), dtype_or_own)
+            if value is None and slot in machine.in_flight:
+                return _recast(machine.in_flight[slot].read(name), dtype_or_own)
             if value is None and slot in self.guarded:
                 return _recast(np.uint64(0xFFFFFFFFFFFFFFFF), dtype_or_own) if declared != np.bool_ else np.bool_(False)
             if value is None:
@@ -135,13 +134,13 @@ class Decoder:
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
         slot, width = self.slot(operand.name), self.dtype_of(operand).itemsize
 
-        def write(machine, value: Value, mask: np.ndarray | None) -> None:
+        def write(machine: Machine, value: Value, mask: Mask) -> None:
             if value.dtype.itemsize < width:  # a narrow result is extended to its register by its own sign
                 value = value.astype((SIGNED if is_signed(value.dtype) else UNSIGNED)[width])
             if mask is not None:
                 old = machine.registers[slot]
-                if old is None and slot in machine.wgmma.in_flight:
-                    machine.wgmma.write_early(slot, value, mask)
+                if old is None and slot in machine.in_flight:
+                    machine.in_flight[slot].write(value, mask)
                     return
                 if old is None:
                     old = value.dtype.type(0)
@@ -162,6 +161,16 @@ class Decoder:
             return self._register(base, None)
         return self.source(base, DTYPES["u64"])
 
+    def place(self, address: Address) -> Read:
+        """A reader of an address operand with its offset."""
+        base, offset = self.address(address), address.offset
+
+        def read(machine: Machine) -> Value:
+            value = base(machine)
+            return value + value.dtype.type(offset) if offset >= 0 else value - value.dtype.type(-offset)
+
+        return read
+
     def parameter(self, address: Address, dtype: np.dtype) -> Read:
         """A reader of a kernel parameter as `dtype`. Raises Unsupported for a read inside one."""
         names = [name for name, _ in self.entry.parameters]
@@ -173,36 +182,6 @@ class Decoder:
         if DTYPES[self.entry.parameters[index][1]].itemsize < dtype.itemsize:
             raise Unsupported(f"{self.entry.name} reads past parameter {address.base.name}")
         return lambda machine: _recast(machine.parameters[index], dtype)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where variables lie in shared or local memory, and how many bytes they take."""
-
-    offsets: dict[str, int]
-    size: int
-
-
-def _lay_out(variables: list[Variable], space: str) -> tuple[Layout, set[str]]:
-    """Place the variables of a space one after the other; the second set is those of dynamic size, after them all."""
-    offsets, size, dynamic, align = {}, 0, set(), 1
-    for variable in (v for v in variables if v.space == space):
-        if variable.size == 0:
-            dynamic.add(variable.name)
-            align = max(align, variable.align)
-            continue
-        size = -(-size // variable.align) * variable.align
-        offsets[variable.name] = size
-        size += variable.size
-    return Layout(offsets, -(-size // align) * align), dynamic
-
-
-CLUSTER_AXES = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
-SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
-SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
-SPECIAL_REGISTERS |= {f"%{name}.{axis}" for name in CLUSTER_AXES for axis in "xyz"}
-SPECIAL_REGISTERS |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
-SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
 
 
 def _written(instruction: Instruction) -> list[str]:

@@ -1,23 +1,65 @@
-"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors."""
+"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors.
+
+What observers are told, and what they may ask of the kernel and the machine that they watch.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.memory import GlobalMemory, Layout, PerOwner
 from gemm_ref.ptx.text.dtypes import Value
-from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.text.parser import Entry, Instruction
 
-if TYPE_CHECKING:
-    from gemm_ref.launch import Launch
-    from gemm_ref.ptx.core.machine import Machine
-    from gemm_ref.ptx.core.memory import GlobalMemory
-    from gemm_ref.ptx.program import Kernel
+
+class Kernel(Protocol):
+    """What observers may ask of a kernel."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def entry(self) -> Entry: ...
+
+    @property
+    def static_shared(self) -> Layout: ...
+
+    @property
+    def dynamic_shared(self) -> set[str]:
+        """The names of shared arrays whose size the launch says; they begin where `static_shared` ends."""
+
+    @property
+    def cubin(self) -> Callable[[], bytes] | None:
+        """Gives the machine code made of the same PTX, where a package offers it."""
+
+
+class Lanes(Protocol):
+    """What observers may ask of a machine: who its lanes are, what they execute, and its memory."""
+
+    launch: Launch
+    lanes: int  # how many
+    block_index: np.ndarray  # of each lane, among the blocks of this machine
+    block_of_lane: np.ndarray  # linear, in the whole grid
+    thread_of_lane: np.ndarray  # linear, in its block
+    memory: GlobalMemory
+    shared: PerOwner
+
+    @property
+    def instruction(self) -> Instruction:
+        """The one being executed."""
+
+    def access_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
+        """The lanes that really act where `mask` may change registers; None for every lane of the machine."""
+
+    def describe_lane(self, lane: int) -> str:
+        """`block (x, y, z) thread (x, y, z)`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +72,7 @@ class Access:
     size: int  # bytes a lane touches
     addresses: np.ndarray  # of every lane, or one number where all agree; virtual for global, from 0 for the others
     lanes: np.ndarray | None  # which lanes take part; None for all
-    machine: Machine  # its `block_of_lane` and `thread_of_lane` say who the lanes are
+    machine: Lanes  # its `block_of_lane` and `thread_of_lane` say who the lanes are
     owners: np.ndarray | None = None  # of shared memory: the machine's block that has it; None for each lane's own
 
 
@@ -46,7 +88,7 @@ class BulkAccess:
     lane: int  # of the machine: the lane that issued it, or the first of a warpgroup
     block: int  # of the machine, whose shared memory is read or written
     started: bool  # true where it is issued, and may happen from now on; false where it happens
-    machine: Machine
+    machine: Lanes
     barrier: int | None = None  # the number of the mbarrier at which a copy completes its bytes
 
 
@@ -60,7 +102,7 @@ class Synchronisation:
     member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
     opens: bool
     lanes: np.ndarray | None  # None for all
-    machine: Machine
+    machine: Lanes
 
 
 @dataclass(frozen=True)
@@ -71,7 +113,7 @@ class BarrierUse:
     lanes: np.ndarray  # numbers of lanes of the machine
     numbers: np.ndarray  # of the mbarriers, one for each of them
     initialises: bool
-    machine: Machine
+    machine: Lanes
 
 
 class Observer:
@@ -80,7 +122,7 @@ class Observer:
     def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         """A kernel is about to run; its tensors are in `memory`."""
 
-    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
         """An instruction is about to be executed; `machine.access_mask(mask)` are its lanes."""
 
     def on_access(self, access: Access) -> None:
@@ -92,13 +134,13 @@ class Observer:
     def on_bulk(self, access: BulkAccess) -> None:
         """A bulk copy or a wgmma accesses memory."""
 
-    def on_phase(self, barriers: list[tuple], machine: Machine) -> None:
+    def on_phase(self, barriers: list[tuple], machine: Lanes) -> None:
         """The phases of these barriers of clusters or mbarriers have ended."""
 
-    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Machine) -> None:
+    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
         """These lanes are about to read an accumulator of a wgmma, issued there, that they have not waited for."""
 
-    def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+    def on_barrier(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
         """These lanes (None: all) have arrived at a barrier of their block."""
 
     def on_synchronisation(self, event: Synchronisation) -> None:
@@ -107,7 +149,7 @@ class Observer:
     def on_mbarrier(self, use: BarrierUse) -> None:
         """Lanes are about to initialise mbarriers, or to use them."""
 
-    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Machine) -> None:
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
         """These lanes (None: all) are done."""
 
     def on_end(self) -> None:

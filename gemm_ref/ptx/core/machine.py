@@ -1,83 +1,90 @@
 """The reference GPU itself: all lanes of some thread blocks in lockstep, each register one NumPy vector.
 
 A register that holds the same number in every lane (a size, a loop counter) is kept as one number. `schedule` has which
-lanes execute what comes next.
+lanes execute what comes next, and the units what is done later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.coordinates import coordinates
-from gemm_ref.ptx.core.decode import Operation
+from gemm_ref.ptx.core import coordinates
+from gemm_ref.ptx.core.context import Control, InFlight, Machine, Mask, Run, U
+from gemm_ref.ptx.core.decode import Decoder, Operation
 from gemm_ref.ptx.core.events import Access, Observer
 from gemm_ref.ptx.core.memory import Block, Footprint, GlobalMemory, PerOwner
-from gemm_ref.ptx.core.schedule import Schedule
-from gemm_ref.ptx.isa.fused import Run
+from gemm_ref.ptx.core.schedule import Schedule, Unit
 from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.errors import EndlessLoop, UndefinedRegister
-from gemm_ref.ptx.units.bulk_copies import BulkCopies
-from gemm_ref.ptx.units.mbarriers import MBarriers
-from gemm_ref.ptx.units.warpgroups import Warpgroups
+from gemm_ref.ptx.text.parser import Instruction
 
 _FOOTPRINTS_KEPT = 64
 MAX_INSTRUCTIONS = 5_000_000  # of one batch of blocks: a K of 10^5 in these kernels takes fewer, some minutes
 
 
-class Machine(Schedule):
+class LockstepMachine(Machine):
     """Some thread blocks of one launch, from their first instruction to their last."""
 
     def __init__(
         self,
         program: Sequence[Operation],
-        slots: int,
+        decoder: Decoder,
         launch: Launch,
         blocks: Sequence[int],
-        parameters: Sequence[np.generic],
+        parameters: Sequence[Any],
         memory: GlobalMemory,
-        symbols: dict[str, int],
-        shared_bytes: int,
-        local_bytes: int,
-        observers: Sequence[Observer] = (),
+        symbols: Mapping[str, int],
+        observers: Sequence[Observer],
+        units: Sequence[Callable[[Machine], Unit]],
     ) -> None:
-        super().__init__(program, launch, blocks, observers)
+        self.program = program
+        self.launch = launch
         self.parameters = parameters
         self.memory = memory
         self.symbols = symbols
+        self.observers = observers
+        self.lanes = len(blocks) * launch.threads
+        lane = np.arange(self.lanes)
+        self.block_index = lane // launch.threads
+        self.block_of_lane = np.asarray(blocks)[self.block_index]
+        self.thread_of_lane = lane % launch.threads
+        shared_bytes = decoder.static_shared.size + launch.shared_bytes
+        self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
         self._per_owner = {
-            "shared": [PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))],
-            "local": [PerOwner("local memory", local_bytes, np.arange(self.lanes), self.lanes)],
+            "shared": [self.shared],
+            "local": [PerOwner("local memory", decoder.local.size, lane, self.lanes)],
         }
-        self.shared = self._per_owner["shared"][0]
         self._special: dict[str, Value] = {}
         self._footprints: dict[int, Footprint] = {}
         self._kept: list[np.ndarray] = []  # keeps the ids in _footprints from being used again
-        self.registers: list[Value | None] = [None] * slots
-        self.pending: list = []  # cp.async copies that have not landed
-        self.groups: Value = np.int64(0)  # cp.async groups each lane has committed
-        self.mbarriers = MBarriers(self)
-        self.bulk = BulkCopies(self)
-        self.wgmma = Warpgroups(self)
-        self.cluster_barrier = cluster.ClusterBarrier(self)
+        self.mask: Mask = None
+        self.registers: list[Value | None] = [None] * len(decoder.slots)
+        self.in_flight: Mapping[int, InFlight] = {}
         self.executed = 0  # instructions, each counted once for all the lanes that execute it together
+        self.schedule = Schedule(self, [operation.instruction for operation in program], observers)
+        self._units: dict[Any, Any] = {}  # by class
+        for kind in units:  # each may ask for those before it
+            self._units[kind] = kind(self)
+            self.schedule.units.append(self._units[kind])
 
     def run(self) -> None:
         """Execute until every lane has left. Raises PtxError at the first fault."""
         place: int | None = 0
-        registers, program = self.registers, self.program
+        registers, program, schedule = self.registers, self.program, self.schedule
         while True:
-            if place >= self._stop:
-                place = self._regroup(place)
+            if place >= schedule.stop:
+                place = schedule.regroup(place)
                 if place is None:
-                    self.bulk.finish()
+                    for unit in schedule.units:
+                        unit.on_end()
                     return
             operation = program[place]
-            self._now = place
-            mask = self.active
+            schedule.now = place
+            mask = schedule.active
             if operation.guard is not None:
                 guard = registers[operation.guard]
                 if guard is None:
@@ -90,7 +97,7 @@ class Machine(Schedule):
                         place += 1
                         continue
                 else:
-                    here = self.alive if mask is None else mask
+                    here = schedule.alive if mask is None else mask
                     if here is not None:
                         guard = guard & here  # what lanes that have left would do does not count
                     count = np.count_nonzero(guard)
@@ -111,11 +118,12 @@ class Machine(Schedule):
                 continue
             for observer in self.observers:
                 observer.on_instruction(operation.instruction, mask, self)
-            if operation.control is None:
-                operation.execute(self, mask)
-                place += 1
+            step = operation.step
+            if isinstance(step, Control):
+                place = step.step(self, mask, place)
             else:
-                place = operation.control(self, mask, place)
+                step(self, mask)
+                place += 1
 
     def _execute_run(self, run: Run) -> int:
         """The instructions of a run for all lanes at once; how many they are."""
@@ -128,12 +136,13 @@ class Machine(Schedule):
 
     # --- what instructions ask of the machine ----------------------------------------------------------------
 
-    def blocks(self, space: str) -> list[Block]:
-        """The memory blocks that an address of this state space may lie in."""
+    def unit(self, kind: type[U]) -> U:
+        return self._units[kind]
+
+    def blocks(self, space: str) -> Sequence[Block]:
         return self.memory.tensors if space == "global" else self._per_owner[space]
 
     def footprint(self, addresses: Value) -> Footprint:
-        """The addresses' footprint, measured once as long as the register is not written again."""
         if addresses.ndim == 0:
             return Footprint(addresses)
         found = self._footprints.get(id(addresses))
@@ -152,31 +161,27 @@ class Machine(Schedule):
     def special(self, name: str) -> Value:
         """The value of a special register: PTX ISA, chapter 10."""
         if name not in self._special:
-            self._special[name] = self._compute_special(name)
+            self._special[name] = coordinates.special(self, name)
         return self._special[name]
 
-    def _compute_special(self, name: str) -> Value:
-        register, _, axis = name[1:].partition(".")
-        if register.startswith(("cluster", "ncluster", "is_explicit")):
-            values = np.asarray(cluster.special(self.launch, self.block_of_lane, register, axis))
-            values = values.astype(bool if register == "is_explicit_cluster" else np.uint32)
-            return values[()] if values.ndim == 0 else values[0] if (values == values[0]).all() else values
-        if axis:
-            extent = self.launch.block if register in ("tid", "ntid") else self.launch.grid
-            if register in ("ntid", "nctaid"):
-                return np.uint32(extent["xyz".index(axis)])
-            linear = self.thread_of_lane if register == "tid" else self.block_of_lane
-            values = coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32)
-            return values[0] if (values == values[0]).all() else values
-        lane = (self.thread_of_lane % 32).astype(np.uint32)
-        if register.startswith("lanemask"):
-            one = np.uint32(1) << lane
-            below = one - np.uint32(1)
-            return {"eq": one, "lt": below, "le": below | one, "gt": ~(below | one), "ge": ~below}[register[-2:]]
-        return {
-            "laneid": lane,
-            "warpid": (self.thread_of_lane // 32).astype(np.uint32),
-            "nwarpid": np.uint32(self.launch.num_warps),
-            "dynamic_smem_size": np.uint32(self.launch.shared_bytes),
-            "total_smem_size": np.uint32(self.shared.size),
-        }[register]
+    # --- who the lanes are ---------------------------------------------------------------------------------------
+
+    def access_mask(self, mask: Mask) -> Mask:
+        return self.schedule.access_mask(mask)
+
+    def lanes_of(self, mask: Mask) -> np.ndarray:
+        return self.schedule.lanes_of(mask)
+
+    def living(self) -> np.ndarray:
+        return self.schedule.living()
+
+    def describe_lane(self, lane: int) -> str:
+        block = coordinates.coordinates(int(self.block_of_lane[lane]), self.launch.grid)
+        return f"block {block} thread {coordinates.coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.schedule.instruction
+
+    def place(self) -> str:
+        return self.schedule.instruction.place

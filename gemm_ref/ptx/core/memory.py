@@ -8,12 +8,14 @@ memory at 0 for each thread, as PTX's state spaces do; the windows give both a p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from gemm_ref.ptx.text.dtypes import UNSIGNED, Value
+from gemm_ref.ptx.text.parser import Variable
 
 SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
 LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
@@ -141,3 +143,25 @@ class GlobalMemory:
         if address < near.first:
             return f"{near.first - address} bytes before {near.name} ({near.size} bytes)"
         return f"at byte {address - near.first} of {near.name} ({near.size} bytes)"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a kernel's variables are in shared or local memory, and how many bytes they take."""
+
+    offsets: dict[str, int]
+    size: int
+
+
+def lay_out(variables: Sequence[Variable], space: str) -> tuple[Layout, set[str]]:
+    """Place the variables of a space one after the other; the second set is those of dynamic size, after them all."""
+    offsets, size, dynamic, align = {}, 0, set(), 1
+    for variable in (v for v in variables if v.space == space):
+        if variable.size == 0:
+            dynamic.add(variable.name)
+            align = max(align, variable.align)
+            continue
+        size = -(-size // variable.align) * variable.align
+        offsets[variable.name] = size
+        size += variable.size
+    return Layout(offsets, -(-size // align) * align), dynamic

@@ -1,5 +1,7 @@
 """Which lanes of a machine go on, and where: branches, barriers, waits, and who is next.
 
+It knows the barriers of a block and of a warp. Whatever else lanes wait for is a `Unit`'s: it parks and wakes them.
+
 A program counter a lane exists only while lanes have parted: the group that is furthest behind in the program goes
 first, which brings structured code back together where its branches meet. Lanes that wait are parked until what they
 wait for comes; a group that goes round a loop for long, which may be a wait too, lets the others have a turn.
@@ -11,11 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.launch import Launch
-from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.coordinates import coordinates
-from gemm_ref.ptx.core.decode import Operation
-from gemm_ref.ptx.core.events import Observer, Synchronisation
+from gemm_ref.ptx.core.events import Lanes, Observer, Synchronisation
 from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.errors import BarrierFault
 from gemm_ref.ptx.text.parser import Instruction
@@ -23,37 +21,55 @@ from gemm_ref.ptx.text.parser import Instruction
 PATIENCE = 10_000  # turns of loops that some lanes take before others, which could go on, have a turn
 
 
-class Schedule:
-    """The lanes of some thread blocks of one launch: who they are, and where in the program."""
+class Unit:
+    """A part of a machine that works on its own, later than instructions ask it to; override what it takes part in."""
 
-    def __init__(
-        self, program: Sequence[Operation], launch: Launch, blocks: Sequence[int], observers: Sequence[Observer]
-    ) -> None:
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
+        """These lanes have left."""
+
+    def on_time_out(self) -> bool:
+        """No lane can go on: whether the unit has let some that it parked."""
+        return False
+
+    def on_end(self) -> None:
+        """All lanes have left."""
+
+    def describe_waits(self) -> list[str]:
+        """Who waits here for ever, and for what, in lines of a report."""
+        return []
+
+
+class Schedule:
+    """Where the lanes of a machine are in its program."""
+
+    def __init__(self, machine: Lanes, program: Sequence[Instruction], observers: Sequence[Observer]) -> None:
         self.program = program
-        self.launch = launch
-        self.observers = observers
-        self.lanes = len(blocks) * launch.threads
-        lane = np.arange(self.lanes)
-        self.block_index = lane // launch.threads  # among the blocks of this machine
-        self.block_of_lane = np.asarray(blocks)[self.block_index]  # linear, in the whole grid
-        self.thread_of_lane = lane % launch.threads  # linear, in its block
-        # Control: None for `active` means that every lane still alive is here; None for `alive`, that all are.
+        self.units: list[Unit] = []  # the machine's
+        self._machine = machine
+        self._observers = observers
+        self._lanes = machine.lanes
+        self._block = machine.block_index
+        # None for `active` means that every lane still alive is here; None for `alive`, that all are.
         self.alive: np.ndarray | None = None
         self.active: np.ndarray | None = None
-        self._places = np.zeros(self.lanes, np.int64)  # where the lanes that are not active go on
-        self._waiting = np.zeros(self.lanes, bool)
+        self._places = np.zeros(self._lanes, np.int64)  # where the lanes that are not active go on
+        self._waiting = np.zeros(self._lanes, bool)
         self._waits: dict[tuple, np.ndarray] = {}  # barrier -> lanes that arrived and wait
         self._arrived: dict[tuple, np.ndarray] = {}  # barrier -> arrivals of each block
-        self._stop = len(program)  # the place at which another group must be looked at
+        self.stop = len(program)  # the place at which another group must be looked at
         self._resting: np.ndarray | None = None  # lanes whose loop has had its turns: the others go first
         self._turns = 0
-        self._now = 0
-        self.mask: np.ndarray | None = None  # of the instruction being executed
+        self.now = 0  # the place of the instruction being executed
+
+    @property
+    def instruction(self) -> Instruction:
+        """The one being executed."""
+        return self.program[self.now]
 
     def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
         """Send the lanes of the mask to `target` and the other active ones `onward`."""
         if mask is self.active:
-            return target if mask is None or target > self._now else self._turn(target)
+            return target if mask is None or target > self.now else self._turn(target)
         here = self.access_mask(self.active)
         taken = self.access_mask(mask)
         if taken is None or (here is not None and np.array_equal(taken, here)):
@@ -61,9 +77,9 @@ class Schedule:
         if not taken.any():
             return onward
         there = self.program[target] if target < len(self.program) else None
-        if there is not None and there.guard is None and there.instruction.parts[0] in ("ret", "exit"):
+        if there is not None and there.guard is None and there.parts[0] in ("ret", "exit"):
             return self.leave(mask, onward)  # at once, so that the others go on as all that are left
-        here = np.ones(self.lanes, bool) if here is None else here
+        here = np.ones(self._lanes, bool) if here is None else here
         self._places[here] = onward
         self._places[taken] = target
         return self._choose()
@@ -89,19 +105,19 @@ class Schedule:
     def leave(self, mask: np.ndarray | None, onward: int) -> int:
         """End the lanes of the mask."""
         here, gone = self.access_mask(self.active), self.access_mask(mask)
-        for observer in self.observers:
-            observer.on_leave(self.program[self._now].instruction, gone, self)
+        for observer in self._observers:
+            observer.on_leave(self.instruction, gone, self._machine)
         if here is not None:
             self._places[here] = onward
         else:
             self._places[:] = onward
         if gone is None:
-            self.alive = np.zeros(self.lanes, bool)
+            self.alive = np.zeros(self._lanes, bool)
         else:
             self.alive = ~gone if self.alive is None else self.alive & ~gone
-        everyone = np.ones(self.lanes, bool)
-        self.bulk.leave(self.program[self._now].instruction, everyone if gone is None else gone)
-        self.cluster_barrier.look()
+        everyone = np.ones(self._lanes, bool)
+        for unit in self.units:
+            unit.on_leave(self.instruction, everyone if gone is None else gone)
         for key in list(self._arrived):  # a barrier counts only the threads that are still there
             self._release_warps(key) if key[0] == "warp" else self._release(key)
         return self._choose()
@@ -117,13 +133,13 @@ class Schedule:
     def lanes_of(self, mask: np.ndarray | None) -> np.ndarray:
         """As `access_mask`, always as an array."""
         lanes = self.access_mask(mask)
-        return np.ones(self.lanes, bool) if lanes is None else lanes
+        return np.ones(self._lanes, bool) if lanes is None else lanes
 
     def living(self) -> np.ndarray:
         """The lanes that have not left."""
-        return np.ones(self.lanes, bool) if self.alive is None else self.alive
+        return np.ones(self._lanes, bool) if self.alive is None else self.alive
 
-    def _regroup(self, place: int) -> int | None:
+    def regroup(self, place: int) -> int | None:
         here = self.access_mask(self.active)
         if here is None:
             return None  # past the last instruction, all together
@@ -136,10 +152,10 @@ class Schedule:
         alive = self.living()
         while not (ready := alive & ~self._waiting & (self._places < len(self.program))).any():
             if not (alive & self._waiting).any():
-                self._stop = len(self.program)
-                self.active = np.zeros(self.lanes, bool)
+                self.stop = len(self.program)
+                self.active = np.zeros(self._lanes, bool)
                 return len(self.program)
-            if not self.mbarriers.time_out():
+            if not any(unit.on_time_out() for unit in self.units):
                 self._report_stuck()
         if self._resting is not None:
             eager = ready & ~self._resting
@@ -153,7 +169,7 @@ class Schedule:
         together = np.array_equal(active, alive)
         self.active = None if together else active
         others = places[places > place]
-        self._stop = int(others.min()) if others.size else len(self.program)
+        self.stop = int(others.min()) if others.size else len(self.program)
         return place
 
     # --- barriers --------------------------------------------------------------------------------------------
@@ -161,15 +177,15 @@ class Schedule:
     def arrive(self, mask, onward: int, key: tuple, expected: int | None, waits: bool) -> int:
         """Lanes arrive at a barrier of their block; it opens for `expected` threads, or for all still there."""
         lanes = self.access_mask(mask)
-        for observer in self.observers:
-            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        for observer in self._observers:
+            observer.on_barrier(self.instruction, lanes, self._machine)
         self._tell(key, lanes, expected)
         together = mask is None and self.active is None and not self._waiting.any()
         if together and waits and key not in self._arrived and (expected is None or lanes is None):
-            if expected in (None, self.launch.threads):
+            if expected in (None, self._machine.launch.threads):
                 self._tell(key, lanes, expected, opens=True)
                 return onward  # all threads of all blocks are here
-        lanes = np.ones(self.lanes, bool) if lanes is None else lanes
+        lanes = np.ones(self._lanes, bool) if lanes is None else lanes
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
         self._join(lanes, key, expected, waits)
@@ -178,12 +194,12 @@ class Schedule:
     def arrive_at_several(self, mask, onward: int, which: Value, expected: Value | None, waits: bool) -> int:
         """As `arrive`, at barriers whose numbers, and whose threads, differ from lane to lane."""
         lanes = self.lanes_of(mask)
-        for observer in self.observers:
-            observer.on_barrier(self.program[self._now].instruction, lanes, self)
+        for observer in self._observers:
+            observer.on_barrier(self.instruction, lanes, self._machine)
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
         kinds = np.stack(
-            [np.broadcast_to(which, self.lanes), np.broadcast_to(0 if expected is None else expected, self.lanes)]
+            [np.broadcast_to(which, self._lanes), np.broadcast_to(0 if expected is None else expected, self._lanes)]
         )
         for number, threads in np.unique(kinds[:, lanes], axis=1).T:
             some = lanes & (kinds[0] == number) & (kinds[1] == threads)
@@ -193,13 +209,13 @@ class Schedule:
         return self._choose()
 
     def _join(self, lanes: np.ndarray, key: tuple, expected: int | None, waits: bool) -> None:
-        blocks = int(self.block_index[-1]) + 1
-        counts = np.bincount(self.block_index[lanes], minlength=blocks)
+        blocks = int(self._block[-1]) + 1
+        counts = np.bincount(self._block[lanes], minlength=blocks)
         state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
         state[0] += counts
         state[1] = expected
         if waits:
-            self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+            self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
             self._waiting |= lanes
         self._release(key)
 
@@ -208,7 +224,7 @@ class Schedule:
         arrived, expected = self._arrived[key]
         alive = self.living()
         if expected is None:
-            needed = np.bincount(self.block_index[alive], minlength=len(arrived))
+            needed = np.bincount(self._block[alive], minlength=len(arrived))
         else:
             needed = np.full(len(arrived), expected)
         opened = (arrived > 0) & (arrived >= needed)
@@ -216,7 +232,7 @@ class Schedule:
             arrived[opened] = 0
             if not arrived.any():
                 del self._arrived[key]
-            freed = opened[self.block_index] & self._waits.get(key, np.zeros(self.lanes, bool))
+            freed = opened[self._block] & self._waits.get(key, np.zeros(self._lanes, bool))
             self._tell(key, freed, expected, opens=True)
             if key in self._waits:
                 self._waits[key] &= ~freed
@@ -226,7 +242,7 @@ class Schedule:
         """The active lanes go on at `onward`, these ones when `wake` is called for them."""
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
-        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
         self._waiting |= lanes
         return self._choose()
 
@@ -235,7 +251,7 @@ class Schedule:
         lanes, here = self.lanes_of(mask), self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = place + 1
         self._places[lanes] = place
-        before = self._waits.get(key, np.zeros(self.lanes, bool))
+        before = self._waits.get(key, np.zeros(self._lanes, bool))
         whole = np.bincount(group_of_lane[lanes | before], minlength=int(group_of_lane[-1]) + 1) == size
         together = (lanes | before) & whole[group_of_lane]
         self._waits[key] = (lanes | before) & ~together
@@ -253,13 +269,17 @@ class Schedule:
         self._waits[key] = self._waits[key] & ~lanes
         self._waiting &= ~lanes
         ahead = self._places[lanes]
-        ahead = ahead[ahead > self._now]
+        ahead = ahead[ahead > self.now]
         if ahead.size:
-            self._stop = min(self._stop, int(ahead.min()))
+            self.stop = min(self.stop, int(ahead.min()))
 
     def parked_place(self, lanes: np.ndarray) -> np.ndarray:
         """Where lanes that wait go on, as numbers of instructions."""
         return self._places[lanes]
+
+    def awaited(self, lane: int) -> Instruction:
+        """The instruction at which a lane that goes on behind it waits."""
+        return self.program[int(self._places[lane]) - 1]
 
     def arrive_warp(self, mask, onward: int, member: Value) -> int:
         """Lanes wait for the lanes of their warp that `member` names."""
@@ -272,7 +292,7 @@ class Schedule:
         here = self.access_mask(self.active)
         self._places[slice(None) if here is None else here] = onward
         self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
-        self._waits[key] = self._waits.get(key, np.zeros(self.lanes, bool)) | lanes
+        self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
         self._waiting |= lanes
         self._release_warps(key)
         return self._choose()
@@ -289,61 +309,31 @@ class Schedule:
         self._waiting &= ~freed
 
     def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:
-        instruction = None if opens else self.program[self._now].instruction
-        for observer in self.observers:
-            event = Synchronisation(instruction, key, expected, member, opens, lanes, self)
+        instruction = None if opens else self.instruction
+        for observer in self._observers:
+            event = Synchronisation(instruction, key, expected, member, opens, lanes, self._machine)
             observer.on_synchronisation(event)
 
     def ballot(self, bits: np.ndarray) -> np.ndarray:
         """For each lane, the 32 bits of its warp."""
-        warp = self.block_index * self.launch.num_warps + self.thread_of_lane // 32
+        thread = self._machine.thread_of_lane
+        warp = self._block * self._machine.launch.num_warps + thread // 32
         votes = np.zeros(int(warp[-1]) + 1, np.uint32)
-        np.bitwise_or.at(votes, warp[bits], np.uint32(1) << self.special("%laneid")[bits])
+        np.bitwise_or.at(votes, warp[bits], np.uint32(1) << (thread % 32).astype(np.uint32)[bits])
         return votes[warp]
 
     def _report_stuck(self) -> None:
-        waits = self.mbarriers.describe_waits()
-        if (parked := self.waiting_at(cluster.KEY)) is not None:
-            place = self.program[int(self._places[np.argmax(parked)]) - 1].instruction.place
-            lane = int(np.argmax(parked))
-            waits.append(f"{place}: {self.describe_lane(lane)} and {int(parked.sum()) - 1} more wait for their cluster")
-        for key, lanes in self._waits.items():
-            if key[0] == "warpgroup" and lanes.any():
-                lane = int(np.argmax(lanes))
-                place = self.program[int(self._places[lane])].instruction.place
-                waits.append(f"{place}: {self.describe_lane(lane)} waits for the other lanes of its warpgroup")
-        if waits:
+        if waits := [line for unit in self.units for line in unit.describe_waits()]:
             others = int((self.living() & self._waiting).sum())
             raise BarrierFault(
                 f"deadlock: no thread can go on, and {others} threads wait for ever:\n  " + "\n  ".join(waits)
             )
         lane = int(np.argmax(self._waiting))
         place = int(self._places[lane]) - 1
-        instruction = self.program[place].instruction
-        mates = self.block_index == self.block_index[lane]
+        mates = self._block == self._block[lane]
         alive = self.living()
         waiting = int((mates & alive & (self._places == place + 1)).sum())
         raise BarrierFault(
-            f"{instruction.place}: {self.describe_lane(lane)} waits here for ever: {waiting} of the "
+            f"{self.program[place].place}: {self._machine.describe_lane(lane)} waits here for ever: {waiting} of the "
             f"{int((mates & alive).sum())} threads of its block that are still running reach this barrier"
         )
-
-    # --- how messages call them ------------------------------------------------------------------------------
-
-    def place(self) -> str:
-        """Source line and text of the instruction being executed."""
-        return self.program[self._now].instruction.place
-
-    @property
-    def instruction(self) -> Instruction:
-        """The one being executed."""
-        return self.program[self._now].instruction
-
-    def first_lane(self, mask: np.ndarray | None) -> int:
-        lanes = self.access_mask(mask)
-        return 0 if lanes is None else int(np.argmax(lanes))
-
-    def describe_lane(self, lane: int) -> str:
-        """`block (x, y, z) thread (x, y, z)`."""
-        block = coordinates(int(self.block_of_lane[lane]), self.launch.grid)
-        return f"block {block} thread {coordinates(int(self.thread_of_lane[lane]), self.launch.block)}"

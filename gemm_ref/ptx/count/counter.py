@@ -15,23 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import Access, Observer
+from gemm_ref.ptx.core.events import Access, Kernel, Lanes, Observer
+from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.count.banks import WORD, line_passes, wavefronts
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
 from gemm_ref.ptx.count.sectors import SECTOR, WARP, sectors
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass import accesses
-
-if TYPE_CHECKING:
-    from gemm_ref.ptx.core.machine import Machine
-    from gemm_ref.ptx.core.memory import GlobalMemory
-    from gemm_ref.ptx.program import Kernel
 
 _NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
 _ROW = 16  # bytes of a row of an 8 x 8 matrix that LDSM reads, and that no other part of wmma does
@@ -103,7 +98,7 @@ class Counter(Observer):
 
     def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
-        arrays = [(kernel.decoder.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
+        arrays = [(kernel.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
         self._shared = {range(at, at + v.size): _plain(v.name) for at, v in arrays if at is not None}
         if self._disassemble is None:
             return
@@ -113,7 +108,7 @@ class Counter(Observer):
         self._code = code.accesses
         self._spills[self._launch] = code.spills
 
-    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Machine) -> None:
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
         flop = flops_of(instruction.name)
         if not flop:
             return
@@ -228,7 +223,7 @@ def _plain(name: str) -> str:
     return found[1] if found else name
 
 
-def _rows(values: np.ndarray, machine: Machine, missing: int | bool) -> np.ndarray:
+def _rows(values: np.ndarray, machine: Lanes, missing: int | bool) -> np.ndarray:
     """One value a lane as (warps, 32); the lanes that a block's last warp lacks get `missing`."""
     launch = machine.launch
     if launch.threads % WARP == 0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.core.events import Lanes, Synchronisation
 from gemm_ref.ptx.detect.finding import MIXED, SKIPPED, Findings, Scene, place, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
@@ -23,7 +23,7 @@ _NOWHERE = -1
 class BarrierFaults:
     """Watches the barriers of one machine."""
 
-    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
         self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
         # By block and number of a barrier with a count: whom its last phase let go, and when.
         self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
@@ -108,7 +108,7 @@ class BarrierFaults:
         parts = self._scene.instructions[number].parts
         return parts[0] == "bar" or "aligned" in parts
 
-    def _report(self, machine, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
+    def _report(self, machine: Lanes, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
         scene, block = self._scene, machine.block_index
         waiting, absent = scene.instructions[at], scene.instructions[other]
         missing = int(np.argmax(there))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Observer, Synchronisation
+from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Kernel, Lanes, Observer, Synchronisation
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.detect.barrier_faults import BarrierFaults
 from gemm_ref.ptx.detect.finding import EARLY, Finding, Findings, Scene, place, place_from
@@ -41,19 +41,19 @@ class Detectors(Observer):
     def __init__(self, outputs: Sequence[str] = ("C",), tile: tuple[int, int] | None = None) -> None:
         self._outputs, self._tile = outputs, tile
         self._findings = Findings()
-        self._machine = None
+        self._machine: Lanes | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What was found, in the order in which it was first seen."""
         return tuple(self._findings)
 
-    def on_launch(self, kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self._scene = Scene(kernel, launch, memory)
         self._global = GlobalFaults(self._scene, self._findings, self._outputs, self._tile)
         self._machine = None
 
-    def _meet(self, machine) -> None:
+    def _meet(self, machine: Lanes) -> None:
         """The next batch of blocks has memory and threads of its own."""
         if machine is not self._machine:
             self._machine = machine
@@ -62,7 +62,7 @@ class Detectors(Observer):
             self._shared, self._barriers = SharedFaults(*watched), BarrierFaults(*watched)
             self._mbarriers, self._lifetimes = MBarrierFaults(*watched), LifetimeFaults(*watched)
 
-    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine) -> None:
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
         if instruction.parts[0] not in ("fence", "membar"):
             return
         self._meet(machine)
@@ -91,11 +91,11 @@ class Detectors(Observer):
         else:
             self._global.on_bulk(access, self._order)
 
-    def on_phase(self, barriers: list[tuple], machine) -> None:
+    def on_phase(self, barriers: list[tuple], machine: Lanes) -> None:
         self._meet(machine)
         self._order.on_phase(barriers)
 
-    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine) -> None:
+    def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
         scene, lane, here = self._scene, int(np.argmax(lanes)), machine.instruction
 
         def make() -> dict:
@@ -120,7 +120,7 @@ class Detectors(Observer):
         self._mbarriers.on_mbarrier(use)
         self._lifetimes.on_mbarrier(use)
 
-    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine) -> None:
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
         self._meet(machine)
         self._lifetimes.on_leave(instruction, lanes)
         self._barriers.on_leave(instruction, lanes)

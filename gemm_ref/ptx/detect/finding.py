@@ -10,6 +10,7 @@ import numpy as np
 
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.coordinates import coordinates
+from gemm_ref.ptx.core.events import Kernel, Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -74,13 +75,13 @@ class Findings:
 class Scene:
     """The launch that is looked at: who its threads are, and what its memory is called."""
 
-    def __init__(self, kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self.kernel, self.launch, self.memory = kernel, launch, memory
         self.instructions: list[Instruction] = []
         self._numbers: dict[int, int] = {}
-        layout = kernel.decoder.static_shared
+        layout = kernel.static_shared
         self._arrays = sorted((offset, name) for name, offset in layout.offsets.items())
-        self._arrays += [(layout.size, name) for name in kernel.decoder.dynamic_shared]
+        self._arrays += [(layout.size, name) for name in kernel.dynamic_shared]
 
     def number(self, instruction: Instruction) -> int:
         """A number for an instruction, from 0."""
@@ -94,7 +95,7 @@ class Scene:
         block, thread = divmod(int(thread), self.launch.threads)
         return coordinates(block, self.launch.grid), coordinates(thread, self.launch.block)
 
-    def threads(self, machine, lanes: np.ndarray) -> np.ndarray:
+    def threads(self, machine: Lanes, lanes: np.ndarray) -> np.ndarray:
         """The numbers in the whole grid of a machine's lanes."""
         return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
 

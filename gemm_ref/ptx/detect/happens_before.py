@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.core.events import Lanes, Synchronisation
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -36,7 +36,7 @@ class Order:
     A unit is a warp of a cluster, by number; without clusters, a warp of its block.
     """
 
-    def __init__(self, machine) -> None:
+    def __init__(self, machine: Lanes) -> None:
         self.now = 0
         launch = machine.launch
         self._launch = launch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess
+from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Lanes
 from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
@@ -23,7 +23,7 @@ _COPY += " land later, in memory that is another block's. Wait for every copy, o
 class LifetimeFaults:
     """Watches who accesses the shared memory of a machine's blocks besides their own threads."""
 
-    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
         self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
         self._left = np.zeros(machine.lanes, bool)
         # By block and thread in the grid, when and where that thread last accessed the memory of that block: who knows

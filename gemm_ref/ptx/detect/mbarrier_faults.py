@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import BarrierUse
+from gemm_ref.ptx.core.events import BarrierUse, Lanes
 from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.shadow import NOBODY
@@ -21,7 +21,7 @@ _UNRELEASED = "and another block of the cluster need not see that yet: put fence
 class MBarrierFaults:
     """Watches the mbarriers of one machine, by their numbers."""
 
-    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
         self._scene, self._order, self._findings = scene, order, findings
         self._per_block = max(machine.shared.stride // 8, 1)
         words = self._per_block * order.blocks

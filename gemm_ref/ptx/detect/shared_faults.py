@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.core.events import Access, BulkAccess, Lanes
 from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import READS, WRITES, Races
@@ -24,9 +24,9 @@ class SharedFaults(Races):
     write until it was waited for, and for the others it was read then.
     """
 
-    def __init__(self, machine, scene: Scene, order: Order, findings: Findings) -> None:
+    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
         self._order = order
-        self._size = machine.blocks("shared")[0].size
+        self._size = machine.shared.size
         self._pitch = -(-self._size // WORD) * WORD  # of a block's part of the shadow, in bytes
         super().__init__(scene, findings, Shadow(self._pitch * order.blocks))
 

@@ -1,18 +1,22 @@
-"""What each arithmetic instruction computes, as a function of NumPy values: PTX ISA, section 9.7.
+"""What arithmetic, comparisons and selections compute: PTX ISA, 9.7.1, 9.7.3 and 9.7.6.
 
-`function_for(instruction name)` returns the types of the sources, the type of the result and the function. Values
-are arrays with one element a lane, or single numbers where all lanes agree; every function takes both.
+Most are a `Function` of NumPy values, which the instruction's name says. Values are arrays with one element per lane,
+or single numbers where all lanes agree; every function takes both.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.decode import Builder, Decoder, dtype_named
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_float, is_signed
 from gemm_ref.ptx.text.errors import Unsupported
+from gemm_ref.ptx.text.parser import Instruction, Pair
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,6 @@ class Function:
     apply: Callable[..., Value]
 
 
-Builder = Callable[[list[str]], Function]
-BUILDERS: dict[str, Builder] = {}  # by the first part of the instruction's name
-
 _U32, _F32, _PRED = DTYPES["u32"], DTYPES["f32"], DTYPES["pred"]
 # Of a float64 in two words (the low one first: NumPy's machines are little-endian): the 29 bits that float32 drops, and
 # half of them; the sign cleared, and the high word of float32's smallest normal number.
@@ -35,21 +36,29 @@ _MAGNITUDE, _SMALLEST_NORMAL, _ONE = np.uint32(0x7FFFFFFF), np.uint32(0x38100000
 _HARMLESS = {"rn", "full", "approx"}  # rounding to nearest, or instructions that promise less than that
 
 
-def function_for(name: str) -> Function:
-    """The arithmetic of an instruction such as `add.s32`. Raises Unsupported for one that is not here."""
-    parts = name.split(".")
-    builder = BUILDERS.get(parts[0])
-    if builder is None or (parts[-1] not in DTYPES and parts[0] != "cvt"):  # cvt has formats of its own
-        raise Unsupported(f"the reference GPU has no instruction {name}")
-    return builder(parts)
+def execution(decoder: Decoder, instruction: Instruction, function: Function) -> Execute:
+    """Write what a function makes of the sources to the destination. Raises ValueError for another number of them."""
+    write, apply = decoder.destination(instruction.operands[0]), function.apply
+    reads = [decoder.source(o, t) for o, t in zip(instruction.operands[1:], function.sources, strict=True)]
+    if len(reads) == 2:
+        one, two = reads
+        return lambda machine, mask: write(machine, apply(one(machine), two(machine)), mask)
+    if len(reads) == 3:
+        one, two, three = reads
+        return lambda machine, mask: write(machine, apply(one(machine), two(machine), three(machine)), mask)
+    return lambda machine, mask: write(machine, apply(*[read(machine) for read in reads]), mask)
 
 
-def builds(*names: str) -> Callable[[Builder], Builder]:
-    def register(builder: Builder) -> Builder:
-        BUILDERS.update(dict.fromkeys(names, builder))
-        return builder
+def computes(function_of: Callable[[list[str]], Function]) -> Builder:
+    """The builder of instructions that compute a function, which the parts of their names say."""
 
-    return register
+    @functools.wraps(function_of)
+    def build(decoder: Decoder, instruction: Instruction) -> Execute:
+        if instruction.parts[-1] not in DTYPES:
+            raise Unsupported(f"the reference GPU has no instruction {instruction.name}")
+        return execution(decoder, instruction, function_of(instruction.parts))
+
+    return build
 
 
 def only(parts: list[str], *allowed: str) -> None:
@@ -69,20 +78,20 @@ def no_floats(parts: list[str]) -> np.dtype:
 # --- add, sub, mul, mad, fma, div, rem -----------------------------------------------------------------------
 
 
-@builds("add", "sub")
-def _add(parts: list[str]) -> Function:
+def add(parts: list[str]) -> Function:
+    """`add`, `sub`: of all integer types, f16, f32, f64."""
     dtype = DTYPES[parts[-1]]
     only(parts, *_HARMLESS)
     return Function((dtype, dtype), dtype, np.add if parts[0] == "add" else np.subtract)
 
 
-@builds("mul", "mad")
-def _mul(parts: list[str]) -> Function:
+def multiply(parts: list[str]) -> Function:
+    """`mul`, `mad`: integers `.lo .hi .wide`, floats to nearest."""
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         only(parts, *_HARMLESS)
         if parts[0] == "mad":
-            return _fma(parts)
+            return fma(parts)
         return Function((dtype, dtype), dtype, np.multiply)
     only(parts, "lo", "hi", "wide")
     if "wide" in parts:
@@ -116,8 +125,8 @@ def _high_product(dtype: np.dtype) -> Callable[[Value, Value], Value]:
     return high64
 
 
-@builds("fma")
-def _fma(parts: list[str]) -> Function:
+def fma(parts: list[str]) -> Function:
+    """`fma.rn.f32`, rounded once."""
     only(parts, *_HARMLESS)
     if parts[-1] != "f32":
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
@@ -161,8 +170,8 @@ def _round_to_odd(product: np.ndarray, c: np.ndarray, total: np.ndarray) -> np.n
     return np.where(error == 0, total, odd.view(np.float64))
 
 
-@builds("div", "rem")
-def _div(parts: list[str]) -> Function:
+def divide(parts: list[str]) -> Function:
+    """`div`, and of integers `rem`."""
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         if parts[0] == "rem":
@@ -187,8 +196,8 @@ def _truncated(floored: np.ufunc) -> Callable[[Value, Value], Value]:
     return apply
 
 
-@builds("rcp", "sqrt", "rsqrt")
-def _reciprocal(parts: list[str]) -> Function:
+def reciprocal(parts: list[str]) -> Function:
+    """`rcp`, `sqrt`, `rsqrt` of f32 and f64."""
     dtype = DTYPES[parts[-1]]
     only(parts, *_HARMLESS)
     apply = {
@@ -202,15 +211,15 @@ def _reciprocal(parts: list[str]) -> Function:
 # --- abs, neg, min, max --------------------------------------------------------------------------------------
 
 
-@builds("abs", "neg")
-def _abs(parts: list[str]) -> Function:
+def magnitude(parts: list[str]) -> Function:
+    """`abs`, `neg`."""
     dtype = DTYPES[parts[-1]]
     only(parts)
     return Function((dtype,), dtype, np.abs if parts[0] == "abs" else np.negative)
 
 
-@builds("min", "max")
-def _min(parts: list[str]) -> Function:
+def extreme(parts: list[str]) -> Function:
+    """`min`, `max`, of floats `.NaN` too."""
     dtype = DTYPES[parts[-1]]
     only(parts, "NaN")
     smaller = parts[0] == "min"
@@ -232,15 +241,15 @@ def _min(parts: list[str]) -> Function:
 # --- selection -----------------------------------------------------------------------------------------------
 
 
-@builds("selp")
-def _select(parts: list[str]) -> Function:
+def select(parts: list[str]) -> Function:
+    """`selp`: by a predicate."""
     dtype = DTYPES[parts[-1]]
     only(parts)
     return Function((dtype, dtype, _PRED), dtype, lambda a, b, p: np.where(p, a, b)[()])
 
 
-@builds("slct")
-def _select_by_sign(parts: list[str]) -> Function:
+def select_by_sign(parts: list[str]) -> Function:
+    """`slct`: by the sign of the third source."""
     dtype, condition = DTYPES[parts[-2]], DTYPES[parts[-1]]
     only(parts, parts[-2])
     return Function((dtype, dtype, condition), dtype, lambda a, b, c: np.where(c >= 0, a, b)[()])
@@ -277,3 +286,27 @@ def comparison(name: str, dtype: np.dtype) -> Callable[[Value, Value], Value]:
         if name == "nan":
             return lambda a, b: np.isnan(a) | np.isnan(b)
     raise Unsupported(f"the reference GPU has no comparison {name} of {dtype}")
+
+
+def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`setp`: compare, and combine with a third predicate (`.and .or .xor`); a second result is of the opposite."""
+    parts, operands = instruction.parts, instruction.operands
+    dtype = dtype_named(instruction)
+    combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}.get(parts[2])
+    unknown = parts[2:-1] if combine is None else parts[3:-1]
+    if unknown:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    compare = comparison(parts[1], dtype)
+    pair = operands[0] if isinstance(operands[0], Pair) else Pair(operands[0], None)
+    writes = [(p, decoder.destination(r)) for p, r in ((True, pair.first), (False, pair.second)) if r is not None]
+    a, b = (decoder.source(operand, dtype) for operand in operands[1:3])
+    third = decoder.source(operands[3], DTYPES["pred"]) if combine else None
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        result = compare(a(machine), b(machine))
+        also = third(machine) if third else None  # read first: it may be one of the destinations
+        for positive, write in writes:
+            value = result if positive else ~result
+            write(machine, combine(value, also) if combine else value, mask)
+
+    return execute

@@ -1,43 +1,64 @@
-"""`cp.async` and its groups (PTX ISA, 9.7.9.25): copies that land at the wait and not before."""
+"""`cp`: asynchronous copies between global and shared memory (PTX ISA, 9.7.9.25 to 9.7.9.27).
+
+`units.async_copies` and `units.bulk_copies` have when the copies happen, `units.tile` what a bulk copy copies where.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.access import Accessor, Piece, gather, scatter
-from gemm_ref.ptx.core.decode import Decoder, Execute, Read
-from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.access import Accessor, gather
+from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
+from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
-from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Address, Instruction
+from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Address, Instruction, Operand, TensorAddress
+from gemm_ref.ptx.units.async_copies import AsyncCopies
+from gemm_ref.ptx.units.bulk_copies import BulkCopies, Copies
+from gemm_ref.ptx.units.mbarriers import MBarriers
+from gemm_ref.ptx.units.tile import Line, Tile
+
+_KNOWN = {"cp", "async", "bulk", "tensor", "tile", "shared::cluster", "shared::cta", "global", "bulk_group"}
+_KNOWN |= {
+    "mbarrier::complete_tx::bytes",
+    "multicast::cluster",
+    "L2::cache_hint",
+    *(f"{rank}d" for rank in range(1, 6)),
+}
+# The global sides of copies that some lanes start: which tile, and where each lane's is.
+GlobalSide = Callable[[Machine, np.ndarray], tuple[Tile | Line, np.ndarray]]
 
 
-@dataclass
-class PendingCopy:
-    """A cp.async that was issued: it lands when its lanes wait for its group."""
-
-    access: Access | None  # for observers, where there are any
-    place: Piece
-    words: list[Value]
-    lanes: np.ndarray | None
-    group: Value  # number of the lane's cp.async group it belongs to
+def cp(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cp.async` of 4, 8 or 16 bytes and its groups; `cp.async.bulk` and `.tensor`, multicast too, and their groups."""
+    if instruction.parts[1] != "async":
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    build = _bulk_copy if instruction.parts[2] == "bulk" else _small_copy
+    return build(decoder, instruction)
 
 
-def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
+def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cp.async`: 4, 8 or 16 bytes from global to shared memory, landing at the wait and not before.
 
     With a source size below the copy's, the rest is filled with zeros and is not read.
     """
     parts = instruction.parts
     if "commit_group" in parts:
-        return _commit
+        return lambda machine, mask: machine.unit(AsyncCopies).commit(mask)
     if "wait_all" in parts:
-        return lambda machine, mask: (_commit(machine, mask), _wait(machine, mask, 0))
+
+        def wait_for_all(machine: Machine, mask: Mask) -> None:
+            machine.unit(AsyncCopies).commit(mask)
+            machine.unit(AsyncCopies).wait(mask, 0)
+
+        return wait_for_all
     if "wait_group" in parts:
         keep = instruction.operands[0].value
-        return lambda machine, mask: _wait(machine, mask, keep)
+        return lambda machine, mask: machine.unit(AsyncCopies).wait(mask, keep)
     if parts[2] not in ("ca", "cg") or "mbarrier" in parts:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     to, source, bytes_ = instruction.operands[:3]
@@ -54,7 +75,7 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     whole = Accessor(decoder, instruction, source, "global", size, 4)
     read_size: Read | None = decoder.source(extra[0], DTYPES["u32"]) if extra else None
 
-    def padded(machine, mask: np.ndarray | None, wanted: np.ndarray) -> list[np.ndarray]:
+    def padded(machine: Machine, mask: Mask, wanted: np.ndarray) -> list[np.ndarray]:
         """The words of lanes that read `wanted` bytes: at once where that is all of them, else byte by byte."""
         here = machine.access_mask(mask)
         here = np.ones(machine.lanes, bool) if here is None else here
@@ -69,7 +90,7 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
             values[byte // 4] |= np.where(lanes, found << np.uint32(8 * (byte % 4)), np.uint32(0))
         return values
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         places = target.locate(machine, mask, "async store")
         wanted = None if read_size is None else read_size(machine)
         if wanted is None or (wanted.ndim == 0 and wanted >= size):
@@ -79,33 +100,145 @@ def async_copy(decoder: Decoder, instruction: Instruction) -> Execute:
             values = padded(machine, mask, per_lane(wanted, machine.lanes))
         for piece in places:
             access = target.access(machine, "async store", piece.lanes) if machine.observers else None
-            machine.pending.append(PendingCopy(access, piece, values, piece.lanes, machine.groups))
+            machine.unit(AsyncCopies).start(access, piece, values)
 
     return execute
 
 
-def _commit(machine, mask: np.ndarray | None) -> None:
-    machine.groups = machine.groups + 1 if mask is None else machine.groups + mask
+# --- bulk copies ----------------------------------------------------------------------------------------------
 
 
-def _wait(machine, mask: np.ndarray | None, keep: int) -> None:
-    """Land the copies of all but the latest `keep` groups of each waiting lane."""
-    still = []
-    for copy in machine.pending:
-        done = np.asarray(copy.group < machine.groups - keep)
-        if mask is not None:
-            done = done & mask
-        if copy.lanes is not None:
-            done = done & copy.lanes
-        if done.any():
-            lanes = None if done.all() else per_lane(done, machine.lanes)
-            for observer in machine.observers:
-                observer.on_landing(replace(copy.access, lanes=lanes))
-            for word, value in enumerate(copy.words):
-                scatter(copy.place.view(4, word), copy.place.index, value, lanes)
-        if not done.all():
-            rest = per_lane(~done, machine.lanes)
-            copy.lanes = rest if copy.lanes is None else copy.lanes & rest
-            if copy.lanes.any():
-                still.append(copy)
-    machine.pending = still
+def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cp.async.bulk`, its `.tensor` form and its groups: `units.bulk_copies` has when copies happen."""
+    parts = instruction.parts
+    if "prefetch" in parts:
+        return lambda machine, mask: None  # into the L2 cache
+    if "commit_group" in parts:
+        return lambda machine, mask: machine.unit(BulkCopies).commit(machine.lanes_of(mask))
+    if "wait_group" in parts:
+        keep, reads_only = instruction.operands[0].value, "read" in parts
+        return lambda machine, mask: machine.unit(BulkCopies).wait(machine.lanes_of(mask), keep, reads_only)
+    spaces = [part for part in parts if part in ("global", "shared::cluster", "shared::cta")]
+    loads = spaces[:1] != ["global"]
+    if (
+        set(parts) - _KNOWN
+        or len(spaces) != 2
+        or "global" not in spaces
+        or loads != ("mbarrier::complete_tx::bytes" in parts)
+    ):
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    return _load(decoder, instruction) if loads else _store(decoder, instruction)
+
+
+def _load(decoder: Decoder, instruction: Instruction) -> Execute:
+    """From global to shared memory, completing bytes at an mbarrier: `[to], [from], (size,) [mbarrier], (mask)`."""
+    operands = list(instruction.operands)
+    to, source = operands[:2]
+    global_side = _global_side(decoder, instruction, source, operands[2])
+    barrier = operands[2 if isinstance(source, TensorAddress) else 3]
+    to_place, barrier_place = decoder.place(to), decoder.place(barrier)
+    multicast = "multicast::cluster" in instruction.parts
+    following = operands.index(barrier) + 1
+    block_mask = decoder.source(operands[following], DTYPES["u16"]) if multicast else None
+    align = 128 if isinstance(source, TensorAddress) else 16
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        lanes = np.flatnonzero(machine.lanes_of(mask))
+        if not lanes.size:
+            return
+        tile, where = global_side(machine, lanes)
+        blocks, offsets = cluster.locate(machine, instruction, lanes, to_place(machine), tile.bytes, align)
+        barriers = machine.unit(MBarriers).numbers(instruction, lanes, barrier_place(machine))
+        per_block = max(machine.shared.stride // 8, 1)
+        if (barriers // per_block != blocks).any():
+            raise AsyncFault(
+                f"{instruction.origin}: the mbarrier is not in the block whose shared memory the copy goes to"
+            )
+        if multicast:
+            entries, blocks = _receivers(machine, instruction, lanes, block_mask(machine))
+            barriers = barriers[entries] % per_block + blocks * per_block
+            lanes, where, offsets = lanes[entries], where[entries], offsets[entries]
+        machine.unit(MBarriers).tell_use(instruction, lanes, barriers)
+        machine.unit(BulkCopies).load(Copies(instruction, tile, lanes, where, blocks, offsets, barriers=barriers))
+
+    return execute
+
+
+def _receivers(
+    machine: Machine, instruction: Instruction, lanes: np.ndarray, mask: Value
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each bit that is set in the lanes' masks: which of the lanes, and the block of the machine."""
+    size = int(np.prod(machine.launch.cluster))
+    bits = per_lane(mask, machine.lanes)[lanes].astype(np.int64)
+    if (bits >> size).any() or (bits == 0).any():
+        raise AsyncFault(
+            f"{instruction.origin}: a multicast to the blocks {int(bits.max()):#x} (a bit each) of a cluster of {size}"
+        )
+    entries, ranks = np.nonzero(bits[:, None] >> np.arange(size) & 1)
+    return entries, machine.block_index[lanes[entries]] // size * size + ranks
+
+
+def _store(decoder: Decoder, instruction: Instruction) -> Execute:
+    """From shared to global memory, in the thread's bulk group: `[to], [from], (size)`."""
+    operands = list(instruction.operands)
+    to, source = operands[:2]
+    global_side = _global_side(decoder, instruction, to, operands[2] if len(operands) > 2 else None)
+    place = decoder.place(source)
+    align = 128 if isinstance(to, TensorAddress) else 16
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        lanes = np.flatnonzero(machine.lanes_of(mask))
+        if not lanes.size:
+            return
+        tile, where = global_side(machine, lanes)
+        blocks, offsets = cluster.locate(machine, instruction, lanes, place(machine), tile.bytes, align)
+        machine.unit(BulkCopies).store(Copies(instruction, tile, lanes, where, blocks, offsets))
+
+    return execute
+
+
+def _global_side(
+    decoder: Decoder, instruction: Instruction, operand: Address | TensorAddress, size: Operand
+) -> GlobalSide:
+    """What gives, for lane numbers, the tile that they copy and where it is in global memory."""
+    if isinstance(operand, Address):
+        return _line(decoder, instruction, operand, decoder.source(size, DTYPES["u32"]))
+    rank = next((int(part[0]) for part in instruction.parts if part in {f"{n}d" for n in range(1, 6)}), 0)
+    if len(operand.coordinates) != rank:
+        raise ParseError(f"{instruction.origin}: {rank} coordinates are wanted")
+    map_ = decoder.place(operand.map)
+    reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in operand.coordinates]
+
+    def tensor(machine: Machine, lanes: np.ndarray) -> tuple[Tile, np.ndarray]:
+        addresses = np.unique(per_lane(map_(machine), machine.lanes)[lanes])
+        if addresses.size > 1:
+            raise Unsupported(f"{instruction.origin}: lanes that name different tensor maps in one instruction")
+        number, within = divmod(int(addresses[0]) - PARAMETER_WINDOW, PARAMETER_SPACING)
+        tile = machine.parameters[number] if 0 <= number < len(machine.parameters) and not within else None
+        if not isinstance(tile, Tile):
+            raise MemoryFault(
+                f"{instruction.origin}: {machine.describe_lane(int(lanes[0]))}: there is no tensor map at "
+                f"{int(addresses[0]):#x}; the reference GPU has them as kernel parameters alone (__grid_constant__)"
+            )
+        tile.require_rank(rank, instruction)
+        where = [per_lane(read(machine), machine.lanes)[lanes] for read in reads]
+        return tile, np.stack(where, axis=1).astype(np.int64)
+
+    return tensor
+
+
+def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Read) -> GlobalSide:
+    place = decoder.place(address)
+
+    def line(machine: Machine, lanes: np.ndarray) -> tuple[Line, np.ndarray]:
+        sizes = np.unique(per_lane(size(machine), machine.lanes)[lanes])
+        if sizes.size > 1:
+            raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")
+        where = per_lane(place(machine), machine.lanes)[lanes].astype(np.int64)
+        if sizes[0] % 16 or (where % 16).any():
+            raise MemoryFault(f"{instruction.origin}: a bulk copy's size and address are multiples of 16 bytes")
+        line = Line(int(sizes[0]), instruction)
+        line.require_inside(machine, lanes, where)
+        return line, where[:, None]
+
+    return line

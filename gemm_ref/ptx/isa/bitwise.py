@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.isa.arithmetic import Function, builds, no_floats, only
+from gemm_ref.ptx.isa.arithmetic import Function, no_floats, only
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_signed
 
 _U32 = DTYPES["u32"]
 
 
-@builds("and", "or", "xor")
-def _logic(parts: list[str]) -> Function:
+def logic(parts: list[str]) -> Function:
+    """`and`, `or`, `xor` of bits and of predicates."""
     dtype = no_floats(parts)
     only(parts)
     apply = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[0]]
     return Function((dtype, dtype), dtype, apply)
 
 
-@builds("not", "cnot")
-def _not(parts: list[str]) -> Function:
+def invert(parts: list[str]) -> Function:
+    """`not`, `cnot`."""
     dtype = no_floats(parts)
     only(parts)
     return Function((dtype,), dtype, np.invert if parts[0] == "not" else lambda a: (a == 0).astype(dtype))
 
 
-@builds("lop3")
-def _lop3(parts: list[str]) -> Function:
+def lop3(parts: list[str]) -> Function:
+    """`lop3.b32`: any logic of three sources, by its table."""
     only(parts)
 
     def apply(a: Value, b: Value, c: Value, table: Value) -> Value:
@@ -39,8 +39,8 @@ def _lop3(parts: list[str]) -> Function:
     return Function((_U32,) * 4, _U32, apply)
 
 
-@builds("shl", "shr")
-def _shift(parts: list[str]) -> Function:
+def shift(parts: list[str]) -> Function:
+    """`shl`, `shr`: amounts past the width are clamped."""
     dtype = no_floats(parts)
     only(parts)
     bits = 8 * dtype.itemsize
@@ -58,8 +58,8 @@ def _shift(parts: list[str]) -> Function:
     return Function((dtype, _U32), dtype, left if parts[0] == "shl" else right)
 
 
-@builds("shf")
-def _funnel_shift(parts: list[str]) -> Function:
+def funnel_shift(parts: list[str]) -> Function:
+    """`shf.l .r`, `.wrap .clamp`: of two words as one."""
     only(parts, "l", "r", "wrap", "clamp")
 
     def apply(low: Value, high: Value, amount: Value) -> Value:
@@ -75,8 +75,8 @@ def _funnel_shift(parts: list[str]) -> Function:
 # --- bit fields ----------------------------------------------------------------------------------------------
 
 
-@builds("bfe")
-def _bit_field_extract(parts: list[str]) -> Function:
+def bit_field_extract(parts: list[str]) -> Function:
+    """`bfe`: with its sign for signed types."""
     dtype = no_floats(parts)
     only(parts)
     bits = 8 * dtype.itemsize
@@ -85,8 +85,8 @@ def _bit_field_extract(parts: list[str]) -> Function:
         pos = np.minimum(position & np.uint32(255), np.uint32(bits))
         end = np.minimum(pos + (length & np.uint32(255)), np.uint32(bits))
         # push the field to the top and back: the shift down fills with zeros or, for a signed type, with its top bit
-        top = _shift(["shl", parts[-1]]).apply(a, np.uint32(bits) - end)
-        field = _shift(["shr", parts[-1]]).apply(top, np.uint32(bits) - (end - pos))
+        top = shift(["shl", parts[-1]]).apply(a, np.uint32(bits) - end)
+        field = shift(["shr", parts[-1]]).apply(top, np.uint32(bits) - (end - pos))
         if not is_signed(dtype):
             return field
         # a field that starts past the end of a is all sign
@@ -96,11 +96,11 @@ def _bit_field_extract(parts: list[str]) -> Function:
     return Function((dtype, _U32, _U32), dtype, apply)
 
 
-@builds("bfi")
-def _bit_field_insert(parts: list[str]) -> Function:
+def bit_field_insert(parts: list[str]) -> Function:
+    """`bfi`."""
     dtype = no_floats(parts)
     only(parts)
-    shift_left = _shift(["shl", parts[-1]]).apply
+    shift_left = shift(["shl", parts[-1]]).apply
 
     def apply(a: Value, b: Value, position: Value, length: Value) -> Value:
         pos, count = position & np.uint32(255), length & np.uint32(255)
@@ -111,8 +111,8 @@ def _bit_field_insert(parts: list[str]) -> Function:
     return Function((dtype, dtype, _U32, _U32), dtype, apply)
 
 
-@builds("popc", "clz", "brev")
-def _count_bits(parts: list[str]) -> Function:
+def count_bits(parts: list[str]) -> Function:
+    """`popc`, `clz`, `brev`: count and reverse bits."""
     dtype = no_floats(parts)
     only(parts)
     bits = 8 * dtype.itemsize
@@ -136,8 +136,8 @@ def _count_bits(parts: list[str]) -> Function:
     return Function((dtype,), _U32, popc if parts[0] == "popc" else clz)
 
 
-@builds("prmt")
-def _permute_bytes(parts: list[str]) -> Function:
+def permute_bytes(parts: list[str]) -> Function:
+    """`prmt.b32`: bytes of two words, by a selector."""
     only(parts)
 
     def apply(a: Value, b: Value, selector: Value) -> Value:

@@ -6,17 +6,32 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.isa.arithmetic import BUILDERS, Function
-from gemm_ref.ptx.isa.narrow import CONVERSIONS
+from gemm_ref.ptx.core.context import Execute
+from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.isa.arithmetic import Function, execution
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_float
 from gemm_ref.ptx.text.errors import Unsupported
+from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.formats import (
+    E4M3,
+    E5M2,
+    from_bf16,
+    round_to_tf32,
+    round_to_tf32_away,
+    to_bf16,
+    to_e4m3,
+    to_e5m2,
+)
 
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def _cvt(parts: list[str]) -> Function:
-    if exact := CONVERSIONS.get(".".join(parts)):
-        return exact
+def cvt(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cvt`: between integers and floats with their roundings and `.sat`; to and from tf32, bf16, f16x2, e4m3, e5m2."""
+    return execution(decoder, instruction, _ALTERNATE.get(instruction.name) or _conversion(instruction.parts))
+
+
+def _conversion(parts: list[str]) -> Function:
     if len(parts) < 3 or parts[-2] not in DTYPES or parts[-1] not in DTYPES:
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
     to, source = DTYPES[parts[-2]], DTYPES[parts[-1]]
@@ -68,4 +83,50 @@ def _saturating(to: np.dtype) -> Callable[[Value], Value]:
     return apply
 
 
-BUILDERS["cvt"] = _cvt
+# --- alternate formats ---------------------------------------------------------------------------------------
+
+_F16, _F32 = DTYPES["f16"], DTYPES["f32"]
+
+
+def _to_f16(a: Value) -> Value:
+    return a.astype(_F16).view(np.uint16)
+
+
+def _packed(convert: Callable[[Value], Value], whole: type[np.unsignedinteger]) -> Callable[[Value, Value], Value]:
+    """Two sources into one register, the first in its upper half."""
+    bits = whole(4 * whole().itemsize)
+    return lambda a, b: convert(a).astype(whole) << bits | convert(b).astype(whole)
+
+
+def _unpacked(values: np.ndarray) -> Callable[[Value], Value]:
+    """Two fp8 numbers in 16 bits -> two fp16 in 32; both formats fit."""
+    halves = values.astype(_F16).view(np.uint16).astype(np.uint32)
+    return lambda a: halves[a >> np.uint16(8)] << np.uint32(16) | halves[a & np.uint16(255)]
+
+
+def _from_halves(convert: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    """Two fp16 numbers in 32 bits -> two fp8 in 16."""
+
+    def apply(a: Value) -> Value:
+        high, low = ((a >> np.uint32(shift)).astype(np.uint16).view(_F16) for shift in (16, 0))
+        return _packed(convert, np.uint16)(high, low)
+
+    return apply
+
+
+_U8X2, _U32 = np.dtype(np.uint16), np.dtype(np.uint32)
+# By the instruction's whole name.
+_ALTERNATE: dict[str, Function] = {
+    "cvt.rna.tf32.f32": Function((_F32,), _U32, round_to_tf32_away),
+    "cvt.rn.tf32.f32": Function((_F32,), _U32, round_to_tf32),
+    "cvt.rn.bf16.f32": Function((_F32,), np.dtype(np.uint16), to_bf16),
+    "cvt.f32.bf16": Function((np.dtype(np.uint16),), _F32, from_bf16),
+    "cvt.rn.bf16x2.f32": Function((_F32, _F32), _U32, _packed(to_bf16, np.uint32)),
+    "cvt.rn.f16x2.f32": Function((_F32, _F32), _U32, _packed(_to_f16, np.uint32)),
+    "cvt.rn.satfinite.e4m3x2.f32": Function((_F32, _F32), _U8X2, _packed(to_e4m3, np.uint16)),
+    "cvt.rn.satfinite.e5m2x2.f32": Function((_F32, _F32), _U8X2, _packed(to_e5m2, np.uint16)),
+    "cvt.rn.satfinite.e4m3x2.f16x2": Function((_U32,), _U8X2, _from_halves(to_e4m3)),
+    "cvt.rn.satfinite.e5m2x2.f16x2": Function((_U32,), _U8X2, _from_halves(to_e5m2)),
+    "cvt.rn.f16x2.e4m3x2": Function((_U8X2,), _U32, _unpacked(E4M3)),
+    "cvt.rn.f16x2.e5m2x2": Function((_U8X2,), _U32, _unpacked(E5M2)),
+}

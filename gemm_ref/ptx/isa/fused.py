@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder, Operation, Read
+from gemm_ref.ptx.core.context import Machine, Read
+from gemm_ref.ptx.core.decode import Decoder, Operation
 from gemm_ref.ptx.isa.arithmetic import fma32
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.parser import Instruction, Register
@@ -21,7 +22,7 @@ _MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor'
 
 
 @dataclass(frozen=True)
-class Run:
+class MultiplyAdds:
     """`fma.rn.f32` one behind the other, without guards, of which none reads or writes what an earlier one writes."""
 
     instructions: tuple[Instruction, ...]
@@ -29,12 +30,12 @@ class Run:
     sources: tuple[int, ...]  # the slots they read
     targets: tuple[int, ...]  # the slots they write, one each
 
-    def possible(self, machine) -> bool:
+    def possible(self, machine: Machine) -> bool:
         """Whether all operands are there (alone, an instruction says which is missing) and it is worth while."""
         registers = machine.registers
         return machine.lanes * _FEWEST <= _MOST_NUMBERS and all(registers[slot] is not None for slot in self.sources)
 
-    def execute(self, machine) -> None:
+    def execute(self, machine: Machine) -> None:
         """What the instructions do one after the other, for all lanes."""
         step = _MOST_NUMBERS // machine.lanes
         for first in range(0, len(self.targets), step):
@@ -44,7 +45,7 @@ class Run:
                 machine.registers[slot] = value
 
 
-def _side_by_side(machine, reads: Sequence[Read]) -> np.ndarray:
+def _side_by_side(machine: Machine, reads: Sequence[Read]) -> np.ndarray:
     """The lanes' values of one register, then those of the next."""
     return np.concatenate([per_lane(read(machine), machine.lanes) for read in reads])
 
@@ -84,10 +85,10 @@ def _names(decoder: Decoder, instruction: Instruction) -> list[str]:
     return [operand.name for operand in operands if isinstance(operand, Register)]
 
 
-def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
+def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> MultiplyAdds:
     names = [_names(decoder, instruction) for instruction in instructions]
     columns = zip(*(instruction.operands[1:] for instruction in instructions), strict=True)
-    return Run(
+    return MultiplyAdds(
         tuple(instructions),
         tuple(tuple(decoder.source(operand, DTYPES["f32"]) for operand in column) for column in columns),
         tuple({decoder.slot(name) for _, *sources in names for name in sources}),

@@ -1,4 +1,4 @@
-"""Instructions that read and write memory: ld, st, atom, red (PTX ISA, 9.7.9 and 9.7.13)."""
+"""Instructions that read and write memory: ld, st, atom, red, ldmatrix (PTX ISA, 9.7.9, 9.7.13 and 9.7.14)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.decode import Decoder, Execute, dtype_named
-from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
+from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.memory import Footprint
+from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction, Vector
 
@@ -32,7 +35,7 @@ def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
 
 
 def load(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`ld`: from memory into one register or a vector of them."""
+    """`ld`, `ldu`: from global, shared, local, parameter or generic memory into a register or a vector of 2 to 8."""
     destination, address = instruction.operands[:2]
     if "param" in instruction.parts:
         read, write = decoder.parameter(address, dtype_named(instruction)), decoder.destination(destination)
@@ -42,7 +45,7 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
     targets = destination.items if isinstance(destination, Vector) else (destination,)
     writes = [decoder.destination(target) if target is not None else None for target in targets]
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         pieces = accessor.locate(machine, mask, "load")
         for element, write in enumerate(writes):
             if write is not None and pieces:
@@ -52,14 +55,14 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def store(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`st`: from one register or a vector of them to memory."""
+    """`st`: from a register, or a vector of 2 to 8, to global, shared, local or generic memory."""
     address, source = instruction.operands[:2]
     space, count, dtype = _parse(instruction)
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     sources = source.items if isinstance(source, Vector) else (source,)
     reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in sources]
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         values = [read(machine) for read in reads]
         for piece in accessor.locate(machine, mask, "store"):
             for element, value in enumerate(values):
@@ -82,7 +85,7 @@ _UPDATES: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`atom` and `red`: lanes one after the other, in lane order, each sees what those before it did."""
+    """`atom` and `red`: `.add .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
     returns = instruction.parts[0] == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
     space, operation = "generic", None
@@ -100,7 +103,7 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     reads = [decoder.source(operand, dtype) for operand in operands[1 : 3 if operation == "cas" else 2]]
     write = decoder.destination(instruction.operands[0]) if returns and instruction.operands[0] is not None else None
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         values = [per_lane(read(machine), machine.lanes) for read in reads]
         old = np.zeros(machine.lanes, dtype)
         for piece in accessor.locate(machine, mask, "atomic"):
@@ -130,4 +133,60 @@ def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
     return groups
 
 
-LOAD_STORE = {"ld": load, "ldu": load, "st": store, "atom": atomic, "red": atomic}
+# --- matrices ------------------------------------------------------------------------------------------------
+
+
+def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`ldmatrix` and `stmatrix`: a warp moves 1, 2 or 4 matrices of 8 x 8 elements of 16 bits, `.trans` too.
+
+    A lane l holds 32 bits of a matrix, word l % 4 of row l / 4. Lane 8 j + r gives the address of row r of matrix j, 16
+    bytes of shared memory.
+    """
+    loads = instruction.parts[0] == "ldmatrix"
+    known = {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
+    if set(instruction.parts[1:]) - known:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    registers, address = instruction.operands if loads else instruction.operands[::-1]
+    items = registers.items if isinstance(registers, Vector) else (registers,)
+    access = decoder.destination if loads else lambda item: decoder.source(item, DTYPES["u32"])
+    accessors = [access(item) for item in items]
+    rows = Accessor(decoder, instruction, address, "shared", 16, 4)
+    transposed = "trans" in instruction.parts
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        require_whole_warps(machine, mask, instruction)
+        active = machine.access_mask(mask)
+        places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
+        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
+        block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
+        for j, accessor in enumerate(accessors):
+            # 32 bits at once; transposed, two elements of a column
+            parts = [(j, 0), (j, 1)] if transposed else [(j, None)]
+            start = rows.offset // (2 if transposed else 4)
+            view = block.view(2 if transposed else 4)[max(start, 0) :]
+            index = [
+                footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts
+            ]
+            if start < 0:  # a view cannot begin before its block
+                index = [i + start for i in index]
+            if loads:
+                found = [view.take(i, mode="clip").astype(np.uint32) for i in index]
+                accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)
+            else:
+                value = accessor(machine)
+                for shift, i in zip((0, 16), index, strict=False):
+                    scatter(view, i, (value >> np.uint32(shift)).astype(view.dtype), active)
+
+    return execute
+
+
+def _matrix_index(machine: Machine, footprint: Footprint, j: int, half: int | None) -> np.ndarray:
+    """Where each lane finds its part of matrix j: its word, or half of one of a transposed matrix."""
+    lane = machine.special("%laneid").astype(np.int64)
+    first = np.arange(machine.lanes) - lane  # lane 0 of each lane's warp, whose lanes give the addresses
+    if half is None:
+        row, byte, width = lane // 4, 4 * (lane % 4), 4
+    else:
+        row, byte, width = 2 * (lane % 4) + half, 2 * (lane // 4), 2
+    addresses = per_lane(footprint.addresses, machine.lanes)[first + 8 * j + row] + byte
+    return machine.blocks("shared")[0].index(addresses, width)

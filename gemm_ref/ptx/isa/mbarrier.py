@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Control, Decoder, Execute
+from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Address, Instruction
-from gemm_ref.ptx.units.mbarriers import MAX_COUNT, Words
+from gemm_ref.ptx.units.mbarriers import MAX_COUNT, MBarriers, Words
 
 _SPACES = {"shared", "shared::cta", "shared::cluster"}
 _ORDERS = {"release", "acquire", "relaxed", "cta", "cluster"}
@@ -34,9 +35,11 @@ def _parse(instruction: Instruction) -> tuple[str, set[str]]:
     return operation, form
 
 
-def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
-    """All of `mbarrier` but the waits."""
+def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
+    """`mbarrier.init .inval .expect_tx .complete_tx .arrive .arrive_drop .try_wait .test_wait .pending_count`."""
     operation, form = _parse(instruction)
+    if operation in ("try_wait", "test_wait"):
+        return _wait(decoder, instruction, by_parity=bool(form))
     operands = list(instruction.operands)
     if operation == "pending_count":
         write, state = decoder.destination(operands[0]), decoder.source(operands[1], DTYPES["u64"])
@@ -44,13 +47,13 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
     arrives = operation.startswith("arrive")
     returned = operands.pop(0) if arrives and not isinstance(operands[0], Address) else None
     write = None if returned is None else decoder.destination(returned)
-    where = _where(decoder, operands[0])
+    where = decoder.place(operands[0])
     number = decoder.source(operands[1], DTYPES["u32"]) if len(operands) > 1 else None
     if number is None and (operation in ("init", "expect_tx", "complete_tx") or form & {"expect_tx", "noComplete"}):
         raise ParseError(f"{instruction.origin}: its count is missing")
 
-    def execute(machine, mask: np.ndarray | None) -> None:
-        barriers = machine.mbarriers
+    def execute(machine: Machine, mask: Mask) -> None:
+        barriers = machine.unit(MBarriers)
         active = machine.lanes_of(mask)
         lanes = np.flatnonzero(active)
         if not lanes.size:
@@ -86,36 +89,21 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-def wait(decoder: Decoder, instruction: Instruction) -> Control:
-    """`mbarrier.try_wait` and `mbarrier.test_wait`: has the phase ended that a state or a parity names?"""
-    _, form = _parse(instruction)
+def _wait(decoder: Decoder, instruction: Instruction, by_parity: bool) -> Control:
+    """Has the phase ended that a state or a parity names?"""
     write = decoder.destination(instruction.operands[0])
-    where = _where(decoder, instruction.operands[1])
-    parity = decoder.source(instruction.operands[2], DTYPES["u32" if form else "u64"])
+    where = decoder.place(instruction.operands[1])
+    parity = decoder.source(instruction.operands[2], DTYPES["u32" if by_parity else "u64"])
 
-    def control(machine, mask: np.ndarray | None, place: int) -> int:
+    def step(machine: Machine, mask: Mask, place: int) -> int:
         lanes = np.flatnonzero(machine.lanes_of(mask))
         if not lanes.size:
             return place + 1
-        numbers = machine.mbarriers.numbers(instruction, lanes, where(machine))
-        machine.mbarriers.tell_use(instruction, lanes, numbers)
+        barriers = machine.unit(MBarriers)
+        numbers = barriers.numbers(instruction, lanes, where(machine))
+        barriers.tell_use(instruction, lanes, numbers)
         phase = per_lane(parity(machine), machine.lanes)[lanes]
-        parities = phase.astype(np.int64) & 1 if form else Words.unpack(phase).parity
-        return machine.mbarriers.wait(instruction, lanes, numbers, parities, write, mask, place + 1)
+        parities = phase.astype(np.int64) & 1 if by_parity else Words.unpack(phase).parity
+        return barriers.wait(instruction, lanes, numbers, parities, write, mask, place + 1)
 
-    return control
-
-
-def _where(decoder: Decoder, address: Address):
-    """A reader of an address operand with its offset."""
-    base, offset = decoder.address(address), address.offset
-
-    def read(machine):
-        value = base(machine)
-        return value + value.dtype.type(offset) if offset >= 0 else value - value.dtype.type(-offset)
-
-    return read
-
-
-MBARRIER = {"mbarrier": mbarrier}
-WAITS = ("try_wait", "test_wait")
+    return Control(step)

@@ -15,36 +15,22 @@ on A100), each with its own cut. So a GPU's result may be some units of fp32's l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder, Execute
-from gemm_ref.ptx.isa.narrow import E4M3, E5M2, from_bf16, from_tf32
+from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction, Operand, Vector
+from gemm_ref.ptx.units.formats import BITS, numbers
 
 WARP = 32
 
 
-@dataclass(frozen=True)
-class Element:
-    """An element type of A and B: its bits, and the exact float64 numbers in 32-bit words (the last axis grows)."""
-
-    bits: int
-    numbers: Callable[[np.ndarray], np.ndarray]
-
-
-ELEMENTS = {
-    "f16": Element(16, lambda words: words.view(np.float16).astype(np.float64)),
-    "bf16": Element(16, lambda words: from_bf16(words.view(np.uint16)).astype(np.float64)),
-    "tf32": Element(32, lambda words: from_tf32(words).astype(np.float64)),
-    "e4m3": Element(8, lambda words: E4M3[words.view(np.uint8)]),
-    "e5m2": Element(8, lambda words: E5M2[words.view(np.uint8)]),
-}
 ACCUMULATORS = {"f32": np.float32, "f16": np.float16}
 
 
@@ -102,7 +88,7 @@ def multiply_add(
     tiles: Tiles, left: np.ndarray, right: np.ndarray, kinds: tuple[str, str], c: np.ndarray, to: type[np.floating]
 ) -> np.ndarray:
     """left @ right^T + c for each warp, rounded once to `to`; words as `Tiles.matrix` gives them."""
-    x, y = (ELEMENTS[kind].numbers(words) for kind, words in zip(kinds, (left, right), strict=True))
+    x, y = (numbers(words.view(BITS[kind]), kind, np.float64) for kind, words in zip(kinds, (left, right), strict=True))
     return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(to)
 
 
@@ -127,7 +113,7 @@ def register_type(kind: str) -> np.dtype:
     return DTYPES["f32" if kind == "f32" else "u32"]
 
 
-def lanes_of(machine, values: Sequence[Value]) -> list[np.ndarray]:
+def lanes_of(machine: Machine, values: Sequence[Value]) -> list[np.ndarray]:
     """Registers with an element for each lane, also those that the machine keeps as one number."""
     return [np.ascontiguousarray(per_lane(value, machine.lanes)) for value in values]
 
@@ -154,7 +140,7 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
     if k not in _DEPTHS.get(a, ()) or not alike:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
-    tiles = Tiles(1, 1, k * ELEMENTS[a].bits // 32)
+    tiles = Tiles(1, 1, k * BITS[a].itemsize // 4)
     sums = 4 if to == "f32" else 2
     counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
     found = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
@@ -162,7 +148,7 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     writes = [decoder.destination(item) for item in found[0]]
     reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(found[1:], kinds, strict=True)]
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
         left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
         result = multiply_add(
@@ -177,6 +163,3 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
             write(machine, value, mask)
 
     return execute
-
-
-TENSOR_CORE = {"mma": mma}

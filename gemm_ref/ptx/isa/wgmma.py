@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Control, Decoder
+from gemm_ref.ptx.core.context import Control, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Immediate, Instruction, Register, Vector
-from gemm_ref.ptx.units.warpgroups import Shape
-from gemm_ref.ptx.units.wgmma_operands import BITS, K_BYTES, WARPGROUP, fragments_to_matrix, to_float32
+from gemm_ref.ptx.units.formats import BITS, numbers
+from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
+from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
 _NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(\w+)\.(\w+)")
 _KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
@@ -19,32 +22,41 @@ _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
 
 
 def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
-    """All of `wgmma`; each waits for all lanes of its warpgroup."""
-    operation = instruction.parts[1]
-    if operation == "mma_async":
-        execute = _multiply(decoder, instruction)
-    elif operation == "wait_group":
-        keep = instruction.operands[0].value
-        execute = lambda machine, groups: machine.wgmma.wait(groups, keep)  # noqa: E731
-    elif operation in ("fence", "commit_group"):
-        method = operation.removesuffix("_group")
-        execute = lambda machine, groups: getattr(machine.wgmma, method)(groups)  # noqa: E731
-    else:
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    """`wgmma.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, `.fence .commit_group .wait_group`.
 
-    def control(machine, mask: np.ndarray | None, place: int) -> int:
-        groups = machine.wgmma.gather(instruction, mask)
+    Each waits for all lanes of its warpgroup.
+    """
+    execute = _execution(decoder, instruction)
+
+    def step(machine: Machine, mask: Mask, place: int) -> int:
+        warpgroups = machine.unit(Warpgroups)
+        groups = warpgroups.gather(mask)
         if groups is None:
-            return machine.assemble(("warpgroup", place), mask, place, machine.wgmma.group_of_lane, WARPGROUP)
+            return warpgroups.assemble(mask, place)
         if groups.size:
             execute(machine, groups)
         return place + 1
 
-    return control
+    return Control(step)
 
 
-def _shape(instruction: Instruction) -> tuple[Shape, int]:
-    """What the name says, and how many operands are immediates after the predicate; raises Unsupported."""
+def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:
+    """What an instruction does for some warpgroups, by their numbers."""
+    operation = instruction.parts[1]
+    if operation == "mma_async":
+        return _multiply(decoder, instruction)
+    if operation == "wait_group":
+        keep = instruction.operands[0].value
+        return lambda machine, groups: machine.unit(Warpgroups).wait(groups, keep)
+    if operation == "fence":
+        return lambda machine, groups: machine.unit(Warpgroups).fence(groups)
+    if operation == "commit_group":
+        return lambda machine, groups: machine.unit(Warpgroups).commit(groups)
+    raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+
+
+def _shape(instruction: Instruction) -> Shape:
+    """What the name and the immediates say. Raises Unsupported, and ParseError for what contradicts itself."""
     match = _NAME.fullmatch(instruction.name)
     if match is None or (match[3], match[4]) not in _KINDS:
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
@@ -61,12 +73,12 @@ def _shape(instruction: Instruction) -> tuple[Shape, int]:
         raise ParseError(f"{instruction.origin}: the operands after the predicate do not fit its types")
     a_flag = 0 if item != 2 or from_registers else flags[0]
     b_flag = flags[-1] if flags else 0
-    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag)), depth
+    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag))
 
 
-def _multiply(decoder: Decoder, instruction: Instruction):
-    """`wgmma.mma_async`: D, A, B, scale-d, scale-a, scale-b, and for 16-bit types how A and B lie."""
-    shape, _ = _shape(instruction)
+def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:
+    """`wgmma.mma_async`: D, A, B, scale-d, scale-a, scale-b, and for 16-bit types how A and B are stored."""
+    shape = _shape(instruction)
     d, a, b, scale = instruction.operands[:4]
     if not isinstance(d, Vector) or len(d.items) != shape.columns // 2:
         raise ParseError(f"{instruction.origin}: D takes {shape.columns // 2} registers")
@@ -80,14 +92,15 @@ def _multiply(decoder: Decoder, instruction: Instruction):
     if fragments and len(fragments) != 4:
         raise ParseError(f"{instruction.origin}: A takes 4 registers")
 
-    def execute(machine, groups: np.ndarray) -> None:
-        lanes = machine.wgmma.lanes(groups)
+    def execute(machine: Machine, groups: np.ndarray) -> None:
+        warpgroups = machine.unit(Warpgroups)
+        lanes = warpgroups.lanes(groups)
         if fragments:
             held = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in fragments])
-            left = to_float32(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind)
+            left = numbers(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind, np.float32)
         else:
             left = per_lane(a_word(machine), machine.lanes)[lanes[:, 0]]
         right, kept = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
-        machine.wgmma.issue(instruction, shape, slots, groups, left, right, kept)
+        warpgroups.issue(instruction, shape, slots, groups, left, right, kept)
 
     return execute

@@ -1,7 +1,7 @@
 """`wmma.load`, `wmma.mma` and `wmma.store` (PTX ISA, 9.7.14.4): the matrix fragments that nvcuda::wmma is made of.
 
 The manual leaves open which lane holds which element. This is what ptxas (13.0) does for sm_90, read from its machine
-code: fragments are those of `mma.sync` (`tensor_core.Tiles`), m8n32 being m32n8 transposed, and an fp16
+code: fragments are those of `mma.sync` (`mma.Tiles`), m8n32 being m32n8 transposed, and an fp16
 fragment whose registers outnumber its blocks holds each block several times. Memory is accessed as that machine code
 does it, and observers see just these accesses:
 
@@ -21,7 +21,8 @@ import re
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.decode import Decoder, Execute, Read
+from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
+from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_add, pack, register_type, registers_of, unpack
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
@@ -49,7 +50,7 @@ class _Matrix:
         if space == "shared" and fragment.bytes == 2 and instruction.parts[2] in ("a", "b"):
             self.rows = aimed(row_touches(fragment))
 
-    def point(self, machine, mask: np.ndarray | None) -> None:
+    def point(self, machine: Machine, mask: Mask) -> None:
         """Give every access its lanes' addresses. Raises MemoryFault for a fragment that is not where one may be."""
         base, stride = machine.footprint(self._base(machine)), self._stride(machine)
         row_bytes = stride.astype(np.int64) * self.fragment.bytes
@@ -63,7 +64,7 @@ class _Matrix:
             found = base.cached((id(touch), int(stride)), compute) if stride.ndim == 0 else compute()
             accessor.base = lambda machine, found=found: found
 
-    def _check(self, machine, mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
+    def _check(self, machine: Machine, mask: Mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
         active = machine.access_mask(mask)
         for what, values, unit in (("address", addresses, _ALIGNMENT[0]), ("stride", row_bytes, _ALIGNMENT[1])):
             values = per_lane(values, machine.lanes)
@@ -115,7 +116,7 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
     writes = [decoder.destination(item) for item in items]
     word = DTYPES["u32"]
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
         if active is not None and not active.any():
@@ -138,7 +139,7 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
 def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
     reads = [decoder.source(item, DTYPES["u32"]) for item in items]
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
         if active is not None and not active.any():
@@ -179,7 +180,7 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
     )
     left, right = (b, a) if shape.swapped else (a, b)
 
-    def execute(machine, mask: np.ndarray | None) -> None:
+    def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
         matrices = [
             tiles.matrix(lanes_of(machine, [read(machine) for read in reads[: len(blocks)]]), blocks)
@@ -194,8 +195,5 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def wmma(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`wmma.load`, `.store` or `.mma`. Raises Unsupported for shapes and types other than those above."""
+    """`wmma.load .store .mma`: m16n16k16, m32n8k16 and m8n32k16 of f16 and bf16, m16n16k8 of tf32."""
     return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)
-
-
-WMMA = {"wmma": wmma}

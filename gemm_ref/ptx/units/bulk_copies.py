@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.context import Machine
 from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tile import Line, Tile
 
 
@@ -40,11 +43,13 @@ class Copies:
         return replace(self, **{name: field[chosen] for name, field in fields.items() if field is not None})
 
 
-class BulkCopies:
+class BulkCopies(Unit):
     """The bulk copies of one machine that have not happened yet."""
 
-    def __init__(self, machine) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._mbarriers = machine.unit(MBarriers)
+        self._mbarriers.carriers.append(self)
         self._loads: list[Copies] = []
         self._stores: list[Copies] = []
         self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
@@ -57,13 +62,12 @@ class BulkCopies:
 
     def land(self, barriers: np.ndarray) -> None:
         """Loads that signal these barriers land, in the order in which they were started, until a phase ends."""
-        machine, still = self._machine, []
+        still = []
         for copies in self._loads:
             chosen = np.isin(copies.barriers, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
             if chosen.any():
                 self._land(copies.only(chosen))
-                words = machine.mbarriers.words(copies.instruction, barriers)
-                barriers = barriers[(words.pending == 0) & (words.bytes != 0)]
+                barriers = self._mbarriers.lacking_bytes(barriers)
             if not chosen.all():
                 still.append(copies.only(~chosen) if chosen.any() else copies)
         self._loads = still
@@ -77,7 +81,7 @@ class BulkCopies:
         chunks = tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
         _sixteens(machine)[chunks] = data
         self._tell(copies, "async store")
-        machine.mbarriers.complete(copies.instruction, copies.barriers, np.full(copies.lanes.size, tile.bytes))
+        self._mbarriers.complete(copies.instruction, copies.barriers, np.full(copies.lanes.size, tile.bytes))
 
     def describe(self, barrier: int) -> str:
         """What is still on its way to a barrier, as the end of a sentence."""
@@ -108,7 +112,7 @@ class BulkCopies:
                     self._write(ready)
         self._stores = still
 
-    def leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
         """Raise AsyncFault if one of these lanes has started a store that may not have read shared memory yet."""
         for copies in self._stores:
             if copies.data is None and lanes[copies.lanes].any():
@@ -119,8 +123,8 @@ class BulkCopies:
                     "wait for it (cp.async.bulk.wait_group.read 0)"
                 )
 
-    def finish(self) -> None:
-        """All threads have left: the stores that have read their tiles write them."""
+    def on_end(self) -> None:
+        """The stores that have read their tiles write them."""
         for copies in self._stores:
             self._write(copies)
         self._stores = []
@@ -157,6 +161,6 @@ class BulkCopies:
                 observer.on_bulk(access)
 
 
-def _sixteens(machine) -> np.ndarray:
+def _sixteens(machine: Machine) -> np.ndarray:
     """All shared memory of the machine in pieces of 16 bytes."""
     return machine.shared.data.view(np.uint64).reshape(-1, 2)

@@ -16,12 +16,14 @@ return false, as the manual allows at any time; after LAST_CHANCES such rounds w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.decode import Write
+from gemm_ref.ptx.core.context import Machine, Mask, Write
 from gemm_ref.ptx.core.events import BarrierUse, Synchronisation
+from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -53,11 +55,22 @@ class Words:
         return bits.astype(np.uint64) | _VALID
 
 
-class MBarriers:
+class Carrier(Protocol):
+    """Who copies bytes, and completes them at mbarriers."""
+
+    def land(self, barriers: np.ndarray) -> None:
+        """The copies that signal these barriers happen, until a phase ends."""
+
+    def describe(self, barrier: int) -> str:
+        """What is still on its way to a barrier, as the end of a sentence."""
+
+
+class MBarriers(Unit):
     """The mbarriers of one machine; each has its number, its place among the 8-byte words of all shared memory."""
 
-    def __init__(self, machine) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self.carriers: list[Carrier] = []
         self._memory = machine.shared.view(8)
         self._live = np.zeros(self._memory.size, bool)  # initialised, and not invalidated since
         self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier that a parked lane waits for
@@ -99,7 +112,7 @@ class MBarriers:
     def initialise(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, counts: np.ndarray
     ) -> None:  # fmt: skip
-        """New barriers for these counts of arrivals, one entry a lane. Raises AsyncFault for one that is there already.
+        """New barriers for these counts of arrivals, one entry per lane. Raises AsyncFault for one that is there.
 
         PTX leaves that undefined, and for two threads at once it would be so too. Where it would change nothing it is
         let pass: Triton 3.6 does so in kernels that it specialises by warps.
@@ -117,7 +130,7 @@ class MBarriers:
                 f"{instruction.origin}: {self._machine.describe_lane(int(lanes[at]))} initialises the mbarrier at "
                 f"{self.describe(int(numbers[at]))}, which has been initialised already: let one thread do it, once"
             )
-        self._tell_use(instruction, lanes, numbers, initialises=True)
+        self.tell_use(instruction, lanes, numbers, initialises=True)
         self._live[numbers] = True
         self._put(numbers, fresh)
 
@@ -127,7 +140,7 @@ class MBarriers:
         self._put(numbers, _INVALID)
 
     def arrive(self, instruction: Instruction, numbers: np.ndarray, counts: np.ndarray, drop: bool) -> None:
-        """Arrivals at barriers, one entry a lane; phases that now lack nothing end."""
+        """Arrivals at barriers, one entry per lane; phases that now lack nothing end."""
         barriers, where = np.unique(numbers, return_inverse=True)
         totals = np.bincount(where, counts).astype(np.int64)
         words = self.words(instruction, barriers)
@@ -145,7 +158,7 @@ class MBarriers:
         self._advance(barriers)
 
     def expect(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
-        """Bytes to come, one entry a lane."""
+        """Bytes to come, one entry per lane."""
         barriers, where = np.unique(numbers, return_inverse=True)
         words = self.words(instruction, barriers)
         words.bytes += np.bincount(where, bytes_).astype(np.int64)
@@ -154,7 +167,7 @@ class MBarriers:
         self._chances = 0
 
     def complete(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
-        """Bytes that have come, one entry a copy; phases that now lack nothing end."""
+        """Bytes that have come, one entry per copy; phases that now lack nothing end."""
         barriers, where = np.unique(numbers, return_inverse=True)
         words = self.words(instruction, barriers)
         words.bytes -= np.bincount(where, bytes_).astype(np.int64)
@@ -206,18 +219,23 @@ class MBarriers:
         self._numbers[lanes] = -1
         chosen = np.zeros(self._machine.lanes, bool)
         chosen[lanes] = True
-        self._machine.wake(KEY, chosen)
+        self._machine.schedule.wake(KEY, chosen)
 
     def land(self, barriers: np.ndarray) -> None:
         """Copies to barriers that lack nothing but their bytes land."""
+        for carrier in self.carriers:
+            carrier.land(self.lacking_bytes(barriers))
+
+    def lacking_bytes(self, barriers: np.ndarray) -> np.ndarray:
+        """Those of these barriers whose phase lacks nothing but bytes."""
         words = Words.unpack(self._memory[barriers])
-        self._machine.bulk.land(barriers[(words.pending == 0) & (words.bytes != 0)])
+        return barriers[(words.pending == 0) & (words.bytes != 0)]
 
     # --- who waits -------------------------------------------------------------------------------------------
 
     def wait(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, parities: np.ndarray, write: Write,
-        mask: np.ndarray | None, onward: int,
+        mask: Mask, onward: int,
     ) -> int:  # fmt: skip
         """Lane numbers wait for the end of a phase of this parity: `write` gets true where it has ended.
 
@@ -237,49 +255,49 @@ class MBarriers:
         self._answers[onward] = write
         parked = np.zeros(machine.lanes, bool)
         parked[lanes[late]] = True
-        return machine.park(KEY, parked, onward)
+        return machine.schedule.park(KEY, parked, onward)
 
-    def time_out(self) -> bool:
-        """Let all parked lanes go on with a false, because nobody else can; whether that may still help."""
-        lanes = self._machine.waiting_at(KEY)
+    def on_time_out(self) -> bool:
+        """Let all parked lanes go on with a false, because nobody else can, if that may still help."""
+        schedule = self._machine.schedule
+        lanes = schedule.waiting_at(KEY)
         if lanes is None or self._chances >= LAST_CHANCES:
             return False
         self._chances += 1
-        places = self._machine.parked_place(lanes)
+        places = schedule.parked_place(lanes)
         for place in np.unique(places):
             chosen = np.zeros(self._machine.lanes, bool)
             chosen[np.flatnonzero(lanes)[places == place]] = True
             self._answers[int(place)](self._machine, np.bool_(False), chosen)
         self._numbers[lanes] = -1
-        self._machine.wake(KEY, lanes)
+        schedule.wake(KEY, lanes)
         return True
 
     def describe_waits(self) -> list[str]:
-        """For each place and barrier at which lanes are parked, a line that says who waits for what."""
+        """A line for each place and barrier at which lanes are parked."""
         machine, found = self._machine, []
         lanes = np.flatnonzero(self._numbers >= 0)
         per_block = max(machine.shared.stride // 8, 1)
-        keys = np.stack([machine.parked_place(lanes), self._numbers[lanes] % per_block, self._parities[lanes]])
+        keys = np.stack([machine.schedule.parked_place(lanes), self._numbers[lanes] % per_block, self._parities[lanes]])
         kinds, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
-        for (place, _, parity), at, count in zip(kinds.T, first, counts, strict=True):
+        for (_, _, parity), at, count in zip(kinds.T, first, counts, strict=True):
             number = int(self._numbers[lanes[at]])
-            word = Words.unpack(self._memory[[number]])
-            instruction = machine.program[int(place) - 1].instruction
+            lane, word = int(lanes[at]), Words.unpack(self._memory[[number]])
+            coming = "".join(carrier.describe(number) for carrier in self.carriers)
             found.append(
-                f"{instruction.origin}: {machine.describe_lane(int(lanes[at]))} waits for the phase of parity {parity} "
-                f"of the mbarrier at {self.describe(number)}, which lacks {word.pending[0]} of {word.expected[0]} "
-                f"arrivals and {word.bytes[0]} bytes{machine.bulk.describe(number)}"
+                f"{machine.schedule.awaited(lane).origin}: {machine.describe_lane(lane)} waits for the phase of parity "
+                f"{parity} of the mbarrier at {self.describe(number)}, which lacks {word.pending[0]} of "
+                f"{word.expected[0]} arrivals and {word.bytes[0]} bytes{coming}"
                 + (f"; {count - 1} more threads wait here like it" if count > 1 else "")
             )
         if len(found) > _SHOWN:
             found[_SHOWN:] = [f"and {len(found) - _SHOWN} waits more"]
         return found
 
-    def tell_use(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray) -> None:
-        """Observers hear that lanes use barriers, one entry a lane."""
-        self._tell_use(instruction, lanes, numbers, initialises=False)
-
-    def _tell_use(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, initialises: bool) -> None:
+    def tell_use(
+        self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, initialises: bool = False
+    ) -> None:
+        """Observers hear that lanes initialise barriers, or use them, one entry per lane."""
         for observer in self._machine.observers:
             observer.on_mbarrier(BarrierUse(instruction, lanes, numbers, initialises, self._machine))
 

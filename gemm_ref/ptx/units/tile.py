@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemm_ref.ptx.core.context import Machine
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
-from gemm_ref.ptx.isa.narrow import round_to_tf32
 from gemm_ref.ptx.text.errors import MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.formats import round_to_tf32
 from gemm_ref.ptx.units.tensor_map import TensorMap
 
 PIECE = 16  # bytes
@@ -33,7 +34,7 @@ class Tile:
         self.element_size = map_.element_size
         self._inner = map_.box[0] * self.element_size  # bytes of a row of the tile
         self._rows = map_.box_bytes // self._inner
-        self.bytes = self.shared_bytes = map_.box_bytes
+        self.bytes = map_.box_bytes
 
     def require_rank(self, rank: int, instruction: Instruction) -> None:
         """Raise ParseError unless the map has this many dimensions, Unsupported for a layout that is not documented."""
@@ -115,13 +116,13 @@ class Line:
     element_size = PIECE
 
     def __init__(self, size: int, instruction: Instruction) -> None:
-        self.bytes = self.shared_bytes = size
+        self.bytes = size
         self._instruction = instruction
 
     def chunks(self, offsets: np.ndarray) -> np.ndarray:
         return offsets[:, None] // PIECE + np.arange(self.bytes // PIECE)
 
-    def require_inside(self, machine, lanes: np.ndarray, addresses: np.ndarray) -> None:
+    def require_inside(self, machine: Machine, lanes: np.ndarray, addresses: np.ndarray) -> None:
         """Raise MemoryFault unless the copies are inside of a tensor each."""
         for lane, address in zip(lanes, addresses, strict=True):
             if not any(tensor.holds(int(address), int(address), self.bytes) for tensor in machine.memory.tensors):

@@ -16,21 +16,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, UndefinedRegister
 from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.formats import BITS, numbers
 from gemm_ref.ptx.units.wgmma_operands import (
-    BITS,
     ROWS,
     WARPGROUP,
     Descriptors,
     accumulators_to_matrix,
     matrix_to_accumulators,
     shared_tile,
-    to_float32,
 )
 
+KEY = "warpgroup"
 _POISON = np.uint32(0x7FFFFFFF)  # a NaN: what a lane reads of an accumulator in flight
 
 
@@ -49,8 +51,28 @@ class Accumulator:
 class InFlight:
     """A register of an accumulator of which some lanes are in flight: what the others hold, and those last held."""
 
+    machine: Machine
     value: Value | None
     accumulator: Accumulator
+
+    def read(self, name: str) -> Value:
+        """What the executing lanes read of it: NaN in those in flight."""
+        machine, value = self.machine, self.value
+        early = machine.lanes_of(machine.mask) & self.accumulator.lanes
+        if early.any():
+            for observer in machine.observers:
+                observer.on_early_register(name, early, self.accumulator.instruction, machine)
+            value = np.float32(0) if value is None else value
+            whole = value.view(UNSIGNED[value.dtype.itemsize])
+            return np.where(early, _POISON.astype(whole.dtype), whole).view(value.dtype)
+        if value is None:
+            raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
+        return value
+
+    def write(self, value: Value, mask: np.ndarray) -> None:
+        """Some lanes write to it; those in flight too, and there the sums win when they land."""
+        old = value.dtype.type(0) if self.value is None else self.value.view(value.dtype)
+        self.value = np.where(mask, value, old)
 
 
 @dataclass(frozen=True)
@@ -85,28 +107,44 @@ class Shape:
     b_transposed: bool
 
 
-class Warpgroups:
+class Warpgroups(Unit):
     """The warpgroups of one machine: numbered block after block, with a number for a partial one at a block's end."""
 
-    def __init__(self, machine) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._per_block = -(-machine.launch.threads // WARPGROUP)
-        self.group_of_lane = machine.block_index * self._per_block + machine.thread_of_lane // WARPGROUP
-        count = int(self.group_of_lane[-1]) + 1
-        self._first = np.searchsorted(self.group_of_lane, np.arange(count))  # each one's first lane
+        self._group_of_lane = machine.block_index * self._per_block + machine.thread_of_lane // WARPGROUP
+        count = int(self._group_of_lane[-1]) + 1
+        self._first = np.searchsorted(self._group_of_lane, np.arange(count))  # each one's first lane
         self._fenced = np.zeros(count, bool)
         self._committed = np.zeros(count, np.int64)
         self._queue: list[Multiply] = []
         self._accumulators: dict[tuple[int, ...], Accumulator] = {}
-        self.in_flight: dict[int, InFlight] = {}  # by register slot; the machine's register is None meanwhile
+        self._assembling: dict[int, None] = {}  # places at which lanes have waited for their warpgroup
+        self._in_flight: dict[int, InFlight] = {}  # by register slot
+        machine.in_flight = self._in_flight
 
-    def gather(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
+    def gather(self, mask: Mask) -> np.ndarray | None:
         """The numbers of the warpgroups whose lanes are all here; None where a lane of one is not."""
         lanes = self._machine.lanes_of(mask)
-        here = np.bincount(self.group_of_lane[lanes], minlength=self._first.size)
+        here = np.bincount(self._group_of_lane[lanes], minlength=self._first.size)
         if (here % WARPGROUP).any():
             return None
         return np.flatnonzero(here)
+
+    def assemble(self, mask: Mask, place: int) -> int:
+        """Lanes that have come to this place wait there for the others of their warpgroup. Returns a place."""
+        self._assembling[place] = None
+        return self._machine.schedule.assemble((KEY, place), mask, place, self._group_of_lane, WARPGROUP)
+
+    def describe_waits(self) -> list[str]:
+        machine, found = self._machine, []
+        for place in self._assembling:
+            if (lanes := machine.schedule.waiting_at((KEY, place))) is not None:
+                who = machine.describe_lane(int(np.argmax(lanes)))
+                at = machine.schedule.program[place].place
+                found.append(f"{at}: {who} waits for the other lanes of its warpgroup")
+        return found
 
     # --- instructions ----------------------------------------------------------------------------------------
 
@@ -171,7 +209,7 @@ class Warpgroups:
         machine, lanes = self._machine, self.lanes(groups)
         held = []
         for slot in accumulator.slots:
-            flight = self.in_flight.get(slot)
+            flight = self._in_flight.get(slot)
             value = machine.registers[slot]  # which is there if all lanes have written it while some were in flight
             if value is None and flight is not None:
                 value = flight.value
@@ -188,7 +226,7 @@ class Warpgroups:
                     f"{instruction.origin}: one of its accumulators is in flight in a wgmma of another shape or other "
                     f"registers ({flight.accumulator.instruction.origin}): wait for that first (wgmma.wait_group)"
                 )
-            self.in_flight[slot] = InFlight(value, accumulator)
+            self._in_flight[slot] = InFlight(machine, value, accumulator)
             machine.registers[slot] = None
         accumulator.sums[groups] = accumulators_to_matrix(np.stack(held))
         accumulator.lanes[lanes] = True
@@ -205,7 +243,7 @@ class Warpgroups:
         whole = lanes.size == machine.lanes
         back = not accumulator.lanes.any()
         for slot, value in zip(accumulator.slots, values, strict=True):
-            flight = self.in_flight[slot]
+            flight = self._in_flight[slot]
             if whole:
                 new = value
             else:
@@ -214,31 +252,10 @@ class Warpgroups:
                 new = np.array(per_lane(held.view(np.float32), machine.lanes))
                 new[lanes] = value
             if back:
-                del self.in_flight[slot]
+                del self._in_flight[slot]
                 machine.registers[slot] = new
             else:
                 flight.value = new
-
-    def read_early(self, slot: int, name: str) -> Value:
-        """What the executing lanes read of a register of which some lanes are in flight: NaN in those."""
-        machine, flight = self._machine, self.in_flight[slot]
-        early = machine.lanes_of(machine.mask) & flight.accumulator.lanes
-        value = flight.value
-        if early.any():
-            for observer in machine.observers:
-                observer.on_early_register(name, early, flight.accumulator.instruction, machine)
-            value = np.float32(0) if value is None else value
-            whole = value.view(UNSIGNED[value.dtype.itemsize])
-            return np.where(early, _POISON.astype(whole.dtype), whole).view(value.dtype)
-        if value is None:
-            raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
-        return value
-
-    def write_early(self, slot: int, value: Value, mask: np.ndarray) -> None:
-        """Some lanes write to a register of which some are in flight; where both are, the sums win when they land."""
-        flight = self.in_flight[slot]
-        old = value.dtype.type(0) if flight.value is None else flight.value.view(value.dtype)
-        flight.value = np.where(mask, value, old)
 
     # --- arithmetic ------------------------------------------------------------------------------------------
 
@@ -271,4 +288,4 @@ class Warpgroups:
                 )  # fmt: skip
                 for observer in machine.observers:
                     observer.on_bulk(access)
-        return to_float32(bits, kind)
+        return numbers(bits, kind, np.float32)

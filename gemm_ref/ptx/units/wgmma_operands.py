@@ -12,12 +12,11 @@ from the start address on, swizzled by the bits of the address (`tile.swizzled`)
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from gemm_ref.ptx.core.context import Machine
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
 from gemm_ref.ptx.units.tile import swizzled
 
@@ -52,10 +51,19 @@ class Descriptors:
         return cls(*fields, int(spans[0]))
 
 
-def shared_tile(machine, place: str, descriptors: Descriptors, blocks: np.ndarray, rows: int, transposed: bool, dtype):
+def shared_tile(
+    machine: Machine,
+    place: str,
+    descriptors: Descriptors,
+    blocks: np.ndarray,
+    rows: int,
+    transposed: bool,
+    dtype: np.dtype,
+) -> tuple[np.ndarray, np.ndarray]:
     """(tiles, rows, k) elements of `dtype` for K-major tiles; (tiles, k, rows) for MN-major (`transposed`) ones.
 
-    blocks: of the machine, one a tile. Raises MemoryFault for a tile that is not all in shared memory.
+    blocks: of the machine, one per tile. The second result is the addresses of their pieces. Raises MemoryFault for a
+    tile that is not all in shared memory.
     """
     offsets = _pieces(descriptors, rows, K_BYTES // dtype.itemsize, transposed)
     addresses = swizzled(descriptors.start[:, None, None] + offsets, descriptors.span)
@@ -107,28 +115,3 @@ def fragments_to_matrix(registers: np.ndarray, dtype: np.dtype) -> np.ndarray:
     parts = registers.reshape(2, 2, groups, 4, 8, 4)  # half of k, half of the rows, warpgroup, warp, row, word of k
     words = np.ascontiguousarray(parts.transpose(2, 3, 1, 4, 0, 5)).reshape(groups, ROWS, K_BYTES // 4)
     return words.view(dtype)
-
-
-# --- numbers -------------------------------------------------------------------------------------------------
-
-
-def to_float32(bits: np.ndarray, kind: str) -> np.ndarray:
-    """Elements of an operand as fp32, exactly; of a tf32 element the low 13 bits are left out."""
-    if kind == "f16":
-        return bits.view(np.float16).astype(np.float32)
-    if kind == "bf16":
-        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if kind == "tf32":
-        return (bits & np.uint32(0xFFFFE000)).view(np.float32)
-    return _float8(kind)[bits]
-
-
-@functools.cache
-def _float8(kind: str) -> np.ndarray:
-    """The values of all bytes in an 8-bit format."""
-    dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kind]
-    return torch.arange(256, dtype=torch.uint8).view(dtype).float().numpy()
-
-
-BITS = {"f16": np.dtype(np.uint16), "bf16": np.dtype(np.uint16), "tf32": np.dtype(np.uint32)}
-BITS |= dict.fromkeys(("e4m3", "e5m2"), np.dtype(np.uint8))

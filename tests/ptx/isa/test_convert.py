@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import math
 import operator
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
-from gemm_ref import ptx
-from gemm_ref.ptx.core.cluster import CLUSTER
-from gemm_ref.ptx.isa.arithmetic import BUILDERS
-from gemm_ref.ptx.isa.control import CONTROL
-from gemm_ref.ptx.isa.load_store import LOAD_STORE
-from gemm_ref.ptx.isa.matrix import MATRIX
-from gemm_ref.ptx.isa.mbarrier import MBARRIER
-from gemm_ref.ptx.isa.mma import TENSOR_CORE
-from gemm_ref.ptx.isa.warp import WARP
-from gemm_ref.ptx.isa.wmma import WMMA
-from gemm_ref.ptx.program import _MOVES
 from tests.ptx.harness import (
-    COVERED,
     Case,
     bits_of,
     check,
@@ -31,7 +16,6 @@ from tests.ptx.harness import (
     edge_values,
     evaluate,
     from_bits,
-    kernel_text,
     rounded,
     run_kernel,
     signed,
@@ -238,51 +222,3 @@ def test_hints_and_fences_change_no_value():
 membar.gl; fence.acq_rel.gpu; fence.proxy.async; nanosleep.u32 100; griddepcontrol.wait;
 prefetch.global.L2 [%at0]; prefetchu.L1 [%at0]; mov.b32 %d, %a;"""
     assert evaluate(code, {"a": ("b32", [1, 2, 3])}, {"d": "b32"}) == {"d": [1, 2, 3]}
-
-
-# --- completeness --------------------------------------------------------------------------------------------
-
-
-def test_every_opcode_of_the_machine_has_a_test():
-    for path in Path(__file__).parents[1].rglob("test_*.py"):
-        importlib.import_module(f"tests.ptx.{path.parent.name}.{path.stem}")
-    opcodes = {case.opcode for case in importlib.import_module("tests.ptx.isa.test_opcodes").CASES} | set(COVERED)
-    parts = (BUILDERS, LOAD_STORE, MATRIX, TENSOR_CORE, WMMA, WARP, MBARRIER, CLUSTER, _MOVES, CONTROL)
-    machine = {*itertools.chain(*parts), "cp"}
-    assert opcodes == machine
-
-
-UNKNOWN = """ex2.approx.f32 %f1, %f1; | add.rz.f32 %f1, %f1, %f1; | add.ftz.f32 %f1, %f1, %f1;
-| add.sat.s32 %r1, %r1, %r1;
-fma.rn.f64 %d1, %d1, %d1, %d1; | cvt.rz.bf16.f32 %h1, %f1; | cvt.rna.satfinite.tf32.f32 %r1, %f1;
-| cvt.rz.f32.f64 %f1, %d1;
-cvt.s32.f32 %r1, %f1; | cvt.rzi.ftz.s32.f32 %r1, %f1; | setp.lt.ftz.f32 %p1, %f1, %f1; | setp.lo.s32 %p1, %r1, %r1;
-mov.b128 %r1, %r1; | mov.x.b32 %r1, %r1; | ld.global.b128 %r1, [%d1]; | ld.bogus.u32 %r1, [%d1];
-| st.async.u32 [%d1], %r1;
-atom.global.inc.u32 %r1, [%d1], 1; | atom.global.u32 %r1, [%d1], 1; | red.async.add.u32 [%d1], %r1;
-cp.async.bulk.shared.global [%r1], [%d1], 16; | cp.async.mbarrier.arrive.b64 [%r1];
-| ldmatrix.sync.aligned.m16n16.b8 {%r1}, [%r1];
-shfl.idx.b32 %r1, %r1, 0, 31; | shfl.sync.around.b32 %r1, %r1, 0, 31, -1; | vote.ballot.b32 %r1, %p1;
-| vote.sync.most.pred %p1, %p1, -1;
-bar.red.popc.u32 %r1, 0, %p1; | barrier.cluster.bogus; | mbarrier.arrive.bogus.b64 _, [%r1];
-cp.async.bulk.bogus.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r1];
-cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d1], [%r1], 16; | min.relu.f32 %f1, %f1, %f1;
-mapa.shared.u32 %r1, %r1, %r1; | setmaxnreg.inc.u32 32;
-| prmt.f4e.b32 %r1, %r1, %r1, %r1;
-lop3.or.b32 %r1, %r1, %r1, %r1, 0xff;
-wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1, %f1, %f1, %f1}, %d1, %d1, %r1, 0, %p1, 1, 1, 0, 0;
-wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r1}, %d1, %d1, %p1, 1, 1, 0, 0; | wgmma.bogus;
-mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};
-mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%r1}, {%r1}, {%r1}, {%r1};
-wmma.load.a.sync.aligned.row.m16n16k16.shared.s8 {%r1}, [%r1], %r1;
-wmma.load.c.sync.aligned.row.m16n16k8.shared.tf32 {%r1}, [%r1], %r1;
-wmma.store.a.sync.aligned.row.m16n16k16.f16 [%r1], {%r1}, %r1;
-wmma.mma.sync.aligned.row.col.m8n8k4.f64.f64.f64.f64 {%d1}, {%d1}, {%d1}, {%d1};"""
-
-
-@pytest.mark.parametrize("text", [part.strip() for part in UNKNOWN.replace("\n", "|").split("|") if part.strip()])
-def test_an_instruction_that_is_missing_is_named_with_its_line(text):
-    body = ".reg .b32 %r<2>; .reg .f32 %f<2>; .reg .f64 %d<2>; .reg .b16 %h<2>; .reg .pred %p<2>;\n" + text
-    with pytest.raises(ptx.Unsupported) as caught:
-        ptx.load(kernel_text(body))
-    assert str(caught.value).startswith(f"probe.cu:2: {text.rstrip(';')}")

@@ -1,0 +1,86 @@
+"""`mov`, `cvta` (PTX ISA, 9.7.9), and what leaves all values as they are: hints, fences, pacing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
+from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
+from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Instruction, Vector
+
+
+def move(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`mov`: a register, an immediate or an address; with a vector on one side, packing or unpacking its bits."""
+    dtype = dtype_named(instruction)
+    if len(instruction.parts) > 2:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    target, source = instruction.operands
+    if isinstance(target, Vector):
+        read = decoder.source(source, UNSIGNED[dtype.itemsize])
+        writes = [None if item is None else decoder.destination(item) for item in target.items]
+
+        def unpack(machine: Machine, mask: Mask) -> None:
+            for part, write in zip(_split_words(read(machine), len(writes)), writes, strict=True):
+                if write is not None:
+                    write(machine, part, mask)
+
+        return unpack
+    write = decoder.destination(target)
+    if isinstance(source, Vector):
+        part = UNSIGNED[dtype.itemsize // len(source.items)]
+        reads = [decoder.source(item, part) for item in source.items]
+        return lambda machine, mask: write(machine, _join_words([read(machine) for read in reads]), mask)
+    read = decoder.source(source, dtype)
+    return lambda machine, mask: write(machine, read(machine), mask)
+
+
+def _split_words(value: Value, count: int) -> list[Value]:
+    """`count` equal parts of an unsigned integer, the lowest first."""
+    part = UNSIGNED[value.dtype.itemsize // count]
+    return [(value >> value.dtype.type(i * 8 * part.itemsize)).astype(part) for i in range(count)]
+
+
+def _join_words(parts: list[Value]) -> Value:
+    """The inverse of `_split_words`."""
+    bits = 8 * parts[0].dtype.itemsize
+    whole = UNSIGNED[parts[0].dtype.itemsize * len(parts)].type
+    return sum((part.astype(whole) << whole(i * bits) for i, part in enumerate(parts)), start=whole(0))
+
+
+def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cvta` and `cvta.to`: between a generic address and one in global, shared, local, const or parameter memory."""
+    parts = instruction.parts
+    space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
+    windows = {"param": PARAMETER_WINDOW, "shared::cluster": SHARED_WINDOW}
+    windows |= {"global": 0, "const": 0, "shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
+    if space not in windows or parts[-1] != "u64":
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    window = np.uint64(windows[space])
+    read, write = decoder.source(instruction.operands[1], DTYPES["u64"]), decoder.destination(instruction.operands[0])
+    if "to" in parts:
+        return lambda machine, mask: write(machine, read(machine) - window, mask)
+    return lambda machine, mask: write(machine, read(machine) + window, mask)
+
+
+def nothing(decoder: Decoder, instruction: Instruction) -> Execute:
+    """Ordering, prefetching and pacing: every access is in order in lockstep, and time is not modelled."""
+    return lambda machine, mask: None
+
+
+def cache_policy(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`createpolicy`: a cache hint, which has no effect on values."""
+    write = decoder.destination(instruction.operands[0])
+    return lambda machine, mask: write(machine, np.uint64(0), mask)
+
+
+def set_registers(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`setmaxnreg.inc .dec`: how many registers a warp's threads have, which nobody runs out of here."""
+    count = instruction.operands[0].value
+    if instruction.name not in ("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"):
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    if count % 8 or not 24 <= count <= 256:
+        raise ParseError(f"{instruction.place}: setmaxnreg takes a multiple of 8 from 24 to 256")
+    return nothing(decoder, instruction)

@@ -1,0 +1,113 @@
+"""The instructions of the reference GPU: one table from opcode to what builds it, and `decode`, which looks there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemm_ref.ptx.core.decode import Builder, Decoder, Operation
+from gemm_ref.ptx.isa import arithmetic, bitwise, control, load_store, move, warp
+from gemm_ref.ptx.isa.arithmetic import computes
+from gemm_ref.ptx.isa.async_copy import cp
+from gemm_ref.ptx.isa.cluster import map_address, rank_of_address
+from gemm_ref.ptx.isa.convert import cvt
+from gemm_ref.ptx.isa.mbarrier import mbarrier
+from gemm_ref.ptx.isa.mma import mma
+from gemm_ref.ptx.isa.wgmma import wgmma
+from gemm_ref.ptx.isa.wmma import wmma
+from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.parser import Instruction
+
+
+@dataclass(frozen=True)
+class Row:
+    """Opcodes, the first parts of instructions' names, that one builder makes."""
+
+    opcodes: tuple[str, ...]
+    build: Builder  # its docstring says which forms it has
+
+
+# By section of the manual, PTX ISA 8.7.
+SECTIONS: dict[str, tuple[Row, ...]] = {
+    "9.7.1 and 9.7.3, integer and floating-point arithmetic": (
+        Row(("add", "sub"), computes(arithmetic.add)),
+        Row(("mul", "mad"), computes(arithmetic.multiply)),
+        Row(("fma",), computes(arithmetic.fma)),
+        Row(("div", "rem"), computes(arithmetic.divide)),
+        Row(("rcp", "sqrt", "rsqrt"), computes(arithmetic.reciprocal)),
+        Row(("abs", "neg"), computes(arithmetic.magnitude)),
+        Row(("min", "max"), computes(arithmetic.extreme)),
+        Row(("popc", "clz", "brev"), computes(bitwise.count_bits)),
+        Row(("bfe",), computes(bitwise.bit_field_extract)),
+        Row(("bfi",), computes(bitwise.bit_field_insert)),
+    ),
+    "9.7.6, comparison and selection": (
+        Row(("setp",), arithmetic.set_predicate),
+        Row(("selp",), computes(arithmetic.select)),
+        Row(("slct",), computes(arithmetic.select_by_sign)),
+    ),
+    "9.7.8, logic and shift": (
+        Row(("and", "or", "xor"), computes(bitwise.logic)),
+        Row(("not", "cnot"), computes(bitwise.invert)),
+        Row(("lop3",), computes(bitwise.lop3)),
+        Row(("shl", "shr"), computes(bitwise.shift)),
+        Row(("shf",), computes(bitwise.funnel_shift)),
+    ),
+    "9.7.9, data movement and conversion": (
+        Row(("mov",), move.move),
+        Row(("cvta",), move.convert_address),
+        Row(("cvt",), cvt),
+        Row(("prmt",), computes(bitwise.permute_bytes)),
+        Row(("ld", "ldu"), load_store.load),
+        Row(("st",), load_store.store),
+        Row(("shfl",), warp.shuffle),
+        Row(("mapa",), map_address),
+        Row(("getctarank",), rank_of_address),
+        Row(("cp",), cp),
+        Row(("createpolicy",), move.cache_policy),
+        Row(("prefetch", "prefetchu"), move.nothing),
+    ),
+    "9.7.12, control flow": (
+        Row(("bra",), control.branch),
+        Row(("brx",), control.branch_by_table),
+        Row(("ret", "exit"), control.leave),
+    ),
+    "9.7.13, parallel synchronization and communication": (
+        Row(("bar", "barrier"), control.barrier),
+        Row(("mbarrier",), mbarrier),
+        Row(("atom", "red"), load_store.atomic),
+        Row(("vote",), warp.vote),
+        Row(("activemask",), warp.active_mask),
+        Row(("elect",), warp.elect),
+        Row(("membar", "fence", "griddepcontrol"), move.nothing),
+    ),
+    "9.7.14, warp-level matrix multiply-accumulate": (
+        Row(("wmma",), wmma),
+        Row(("mma",), mma),
+        Row(("ldmatrix", "stmatrix"), load_store.matrix),
+    ),
+    "9.7.15, asynchronous warpgroup-level matrix multiply-accumulate": (Row(("wgmma",), wgmma),),
+    "9.7.19, miscellaneous": (
+        Row(("nanosleep",), move.nothing),
+        Row(("setmaxnreg",), move.set_registers),
+        Row(("trap",), control.trap),
+    ),
+}
+OPCODES: dict[str, Builder] = {
+    opcode: row.build for rows in SECTIONS.values() for row in rows for opcode in row.opcodes
+}
+
+
+def decode(decoder: Decoder, instruction: Instruction) -> Operation:
+    """One instruction, ready to run. Raises Unsupported and ParseError, naming its source line."""
+    build = OPCODES.get(instruction.parts[0])
+    try:
+        guard = decoder.guard(instruction.guard) if instruction.guard else None
+        if build is None:
+            raise Unsupported(f"the reference GPU has no instruction {instruction.name}")
+        step = build(decoder, instruction)
+    except (Unsupported, ParseError) as error:
+        message = str(error)
+        raise type(error)(message if instruction.place in message else f"{instruction.place}: {message}") from None
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+        raise ParseError(f"{instruction.place}: operands not understood ({error})") from error
+    return Operation(instruction, guard, instruction.guard_negated, step)
