@@ -7,7 +7,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N>
-__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+__global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s01_naive(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     // Who am I. The lanes of a warp differ in threadIdx.x first, so here they differ in row: at one k they read A at
     // addresses 4 K bytes apart and later write C at addresses 4 N bytes apart, a sector of 32 bytes for 4 of use.
@@ -26,7 +26,9 @@ s01_naive(const float* __restrict__ A, const float* __restrict__ B, float* __res
 }
 
 namespace config = registry::s01_naive;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
-    return launch_kernel(s01_naive<config::BLOCK_M, config::BLOCK_N>, shape, stream, A, B, C, M, N, K);
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s01_naive<BLOCK_M, BLOCK_N>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

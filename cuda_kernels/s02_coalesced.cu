@@ -8,7 +8,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N>
-__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+__global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s02_coalesced(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     // Who am I. The lanes of a warp differ in col: they read 128 bytes in a row of B and write 128 bytes in a row of C,
     // and all ask for the same element of A, which is fetched once and broadcast.
@@ -27,7 +27,9 @@ s02_coalesced(const float* __restrict__ A, const float* __restrict__ B, float* _
 }
 
 namespace config = registry::s02_coalesced;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
-    return launch_kernel(s02_coalesced<config::BLOCK_M, config::BLOCK_N>, shape, stream, A, B, C, M, N, K);
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s02_coalesced<BLOCK_M, BLOCK_N>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -9,7 +9,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
-__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+__global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s03_block_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     // Who am I
     const int row = blockIdx.y * BLOCK_M + threadIdx.y;
@@ -30,8 +30,9 @@ s03_block_tile(const float* __restrict__ A, const float* __restrict__ B, float* 
 }
 
 namespace config = registry::s03_block_tile;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
-    return launch_kernel(s03_block_tile<config::BLOCK_M, config::BLOCK_N, config::BLOCK_K>, shape, stream,
-                         A, B, C, M, N, K);
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s03_block_tile<BLOCK_M, BLOCK_N, BLOCK_K>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

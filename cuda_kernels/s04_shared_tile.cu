@@ -9,7 +9,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
-__global__ void __launch_bounds__(BLOCK_M * BLOCK_N)
+__global__ void __launch_bounds__((BLOCK_M * BLOCK_N))
 s04_shared_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     static_assert(BLOCK_K == BLOCK_M && BLOCK_K == BLOCK_N, "BLOCK_K: a thread loads one element of each slice");
     __shared__ float a_smem[BLOCK_M][BLOCK_K];  // (m, k)
@@ -42,8 +42,9 @@ s04_shared_tile(const float* __restrict__ A, const float* __restrict__ B, float*
 }
 
 namespace config = registry::s04_shared_tile;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
-    return launch_kernel(s04_shared_tile<config::BLOCK_M, config::BLOCK_N, config::BLOCK_K>, shape, stream,
-                         A, B, C, M, N, K);
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s04_shared_tile<BLOCK_M, BLOCK_N, BLOCK_K>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -29,7 +29,7 @@ __device__ __forceinline__ int b_index(int k, int n) {
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, SliceLayout LAYOUT, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(BLOCK_M * BLOCK_N, BLOCKS_PER_SM)
+__global__ void __launch_bounds__((BLOCK_M * BLOCK_N), BLOCKS_PER_SM)
 s05_bank_conflict(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N,
                   int K) {
     static_assert(BLOCK_K == BLOCK_M && BLOCK_K == BLOCK_N, "BLOCK_K: a thread loads one element of each slice");
@@ -62,9 +62,9 @@ s05_bank_conflict(const float* __restrict__ A, const float* __restrict__ B, floa
     if (row < M && col < N) C[(size_t)row * N + col] = acc;
 }
 
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
     using namespace config;
-    return launch_kernel(s05_bank_conflict<BLOCK_M, BLOCK_N, BLOCK_K, LAYOUT, BLOCKS_PER_SM>, shape, stream,
-                         A, B, C, M, N, K);
+    const auto kernel = s05_bank_conflict<BLOCK_M, BLOCK_N, BLOCK_K, LAYOUT, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -63,9 +63,9 @@ s06_thread_coarsen(const float* __restrict__ A, const float* __restrict__ B, flo
 }
 
 namespace config = registry::s06_thread_coarsen;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
     using namespace config;
-    return launch_kernel(s06_thread_coarsen<BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, BLOCKS_PER_SM>, shape, stream,
-                         A, B, C, M, N, K);
+    const auto kernel = s06_thread_coarsen<BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

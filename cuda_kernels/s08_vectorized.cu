@@ -83,9 +83,9 @@ s08_vectorized(const float* __restrict__ A, const float* __restrict__ B, float* 
 }
 
 namespace config = registry::s08_vectorized;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
     using namespace config;
-    return launch_kernel(s08_vectorized<BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM>, shape, stream,
-                         A, B, C, M, N, K);
+    const auto kernel = s08_vectorized<BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM>;
+    return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -138,8 +138,8 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
 }
 
 namespace config = registry::s11_warp_tile;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
     using namespace config;
     const auto kernel = s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, BLOCKS_PER_SM>;
     return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);

@@ -12,8 +12,8 @@
 #include "vector.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]
-template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N,
-          int NUM_STAGES, int BLOCKS_PER_SM>
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int NUM_STAGES,
+          int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
@@ -28,7 +28,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];
     const auto a_smem = reinterpret_cast<float (*)[BLOCK_K][PITCH]>(smem);  // (stage, k, m)
-    const auto b_smem =  // (stage, k, n)
+    const auto b_smem =                                                     // (stage, k, n)
         reinterpret_cast<float (*)[BLOCK_K][BLOCK_N]>(smem + NUM_STAGES * BLOCK_K * PITCH);
 
     // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it. Mine is cut into quadrants
@@ -148,8 +148,8 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
 }
 
 namespace config = registry::s12_async_copy;
-extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K,
-                              const LaunchShape& shape, cudaStream_t stream) {
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
     using namespace config;
     const auto kernel =
         s12_async_copy<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES, BLOCKS_PER_SM>;

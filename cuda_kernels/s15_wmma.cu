@@ -16,12 +16,11 @@ namespace config = registry::s15_wmma;
 #include "vector.cuh"
 #include "wmma.cuh"
 
-constexpr int TILE = 16;                     // rows and columns of a fragment of C
+constexpr int TILE = 16;                    // rows and columns of a fragment of C
 constexpr int STEP = 32 / sizeof(Element);  // of k in one call: 32 bytes
 
 template <typename Use>
-using Fragment =
-    wmma::fragment<Use, TILE, TILE, STEP, typename FragmentElement<config::MATH>::type, wmma::row_major>;
+using Fragment = wmma::fragment<Use, TILE, TILE, STEP, typename FragmentElement<config::MATH>::type, wmma::row_major>;
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int NUM_STAGES, int BLOCKS_PER_SM>
@@ -36,9 +35,9 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     // a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
     constexpr int A_PITCH = BLOCK_K + CHUNK, B_PITCH = BLOCK_N + 8;
     extern __shared__ __align__(128) unsigned char smem[];
-    const auto a_smem = reinterpret_cast<Element (*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)
-    const auto b_smem =  // (stage, k, n)
-        reinterpret_cast<Element (*)[BLOCK_K][B_PITCH]>(smem + NUM_STAGES * sizeof(a_smem[0]));
+    const auto a_smem = reinterpret_cast<Element(*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)
+    const auto b_smem =                                                        // (stage, k, n)
+        reinterpret_cast<Element(*)[BLOCK_K][B_PITCH]>(smem + NUM_STAGES * sizeof(a_smem[0]));
 
     // Who am I. The block's tile starts at C[row, col], my warp's at (warp_m, warp_n) in it.
     const int row = blockIdx.y * BLOCK_M;

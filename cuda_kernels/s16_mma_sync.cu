@@ -17,7 +17,7 @@ namespace config = registry::s16_mma_sync;
 #include "mma.cuh"
 #include "tile_order.cuh"
 
-constexpr int STEP = 32 / sizeof(Element);  // of k in one instruction: 32 bytes
+constexpr int STEP = 32 / sizeof(Element);         // of k in one instruction: 32 bytes
 constexpr bool TRANSPOSES = sizeof(Element) == 2;  // ldmatrix transposes elements of 16 bits, and no others
 
 // Where chunk `chunk` of row `row` of a slice lies in that row, which has CHUNKS: the chunks that a warp reads at a
@@ -42,8 +42,8 @@ __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], const
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int NUM_STAGES, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32, BLOCKS_PER_SM)
-s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Element* __restrict__ C,
-             int M, int N, int K) {
+s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Element* __restrict__ C, int M, int N,
+             int K) {
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
     static_assert(WARP_M % 16 == 0 && WARP_N % 32 == 0, "WARP_M, WARP_N: whole mma tiles, four by four along N");
     static_assert(BLOCK_N % (8 * CHUNK) == 0, "BLOCK_N: rows of B in which the swizzle stays");
@@ -202,7 +202,6 @@ extern "C" cudaError_t launch(const Element* A, const Element* B, Element* C, in
                               const LaunchShape& shape, cudaStream_t stream) {
     using namespace config;
     constexpr int SLICE_K = BLOCK_K * 2 / sizeof(Element);
-    const auto kernel =
-        s16_mma_sync<BLOCK_M, BLOCK_N, SLICE_K, WARP_M, WARP_N, NUM_STAGES, GROUP_M, BLOCKS_PER_SM>;
+    const auto kernel = s16_mma_sync<BLOCK_M, BLOCK_N, SLICE_K, WARP_M, WARP_N, NUM_STAGES, GROUP_M, BLOCKS_PER_SM>;
     return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -33,7 +33,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
 
     const int rank = cluster_rank();
     const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
-    const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // of a cluster, as tiles are from here on
+    const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  // of a cluster, as tiles from here on
     const int steps = (K + DEPTH - 1) / DEPTH;
     const auto place = [&](int tile, int& row, int& col) {
         const TilePlace at = tile_place<GROUP_M>(tile, tiles_m, tiles_n);

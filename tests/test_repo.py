@@ -116,6 +116,16 @@ def test_importing_builds_and_reads_nothing():
     assert done.returncode == 0, done.stderr
 
 
+CLANG_FORMAT = Path(sys.executable).with_name("clang-format")  # not one of the machine's, of whatever version
+
+
+@pytest.mark.skipif(not CLANG_FORMAT.exists(), reason="clang-format is not installed: pip install clang-format")
+def test_clang_format():
+    files = [path for suffix in ("cu", "cuh") for path in sorted((ROOT / "cuda_kernels").rglob(f"*.{suffix}"))]
+    done = subprocess.run([CLANG_FORMAT, "--dry-run", "--Werror", *files], capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stderr}\n`clang-format -i` with these files mends it"
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install ruff")
 @pytest.mark.parametrize("command", [("check",), ("format", "--check")], ids=" ".join)
 def test_ruff(command):

@@ -8,8 +8,7 @@
 #include <cuda_runtime.h>
 
 // in, out: (blocks, THREADS) vectors of 16 bytes.
-__global__ void __launch_bounds__(THREADS)
-copy_vectors(const uint4* __restrict__ in, uint4* __restrict__ out) {
+__global__ void __launch_bounds__(THREADS) copy_vectors(const uint4* __restrict__ in, uint4* __restrict__ out) {
     const size_t vector = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
     out[vector] = in[vector];
 }

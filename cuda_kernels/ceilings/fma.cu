@@ -15,8 +15,8 @@ constexpr int STEPS = 32;  // in one trip: 512 FFMA beside the 3 or 4 instructio
 
 // in: (2 PAIRS + 1, THREADS) floats: each thread's u and v, pair by pair, and its c.  out: (blocks, THREADS) floats,
 // the sum of a thread's coordinates after iterations * STEPS steps, which are 2 FMA a pair.
-__global__ void __launch_bounds__(THREADS)
-fma_chains(const float* __restrict__ in, float* __restrict__ out, int iterations) {
+__global__ void __launch_bounds__(THREADS) fma_chains(const float* __restrict__ in, float* __restrict__ out,
+                                                      int iterations) {
     float u[PAIRS], v[PAIRS];
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair) {

@@ -8,13 +8,13 @@
 #include "mma.cuh"
 
 constexpr int TILES_M = 4, TILES_N = 4;
-constexpr int STEPS = 4;     // in one trip: 64 instructions
+constexpr int STEPS = 4;      // in one trip: 64 instructions
 constexpr int ROW_WORDS = 8;  // a row of A, or a column of B, has 32 bytes of k
 
 // in: A (16 TILES_M, 32 bytes), then B transposed (8 TILES_N, 32 bytes).  out: (blocks, THREADS, 4) floats, the sum of
 // a warp's 16 tiles of D, each iterations * STEPS times A @ B, as mma.cuh lays out a tile.
-__global__ void __launch_bounds__(THREADS)
-mma_tiles(const unsigned* __restrict__ in, float4* __restrict__ out, int iterations) {
+__global__ void __launch_bounds__(THREADS) mma_tiles(const unsigned* __restrict__ in, float4* __restrict__ out,
+                                                     int iterations) {
     const int row = threadIdx.x % 32 / 4, word = threadIdx.x % 4;
     unsigned a[TILES_M][4], b[TILES_N][2];
 #pragma unroll

@@ -11,19 +11,20 @@
 constexpr int LOADS = 4;
 constexpr int TILE = THREADS * LOADS;  // vectors of 16 bytes
 
-#define DEFINE_LOAD(NAME, INSTRUCTION)                                                   \
-    __device__ __forceinline__ uint4 NAME(const uint4* from) {                           \
-        uint4 to;                                                                        \
-        asm volatile(INSTRUCTION " {%0, %1, %2, %3}, [%4];"                              \
-                     : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) : "l"(from));      \
-        return to;                                                                       \
+#define DEFINE_LOAD(NAME, INSTRUCTION)                                \
+    __device__ __forceinline__ uint4 NAME(const uint4* from) {        \
+        uint4 to;                                                     \
+        asm volatile(INSTRUCTION " {%0, %1, %2, %3}, [%4];"           \
+                     : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) \
+                     : "l"(from));                                    \
+        return to;                                                    \
     }
 DEFINE_LOAD(load_nc, "ld.global.nc.v4.u32")
 DEFINE_LOAD(load_cg, "ld.global.cg.v4.u32")
 
 // in: `tiles` tiles.  out: (blocks, THREADS) words, the sum of the words that a thread has read, modulo 2^32.
-__global__ void __launch_bounds__(THREADS)
-read_tiles(const uint4* in, unsigned* out, unsigned tiles, unsigned stride, int iterations) {
+__global__ void __launch_bounds__(THREADS) read_tiles(const uint4* in, unsigned* out, unsigned tiles, unsigned stride,
+                                                      int iterations) {
     unsigned tile = blockIdx.x % tiles, sum = 0;
 #pragma unroll 2
     for (int i = 0; i < iterations; ++i) {

@@ -13,14 +13,15 @@ constexpr int ROWS = STARTS + LOADS - 1;  // of THREADS vectors
 __device__ __forceinline__ uint4 load_shared(unsigned address) {
     uint4 to;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) : "r"(address));
+                 : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w)
+                 : "r"(address));
     return to;
 }
 
 // in: (ROWS, THREADS) vectors of 16 bytes.  out: (blocks, THREADS) words, the sum of the words that a thread has read,
 // modulo 2^32.
-__global__ void __launch_bounds__(THREADS)
-read_shared(const uint4* __restrict__ in, unsigned* __restrict__ out, int iterations) {
+__global__ void __launch_bounds__(THREADS) read_shared(const uint4* __restrict__ in, unsigned* __restrict__ out,
+                                                       int iterations) {
     __shared__ uint4 smem[ROWS][THREADS];
     for (int row = 0; row < ROWS; ++row) smem[row][threadIdx.x] = in[row * THREADS + threadIdx.x];
     __syncthreads();  // all of smem is written
@@ -43,8 +44,7 @@ read_shared(const uint4* __restrict__ in, unsigned* __restrict__ out, int iterat
     out[blockIdx.x * THREADS + threadIdx.x] = sum;
 }
 
-extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t, int iterations, int blocks,
-                              cudaStream_t stream) {
+extern "C" cudaError_t launch(const uint4* in, unsigned* out, size_t, int iterations, int blocks, cudaStream_t stream) {
     read_shared<<<blocks, THREADS, 0, stream>>>(in, out, iterations);
     return cudaGetLastError();
 }

@@ -16,8 +16,8 @@ constexpr int SHARED_BYTES = 1024 + (A_ROWS + B_ROWS) * SWIZZLE_ROW_BYTES;  // t
 
 // in: A (A_ROWS, 128 bytes), then B transposed (B_ROWS, 128 bytes).  out: (blocks, THREADS, 4) floats, the sum of the
 // 32 tiles of 8 columns of a warp's D, iterations times A @ B, as mma.cuh lays out a tile.
-__global__ void __launch_bounds__(THREADS, 1)
-wgmma_tiles(const uint4* __restrict__ in, float4* __restrict__ out, int iterations) {
+__global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restrict__ in, float4* __restrict__ out,
+                                                          int iterations) {
     extern __shared__ char smem[];
     const unsigned start = static_cast<unsigned>(__cvta_generic_to_shared(smem));
     char* const a_smem = smem + (1024 - start % 1024) % 1024;

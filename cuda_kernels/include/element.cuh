@@ -4,12 +4,14 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+// clang-format off
 template <Math> struct Types;
 template <> struct Types<Math::fp32> { using Element = float; using Result = float; };
 template <> struct Types<Math::tf32> { using Element = float; using Result = float; };
 template <> struct Types<Math::fp16> { using Element = __half; using Result = __half; };
 template <> struct Types<Math::bf16> { using Element = __nv_bfloat16; using Result = __nv_bfloat16; };
 template <> struct Types<Math::fp8> { using Element = __nv_fp8_e4m3; using Result = __nv_bfloat16; };
+// clang-format on
 
 using Element = Types<config::MATH>::Element;  // of A and B
 using Result = Types<config::MATH>::Result;    // of C

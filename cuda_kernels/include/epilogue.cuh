@@ -4,9 +4,9 @@
 #include "cluster.cuh"
 #include "tensor_tile.cuh"
 
-constexpr int PIECES = 2;                                           // of a warpgroup: one is written, one is stored
-constexpr int LINE = SWIZZLE_ROW_BYTES / sizeof(Result);            // elements of C in a row of a piece
-constexpr int PIECE_COLUMNS = TURNED ? WGMMA_M / 2 : LINE;          // columns of D in a piece
+constexpr int PIECES = 2;                                            // of a warpgroup: one is written, one is stored
+constexpr int LINE = SWIZZLE_ROW_BYTES / sizeof(Result);             // elements of C in a row of a piece
+constexpr int PIECE_COLUMNS = TURNED ? WGMMA_M / 2 : LINE;           // columns of D in a piece
 constexpr int TURNED_PANEL_BYTES = WGMMA_M / 2 * SWIZZLE_ROW_BYTES;  // of the two that a piece of C^T has
 
 struct Piece {
@@ -33,7 +33,8 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[WGM
 #pragma unroll
             for (int next = 0; next < 2; ++next) {
                 const int row = (i - FIRST / 2) * 2 + lane % 4 * 2 + next;
-                store_pair(reinterpret_cast<Result*>(panel + swizzled_128(row, turned_chunk())), acc[i + next], acc[i + 2 + next]);
+                store_pair(reinterpret_cast<Result*>(panel + swizzled_128(row, turned_chunk())), acc[i + next],
+                           acc[i + 2 + next]);
             }
         }
     } else if constexpr (sizeof(Result) == 2) {

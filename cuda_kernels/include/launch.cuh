@@ -9,9 +9,9 @@
 struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];
-    unsigned shared_bytes;    // dynamic
-    float* partials;          // what the first of two kernels writes in place of C; null where there is one
-    const LaunchShape* then;  // the second kernel's launch; null where there is one
+    unsigned shared_bytes;           // dynamic
+    float* partials;                 // what the first of two kernels writes in place of C; null where there is one
+    const LaunchShape* then;         // the second kernel's launch; null where there is one
     const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
     const float* scales[2];          // of A and B, in device memory; null is 1
 };
@@ -20,8 +20,8 @@ struct LaunchShape {
 template <typename... Params, typename... Args>
 cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, Args... args) {
     if (shape.shared_bytes > 48 * 1024) {  // more than this has to be asked for
-        cudaError_t error = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+        cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 static_cast<int>(shape.shared_bytes));
         if (error != cudaSuccess) return error;
     }
     const dim3 grid(shape.grid[0], shape.grid[1], shape.grid[2]);

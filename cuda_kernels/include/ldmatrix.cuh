@@ -7,12 +7,16 @@
 
 __device__ __forceinline__ void ldmatrix_x4(unsigned& d0, unsigned& d1, unsigned& d2, unsigned& d3, unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3) : "r"(row) : "memory");
+                 : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)
+                 : "r"(row)
+                 : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x4_trans(unsigned& d0, unsigned& d1, unsigned& d2, unsigned& d3,
                                                   unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3) : "r"(row) : "memory");
+                 : "=r"(d0), "=r"(d1), "=r"(d2), "=r"(d3)
+                 : "r"(row)
+                 : "memory");
 }
 
 // What reads 32-bit elements across the rows, which ldmatrix cannot: a word a lane.

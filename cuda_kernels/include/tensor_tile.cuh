@@ -37,8 +37,8 @@ struct TensorSlice {
 // Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are shared
 // out among the SHARERS blocks of the cluster: each loads its share for all of them.
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
-__device__ __forceinline__ void load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
-                                             int rank = 0) {
+__device__ __forceinline__ void
+load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
     constexpr int SHARE = COUNT / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
     constexpr int BOX_BYTES = MN_MAJOR ? PANEL_BYTES : BOX * SWIZZLE_ROW_BYTES;
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
@@ -117,7 +117,8 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS],
     } else {
         multiply([&](int, Descriptor a, Descriptor b, bool add) {
             if constexpr (config::MATH == Math::tf32) wgmma_m64n256k8_f32_tf32_tf32(acc, a, b, add);
-            else if constexpr (config::MATH == Math::bf16) wgmma_m64n256k16_f32_bf16_bf16<RIGHT_MN_MAJOR>(acc, a, b, add);
+            else if constexpr (config::MATH == Math::bf16)
+                wgmma_m64n256k16_f32_bf16_bf16<RIGHT_MN_MAJOR>(acc, a, b, add);
             else if constexpr (config::MATH == Math::fp16) wgmma_m64n256k16_f32_f16_f16<RIGHT_MN_MAJOR>(acc, a, b, add);
             else wgmma_m64n256k32_f32_e4m3_e4m3(acc, a, b, add);
         });

@@ -7,8 +7,8 @@
 // Copies the box at (column, row) to `to`; its bytes count at `barrier`.
 __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, int column, int row, Mbarrier& barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
-            "r"(shared_address(to)),
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
         "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
         : "memory");
 }

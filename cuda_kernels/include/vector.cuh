@@ -21,7 +21,7 @@ __device__ __forceinline__ float4 load_vector(const float* from, int inside) {
     return inside > 0 ? as_vector(*from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 __device__ __forceinline__ float4 load_floats(const float* from, int inside) {
-    return make_float4(inside > 0 ? from[0] : 0.0f, inside > 1 ? from[1] : 0.0f,
+    return make_float4(inside > 0 ? from[0] : 0.0f, inside > 1 ? from[1] : 0.0f,  //
                        inside > 2 ? from[2] : 0.0f, inside > 3 ? from[3] : 0.0f);
 }
 

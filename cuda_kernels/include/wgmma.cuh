@@ -55,26 +55,26 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMU
     for (int i = 0; i < WGMMA_ACCUMULATORS; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define D8(I)                                                                                                        \
-    "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]),      \
+#define D8(I)                                                                                                   \
+    "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]), \
         "+f"(d[I + 7])
 #define D64(I) D8(I), D8(I + 8), D8(I + 16), D8(I + 24), D8(I + 32), D8(I + 40), D8(I + 48), D8(I + 56)
-#define REGISTERS_OF_D \
+#define REGISTERS_OF_D                                                                                          \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
     "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
     "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, " \
     "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
-    "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, " \
-    "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
+    "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "      \
+    "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "    \
     "%122, %123, %124, %125, %126, %127"
 
 // `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
 // for 16-bit types that A lies K-major, and how B lies; in shared memory other types have K-major alone.
 #define WGMMA_PARAMETERS float (&d)[WGMMA_ACCUMULATORS], unsigned long long a, unsigned long long b, bool accumulate
-#define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                               \
-    asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D     \
-                 "}, %128, %129, accumulate, " SIGNS ";\n}"                                                          \
-                 : D64(0), D64(64)                                                                                   \
+#define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                       \
+    asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D \
+                 "}, %128, %129, accumulate, " SIGNS ";\n}"                                                      \
+                 : D64(0), D64(64)                                                                               \
                  : "l"(a), "l"(b), "r"(static_cast<int>(accumulate))__VA_ARGS__)
 
 // B_MN_MAJOR: 1 where B lies as (k, n), 0 where it lies as (n, k).
