@@ -1,5 +1,10 @@
 """`python -m experiments`."""
 
-from experiments.cli import app
+import sys
 
-app(prog_name="python -m experiments")
+try:
+    from experiments.cli import main
+except KeyboardInterrupt:
+    sys.exit(130)  # as in `cli`, which is not there yet
+
+main("python -m experiments")

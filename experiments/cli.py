@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +10,51 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
+
+from experiments import interrupt
+from experiments.records.request import UsageError
+from gemm_ref.build import BuildError, CannotWrite
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)  # full, or not ours to write to
+
+out = Console()
+err = Console(stderr=True)
+
+
+class _Commands(TyperGroup):
+    """The commands; what cannot be done as asked, compiled or written is told in a line, and ends with USAGE."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (UsageError, BuildError, CannotWrite) as error:
+            raise _refuse(str(error)) from error
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            raise _refuse(f"{error.filename or 'a file'} cannot be read or written: {error.strerror}") from error
+
+
+def _refuse(message: str) -> typer.Exit:
+    _tell(f"error: {message}", err, style="red")
+    return typer.Exit(USAGE)
+
+
+def _tell(text: str, console: Console, style: str = "") -> None:
+    """Print as it is: no markup, no colours for paths and numbers, and lines as long as they are."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 app = typer.Typer(
-    help="Measure the ladder: what each step from a naive GEMM to cuBLAS wins, in CUDA, Triton and Gluon.",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help texts have brackets that are not markup
 )
-out = Console()
-err = Console(stderr=True)
 
 Results = Annotated[
     Path | None,
@@ -28,20 +62,37 @@ Results = Annotated[
 ]
 
 
-def _refuse(error: Exception) -> typer.Exit:
-    err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(USAGE)
+def main(prog_name: str = "gemm-ladder") -> None:
+    """The command line, which Ctrl-C ends wherever it is."""
+    with interrupt.heeded():
+        app(prog_name=prog_name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from gemm_ref.version import version
+
+        typer.echo(f"gemm-ladder {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Measure the ladder: what each step from a naive GEMM to cuBLAS wins, in CUDA, Triton and Gluon."""
 
 
 @app.command("list")
 def list_all() -> None:
     """The experiments with their questions, the rungs, and the baselines."""
     import gemm_ref
-    from experiments.records.rows import EXPERIMENTS
-    from experiments.selection import load_experiment, question
+    from experiments.selection import questions
     from gemm_ref.baselines import BASELINES
 
-    _table("experiments", ("name", "question"), [(name, question(load_experiment(name))) for name in EXPERIMENTS])
+    _table("experiments", ("name", "question"), [(name, text.splitlines()[0]) for name, text in questions().items()])
     _table(
         "rungs (--stage)",
         ("id", "idea", "dialects (--backend)"),
@@ -76,52 +127,49 @@ def run(
     What the reference GPU says of a kernel is read from an earlier run where neither the kernel nor anything else
     that it depends on was changed since; --fresh runs it again.
 
-    Exit code: 1 if a kernel failed (the others are measured all the same), 2 for a command that makes no sense,
-    130 after Ctrl-C, which keeps what was measured.
+    Exit code: 1 if a kernel failed (the others are measured all the same) or everything was skipped, 2 for a command
+    that makes no sense or a file that cannot be written, 130 after Ctrl-C, which keeps what was measured.
     """
-    from experiments import runner
+    from experiments.selection import load_experiment, make_request, named
+
+    given, names = bool(names), named(names or ())
+    request = make_request(stage or (), backend or (), size or (), math, device, preset)
+
+    from experiments import runner  # with pandas and torch, for a command that makes sense
     from experiments.bench import provenance
     from experiments.records.contenders import contenders
-    from experiments.records.request import UsageError
-    from experiments.records.rows import EXPERIMENTS
+    from experiments.records.rows import SKIPPED
     from experiments.records.store import RESULTS
-    from experiments.selection import load_experiment, make_request
 
-    try:
-        modules = [load_experiment(name) for name in names or EXPERIMENTS]
-        request = make_request(stage or (), backend or (), size or (), math, device, preset)
-        folder = results or RESULTS / provenance.slug(request.device)
-        chosen = {module: runner.choose(module, request, contenders()) for module in modules}
-        empty = [module.NAME for module, found in chosen.items() if not found]
-        if empty and (names or len(empty) == len(modules)):
-            reasons = [
-                f"nothing to run in {module.NAME} on the {request.device}: "
-                + runner.why_nothing(module, request, contenders())
-                for module in modules
-                if not chosen[module]
-            ]
-            raise UsageError("; ".join(reasons) + ". `python -m experiments list` shows what there is")
-        failed = False
-        for module in modules:
-            if not chosen[module]:
-                if request.device == "cpu" and results is None:
-                    runner.draw_published(module.NAME, folder, out)
-                continue
+    modules = [load_experiment(name) for name in names]
+    folder = results or RESULTS / provenance.slug(request.device)
+    chosen = {module: runner.choose(module, request, contenders()) for module in modules}
+    empty = [module for module, found in chosen.items() if not found]
+    if empty and (given or len(empty) == len(modules)):
+        reasons = [
+            f"nothing to run in {module.NAME} on the {request.device}: "
+            + runner.why_nothing(module, request, contenders())
+            for module in empty
+        ]
+        raise UsageError("; ".join(reasons) + ". `python -m experiments list` shows what there is")
+    failed, measured = False, False
+    for module in modules:
+        if chosen[module]:
             outcome = runner.run(module, request, chosen[module], folder, out, fresh)
             runner.report(module.NAME, outcome, folder, out)
             if outcome.interrupted:
                 kept = "the rows above are kept, and `python -m experiments plot` with the same --results draws them"
-                text = kept if outcome.rows else f"nothing was measured in {module.NAME}"
-                err.print(f"interrupted: {text}", markup=False, highlight=False, soft_wrap=True)
+                _tell(f"interrupted: {kept if outcome.rows else f'nothing was measured in {module.NAME}'}", err)
                 raise typer.Exit(INTERRUPTED)
             failed = failed or bool(outcome.failures or outcome.stopped)
-            if request.device == "cpu" and results is None:
-                runner.draw_published(module.NAME, folder, out)
+            measured = measured or any(row.status != SKIPPED for row in outcome.rows)
             if outcome.stopped:
                 break
-    except UsageError as error:
-        raise _refuse(error) from error
-    if failed:
+        if request.device == "cpu" and results is None:
+            runner.draw_published(module.NAME, folder, out)
+    if not measured:
+        _tell("nothing was measured: all of it was skipped, for the reasons above", err)
+    if failed or not measured:
         raise typer.Exit(FAILED)
 
 
@@ -131,30 +179,27 @@ def plot(
     results: Results = None,
 ) -> None:
     """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
+    from experiments.selection import choose_device, named
+
+    names = named(names or ())
+
     from experiments import runner
     from experiments.bench import provenance
-    from experiments.records.request import UsageError
-    from experiments.records.rows import EXPERIMENTS
     from experiments.records.store import RESULTS, check_writable, csv_path
-    from experiments.selection import choose_device, load_experiment
 
-    try:
-        modules = [load_experiment(name) for name in names or EXPERIMENTS]
-        own = results or RESULTS / provenance.slug(choose_device("auto"))
-        drawn = False
-        for module in modules:
-            if csv_path(own, module.NAME).exists():
-                check_writable(own)
-                runner.draw(module.NAME, own, own, out)
-                drawn = True
-            elif results is None and any(RESULTS.glob(f"*/{module.NAME}.csv")):
-                check_writable(own)
-                runner.draw_published(module.NAME, own, out)
-                drawn = True
-        if not drawn:
-            raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
-    except UsageError as error:
-        raise _refuse(error) from error
+    own = results or RESULTS / provenance.slug(choose_device("auto"))
+    drawn = False
+    for name in names:
+        if csv_path(own, name).exists():
+            check_writable(own)
+            runner.draw(name, own, own, out)
+            drawn = True
+        elif results is None and runner.published(name, own):
+            check_writable(own)
+            runner.draw_published(name, own, out)
+            drawn = True
+    if not drawn:
+        raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
 
 
 @app.command()
@@ -166,14 +211,10 @@ def compare(
 ) -> None:
     """What changed from one folder of results to another: a verdict for each row that both have."""
     from experiments.records import compare as comparison
-    from experiments.records.request import UsageError
     from experiments.records.stats import SAME
 
-    try:
-        found = comparison.compare(old, new, margin)
-        _table("", ("", str(old), str(new)), comparison.environments(old, new))
-    except UsageError as error:
-        raise _refuse(error) from error
+    found = comparison.compare(old, new, margin)
+    _table("", ("", str(old), str(new)), comparison.environments(old, new))
     for each in found:
         changes = [change for change in each.changes if all_rows or change.verdict != SAME]
         if changes:
@@ -194,8 +235,8 @@ def compare(
                 each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "by time", "verdict"), rows
             )
         for text in each.statuses:
-            out.print(text, markup=False, highlight=False, soft_wrap=True)
-        out.print(each.summary(), markup=False, highlight=False, soft_wrap=True)
+            _tell(text, out)
+        _tell(each.summary(), out)
 
 
 @app.command()
@@ -225,17 +266,16 @@ def check(
     import json
     from dataclasses import asdict
 
+    from experiments.selection import make_request
+
+    request = make_request((), (), size or (), math, device)
+
     from experiments.check.command import check as run_check
     from experiments.check.cuda.cuda_file import Options
     from experiments.check.show import show
-    from experiments.records.request import UsageError
-    from experiments.selection import make_request
 
     options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
-    try:
-        found = run_check(file, options, make_request((), (), size or (), math, device))
-    except UsageError as error:
-        raise _refuse(error) from error
+    found = run_check(file, options, request)
     if as_json:
         typer.echo(json.dumps({"sound": found.sound, **asdict(found)}, indent=1))
     else:
@@ -256,17 +296,13 @@ def report(
     It shows what was measured on this machine's GPU, and without that the data published with the repo.
     """
     from experiments.bench import provenance
-    from experiments.records.request import UsageError
     from experiments.records.store import PUBLISHED, RESULTS
     from experiments.report import choose, make
     from experiments.selection import choose_device, questions
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
-    try:
-        path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
-    except UsageError as error:
-        raise _refuse(error) from error
-    out.print(str(path), markup=False, highlight=False, soft_wrap=True)
+    path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
+    _tell(str(path), out)
 
 
 @app.command()
@@ -290,12 +326,8 @@ def readme(
 ) -> None:
     """Write docs/findings.md and the generated blocks of README.md and of docs/ from the published data."""
     from experiments.documents import blocks
-    from experiments.records.request import UsageError
 
-    try:
-        stale = blocks.stale(write=not check)
-    except (blocks.MarkerError, UsageError) as error:
-        raise _refuse(error) from error
+    stale = blocks.stale(write=not check)
     for path in stale:
         if check:
             err.print(f"{path.name} is out of date: `python -m experiments readme` rewrites it")

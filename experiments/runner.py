@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,8 @@ from experiments.records.contenders import Contender, build_ahead
 from experiments.records.kept import Kept
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
-from experiments.selection import select
+from experiments.selection import select, why_none
+from gemm_ref.build import CannotWrite
 
 SAVE_EVERY_S = 30.0
 
@@ -47,7 +48,7 @@ def choose(module: ModuleType, request: Request, pool: Sequence[Contender]) -> l
 def why_nothing(module: ModuleType, request: Request, pool: Sequence[Contender]) -> str:
     """The reasons for which `choose` found nothing."""
     reasons = [module.unsuited(contender, request) for contender in _candidates(module, request, pool)]
-    return ", and ".join(dict.fromkeys(reasons)) or "no kernel and no baseline passes all of the filters"
+    return ", and ".join(dict.fromkeys(reasons)) or why_none(request, pool)
 
 
 def _candidates(module: ModuleType, request: Request, pool: Sequence[Contender]) -> Sequence[Contender]:
@@ -88,10 +89,17 @@ def run(
         stopped = "a process that measured was killed, perhaps for the memory it took: run it again for the rest"
     finally:  # also when an experiment has a bug of its own
         if rows:
-            store.save(folder, module.NAME, rows, record, kept.environments)
+            _save_all(folder, module.NAME, rows, record, kept.environments)
     if rows and not interrupted:
         draw(module.NAME, folder, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
+
+
+def _save_all(folder: Path, name: str, rows: Sequence[Row], record: dict, environments: Mapping[str, dict]) -> None:
+    try:
+        store.save(folder, name, rows, record, environments)
+    except CannotWrite as error:
+        raise CannotWrite(f"{error}: {len(rows)} rows of {name} are lost; make room, and run it again") from error
 
 
 def draw(name: str, folder: Path, target: Path, console: Console) -> None:
@@ -104,11 +112,15 @@ def draw(name: str, folder: Path, target: Path, console: Console) -> None:
 
 def draw_published(name: str, own: Path, console: Console) -> None:
     """Draw the data that came with the repo, into a folder of their own beside this machine's."""
-    published = [path for path in sorted(store.RESULTS.glob(f"*/{name}.csv")) if path.parent != own]
-    for path in published:
-        label = environment.caption(store.runs_of(store.read(path.parent, name), path.parent))
+    for folder in published(name, own):
+        label = environment.caption(store.runs_of(store.read(folder, name), folder))
         console.print(f"published data: {label}", markup=False, highlight=False, soft_wrap=True)
-        draw(name, path.parent, own / f"published-{path.parent.name}", console)
+        draw(name, folder, own / f"published-{folder.name}", console)
+
+
+def published(name: str, own: Path) -> list[Path]:
+    """The folders of other machines' data that came with the repo."""
+    return [folder for folder in store.holding(name) if folder != own]
 
 
 def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
-
-import torch
 
 import gemm_ref
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
 from experiments.records.rows import EXPERIMENTS
 from gemm_ref.baselines import BASELINES
-from gemm_ref.call import MAX_SIZE
+from gemm_ref.problem import MAX_SIZE
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """The experiments of these names; all of them where there are none. Raises UsageError with the closest names."""
+    for name in names:
+        _known("experiment", name, EXPERIMENTS)
+    return list(names) or list(EXPERIMENTS)
 
 
 def load_experiment(name: str) -> ModuleType:
-    """The module of one experiment: a docstring (the question first), NAME, `unsuited` and `measure`.
-
-    Raises UsageError with the closest names when there is none.
-    """
-    _known("experiment", name, EXPERIMENTS)
+    """The module of one experiment: a docstring (the question first), NAME, `unsuited` and `measure`."""
     return importlib.import_module(f"experiments.questions.{name}")
 
 
 def questions() -> dict[str, str]:
-    """What each experiment asks, by its name: the text that opens its module."""
-    return {name: load_experiment(name).__doc__ for name in EXPERIMENTS}
-
-
-def question(module: ModuleType) -> str:
-    """The first line of an experiment's docstring."""
-    return module.__doc__.strip().splitlines()[0]
+    """What each experiment asks, by its name: the text that opens its module, which is read and not imported."""
+    folder = Path(__file__).with_name("questions")
+    trees = {name: ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")) for name in EXPERIMENTS}
+    return {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
 
 
 def make_request(
@@ -79,12 +80,16 @@ def memory_bytes() -> int | None:
 
 def known_backends() -> tuple[str, ...]:
     """What --backend takes: a rung's dialect, or a baseline's backend."""
-    return (*gemm_ref.DIALECTS, *(baseline.backend for baseline in BASELINES.values()))
+    return tuple(dict.fromkeys((*gemm_ref.DIALECTS, *(baseline.backend for baseline in BASELINES.values()))))
 
 
 def choose_device(device: str) -> str:
     """`auto` is the GPU where there is one. Raises UsageError for a GPU that is not there."""
     _known("device", device, ("auto", "cpu", "cuda"))
+    if device == "cpu":
+        return device
+    import torch  # two seconds, after all that can be refused without it
+
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
@@ -103,6 +108,18 @@ def select(request: Request, contenders: Iterable[Contender]) -> list[Contender]
     --backend names a rung's dialect or a baseline's backend; --stage alone leaves the baselines out.
     """
     return [contender for contender in contenders if _passes(request, contender)]
+
+
+def why_none(request: Request, contenders: Sequence[Contender]) -> str:
+    """Why no contender passes the filters: what there would be without one of them."""
+    for without, asked, has in (
+        (replace(request, math=""), request.math, lambda each: each.math),
+        (replace(request, backends=()), " or ".join(request.backends), lambda each: each.dialect or each.backend),
+    ):
+        if left := select(without, contenders):
+            who, there = (", ".join(dict.fromkeys(map(of, left))) for of in (lambda each: each.stage, has))
+            return f"{who} has no kernel in {asked}: it has {there}"
+    return "no kernel and no baseline passes all of the filters"
 
 
 def _passes(request: Request, contender: Contender) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+MAX_SIZE = 2**31 - 1 - 1024  # the last tile's indices, up to a block past the edge, must not overflow
 B_LAYOUTS = ("kn", "nk")  # how B (K, N) is stored: its rows one after another, or its columns
 
 INPUT_KINDS = ("normal", "uniform", "integers", "one_hot", "zeros")

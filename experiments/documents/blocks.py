@@ -19,6 +19,7 @@ from experiments.documents import findings, instruction_tables, markdown, memory
 from experiments.plots import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
+from experiments.records.request import UsageError
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -34,7 +35,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
 PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
 
 
-class MarkerError(ValueError):
+class MarkerError(UsageError):
     """A document lacks the markers of a generated block."""
 
 

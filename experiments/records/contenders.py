@@ -6,14 +6,16 @@ import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-
-import torch
+from typing import TYPE_CHECKING
 
 import gemm_ref
-from gemm_ref.baselines import BASELINES, Baseline, products
+from gemm_ref.baselines import BASELINES, Baseline
 from gemm_ref.stage import DEFAULT_VARIANT, Config
 
-Gemm = Callable[..., torch.Tensor]  # fn(a, b, out=None) -> C
+if TYPE_CHECKING:
+    import torch
+
+Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def contenders() -> list[Contender]:
             math=math,
             devices=(item.device,),
             load=functools.partial(_baseline, item, math),
-            build=products.BUILDS.get(item.name) and functools.partial(products.BUILDS[item.name], math),
+            build=functools.partial(_build_baseline, item.name, math) if item.device == "cuda" else None,
         )
         for item in BASELINES.values()
         for math in item.maths
@@ -105,7 +107,16 @@ def _build(item: gemm_ref.Implementation, capability: tuple[int, int]) -> None:
     cuda_kernels.build_all([item], capability)
 
 
+def _build_baseline(name: str, math: str, capability: tuple[int, int]) -> None:
+    from gemm_ref.baselines import products
+
+    if build := products.BUILDS.get(name):
+        build(math, capability)
+
+
 def _baseline(item: Baseline, math: str) -> Gemm:
+    from gemm_ref.baselines import products
+
     function = products.FUNCTIONS[item.name]
     return functools.partial(function, math=math) if len(item.maths) > 1 else function
 

@@ -19,10 +19,11 @@ import pandas as pd
 
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, Row
-from gemm_ref.build import write_whole
+from gemm_ref.build import CHECKOUT, write_whole
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
-PUBLISHED = RESULTS / "nvidia-h200"  # what the README shows
+PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "nvidia-h200"  # what the README shows
+# Where machines have folders of their own: beside it in a checkout, else in the folder where one works.
+RESULTS = PUBLISHED.parent if CHECKOUT else Path("results").resolve()
 ENVIRONMENT = "environment.json"
 
 _RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
@@ -37,6 +38,12 @@ def short(detail: str) -> str:
     """A message in one line that fits a cell; what is cut is its beginning, as errors stand at the end."""
     line = " ".join(detail.split())
     return line if len(line) <= _DETAIL_LENGTH else "…" + line[1 - _DETAIL_LENGTH :]
+
+
+def holding(experiment: str) -> list[Path]:
+    """The machines' folders that have rows of an experiment, those that came with the package among them."""
+    roots = dict.fromkeys((RESULTS, PUBLISHED.parent))
+    return [path.parent for root in roots for path in sorted(root.glob(f"*/{experiment}.csv"))]
 
 
 def prepare(folder: Path) -> None:

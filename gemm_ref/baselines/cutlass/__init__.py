@@ -25,8 +25,8 @@ import torch
 
 from gemm_ref.baselines import CUTLASS_INSTALL, CUTLASS_PACKAGE
 from gemm_ref.build import BuildError, build_library, digest, open_library
-from gemm_ref.call import MAX_SIZE
 from gemm_ref.launch import cdiv
+from gemm_ref.problem import MAX_SIZE
 from gemm_ref.toolchain import architecture, find_toolkit
 
 FOLDER = Path(__file__).resolve().parent
