@@ -30,6 +30,9 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: typer.Context) -> object:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interruption:  # of a command that keeps nothing of what it began
+            _tell("interrupted", err)
+            raise typer.Exit(INTERRUPTED) from interruption
         except (UsageError, BuildError, CannotWrite) as error:
             raise _refuse(str(error)) from error
         except OSError as error:

@@ -81,8 +81,9 @@ def _writing_cache() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.__cause__ if isinstance(error, CannotWrite) else error
         raise BuildError(
-            f"built files are kept in {CACHE}, which cannot be written ({error.strerror or error}): "
+            f"built files are kept in {CACHE}, which cannot be written ({reason}): "
             "set GEMM_LADDER_BUILD to a folder that can be, or make room"
         ) from error
 

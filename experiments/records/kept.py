@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -70,7 +71,13 @@ class Kept:
             "runs": {key: value for key, value in (runs | {run: self._environment}).items() if key in used},
             "parts": {part: [asdict(row) for row in rows] for part, rows in parts.items()},
         }
-        build.write_whole(self._path(contender), json.dumps(content))
+        try:
+            build.write_whole(self._path(contender), json.dumps(content))
+        except build.CannotWrite as error:
+            folder = self._path(contender).parent
+            warnings.warn(
+                f"the next run measures all anew: rows cannot be kept in {folder} ({error.__cause__})", stacklevel=2
+            )
 
     def _path(self, contender: Contender) -> Path:
         name = re.sub(r"[^a-z0-9]+", "-", f"{self._experiment} {contender}".lower())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -223,3 +224,10 @@ def test_two_processes_at_a_time(house):
             json.loads(path.read_text(encoding="utf-8"))
     assert [process.exitcode for process in processes] == [0, 0]
     assert len(measure(parts=[*parts[0], *parts[1]])[0]) <= 40  # what was written last has at least all of its own
+
+
+def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):
+    monkeypatch.setattr(build, "CACHE", Path("/dev/null/cache"))  # no folder can be made there
+    with pytest.warns(UserWarning, match="the next run measures all anew: rows cannot be kept in /dev/null/cache/kept"):
+        asked, rows, _ = measure()
+    assert asked == PARTS and len(rows) == len(PARTS)
