@@ -19,7 +19,7 @@ endif
 help: ## this menu
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  make PYTHON=python3 TARGET   use an environment that is already there; nothing is installed"
+	@echo "  make PYTHON=python3 TARGET   use an existing environment; nothing is installed"
 
 setup: $(READY) ## make the environment (the other targets do it by themselves)
 

@@ -1,4 +1,4 @@
-"""The ladder in CUDA: one .cu a rung, loaded through torch's load_inline; without a GPU, its PTX is run instead."""
+"""The ladder in CUDA: one .cu per rung, loaded through torch's load_inline; without a GPU, its PTX is run instead."""
 
 from __future__ import annotations
 

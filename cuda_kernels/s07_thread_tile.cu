@@ -3,7 +3,7 @@
 // Changed:      from s06, the column of sums becomes a tile of sums, and the block's tile grows with it.
 // Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
 // Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 16 KiB; 32 FLOP a byte of global memory.
-//               From shared memory a thread reads 16 words for 64 products, 4 products a word; 64 registers hold sums.
+//               From shared memory a thread reads 16 words for 64 products, 4 per word; 64 registers hold sums.
 // Requires:     any M, N, K; row-major A, B, C.
 #include "launch.cuh"
 

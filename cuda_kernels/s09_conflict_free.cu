@@ -38,7 +38,7 @@ s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, floa
 #pragma unroll
         for (int first = 0; first < BLOCK_M * BLOCK_K / VECTOR; first += THREADS) {
             const int i = first + thread;
-            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads a row of A
+            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads per row of A
             const float* from = &A[(size_t)min(row + m, M - 1) * K + k_start + k];
             const float4 vector = load(from, K - k_start - k);
             a_smem[k + 0][m] = vector.x;

@@ -1,6 +1,6 @@
 // Idea:         the next slice is on its way from global memory while this one is multiplied.
 // Changed:      from s09, two buffers in shared memory: a slice is loaded into registers before the multiplication and
-//               stored after it, into the buffer that is not read; so one barrier a slice is enough.
+//               stored after it, into the buffer that is not read; so one barrier per slice is enough.
 // Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
 // Cost:         twice s09's shared memory, 32.5 KiB, and registers for a slice on its way, 16 a thread; bytes, FLOP and
 //               wavefronts as s09.
@@ -35,14 +35,14 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it
     // is 0; a row past M repeats the last one, in sums that are never stored.
     constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors a thread");
-    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors a thread");
+    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors per thread");
+    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors per thread");
     float4 a_next[A_VECTORS], b_next[B_VECTORS];
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll
         for (int v = 0; v < A_VECTORS; ++v) {
             const int i = v * THREADS + thread;
-            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads a row of A
+            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads per row of A
             const float* from = &A[(size_t)min(row + m, M - 1) * K + k_start + k];
             a_next[v] = load(from, K - k_start - k);
         }

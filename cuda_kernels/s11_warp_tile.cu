@@ -43,14 +43,14 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     // Load a slice into registers: the block's threads side by side, along the rows of both matrices. Past K and N it
     // is 0; a row past M repeats the last one, in sums that are never stored.
     constexpr int A_VECTORS = BLOCK_M * BLOCK_K / VECTOR / THREADS, B_VECTORS = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors a thread");
-    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors a thread");
+    static_assert(A_VECTORS * VECTOR * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many vectors per thread");
+    static_assert(B_VECTORS * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many vectors per thread");
     float4 a_next[A_VECTORS], b_next[B_VECTORS];
     const auto load_slice = [&](int k_start, auto load) {
 #pragma unroll
         for (int v = 0; v < A_VECTORS; ++v) {
             const int i = v * THREADS + thread;
-            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads a row of A
+            const int m = i / 2 % BLOCK_M, k = (i % 2 + i / (2 * BLOCK_M) * 2) * VECTOR;  // two threads per row of A
             const float* from = &A[(size_t)min(row + m, M - 1) * K + k_start + k];
             a_next[v] = load(from, K - k_start - k);
         }

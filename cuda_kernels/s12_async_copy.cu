@@ -49,11 +49,11 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and
     // where in a slice it goes. A row past M repeats the last one, in sums that are never stored.
     constexpr int A_COPIES = BLOCK_M * BLOCK_K / THREADS, B_COPIES = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies a thread");
-    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies a thread");
+    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies per thread");
+    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies per thread");
     const auto a_place = [&](int copy, int& m, int& k) {
         const int i = copy * THREADS + thread;
-        m = i / 8 % BLOCK_M, k = i % 8 + i / (8 * BLOCK_M) * 8;  // eight threads a row of A
+        m = i / 8 % BLOCK_M, k = i % 8 + i / (8 * BLOCK_M) * 8;  // eight threads per row of A
     };
     const auto b_place = [&](int copy, int& k, int& n) {
         const int i = copy * THREADS + thread;

@@ -1,7 +1,7 @@
 // Idea:         K is split over blocks, so that a small C has work for the whole GPU; a second kernel adds what they
 //               sum.
 // Changed:      from s12, a block multiplies a part of K, and stores its sums beside those of the other splits.
-// Tile/threads: as s12's tile128; the grid's z is the split. s13_add_partials has one thread an element of C.
+// Tile/threads: as s12's tile128; the grid's z is the split. s13_add_partials has one thread per element of C.
 // Cost:         4 splits M N bytes written and read again, and a second launch: 8.4 MB for 128 splits of 128 x 128. The
 //               sums are added in order: the same bits in every run, on GPUs of as many SMs; atomics would not.
 // Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
@@ -49,11 +49,11 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     // What I copy of a slice, float by float of A and in vectors of B: where it comes from in the first slice, and
     // where in a slice it goes. A row past M repeats the last one, in sums that are never stored.
     constexpr int A_COPIES = BLOCK_M * BLOCK_K / THREADS, B_COPIES = BLOCK_K * BLOCK_N / VECTOR / THREADS;
-    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies a thread");
-    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies a thread");
+    static_assert(A_COPIES * THREADS == BLOCK_M * BLOCK_K, "BLOCK_M, BLOCK_K: as many copies per thread");
+    static_assert(B_COPIES * VECTOR * THREADS == BLOCK_K * BLOCK_N, "BLOCK_K, BLOCK_N: as many copies per thread");
     const auto a_place = [&](int copy, int& m, int& k) {
         const int i = copy * THREADS + thread;
-        m = i / 8 % BLOCK_M, k = i % 8 + i / (8 * BLOCK_M) * 8;  // eight threads a row of A
+        m = i / 8 % BLOCK_M, k = i % 8 + i / (8 * BLOCK_M) * 8;  // eight threads per row of A
     };
     const auto b_place = [&](int copy, int& k, int& n) {
         const int i = copy * THREADS + thread;

@@ -1,7 +1,7 @@
 // Idea:         tensor cores, through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
 // Changed:      from s12: the warp's tile is made of fragments that the whole warp holds together, so that it has no
 //               layout of threads; A lies as it is in memory; C goes through shared memory, and is rounded there.
-// Tile/threads: 128 x 128 of C a block, 64 x 64 a warp: 4 warps, two blocks an SM. BLOCK_K counts elements of 16 bits;
+// Tile/threads: 128 x 128 of C a block, 64 x 64 a warp: 4 warps, two blocks per SM. BLOCK_K counts elements of 16 bits;
 //               of tf32 half as many take the same bytes.
 // Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 105 KiB for 3
 //               stages of 64. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096

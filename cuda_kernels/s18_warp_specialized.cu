@@ -2,9 +2,9 @@
 // Changed:      from s17, roles: the producer runs ahead over the end of a tile, with few registers, so that consumers
 //               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile below
 //               the other, each load half of the right operand for both (multicast).
-// Tile/threads: as s17, and a warpgroup that loads: 384 threads. As many blocks as the GPU has SMs, in pairs.
-// Cost:         as s17; a pair reads 32 + 16 KiB less of L2 a slice than two blocks of s17. The last tiles leave SMs idle.
-// Requires:     as s17, but that tf32 takes B by rows as it lies, through registers (tensor_tile.cuh).
+// Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
+// Cost:         as s17; a pair reads 32 + 16 KiB less of L2 per slice than two of s17. The last tiles leave SMs idle.
+// Requires:     as s17, but that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 namespace config = registry::s18_warp_specialized;

@@ -23,7 +23,7 @@ _SWIZZLE_128, _PROMOTE_256 = 3, 3
 
 @dataclass(frozen=True)
 class Boxed:
-    """A matrix (rows, columns) as it lies in memory, and what the TMA unit copies of it at once."""
+    """A matrix (rows, columns) as it is stored, and what the TMA unit copies of it at once."""
 
     matrix: torch.Tensor
     box: Box
@@ -98,7 +98,7 @@ def _encode(address: int, element_type: int, rows: int, columns: int, step: int,
     if error:
         raise RuntimeError(
             f"the CUDA driver took no tensor map of {rows} x {columns} elements of type {element_type} "
-            f"(CUtensorMapDataType), {step} bytes a row, box {box}: CUresult {error}"
+            f"(CUtensorMapDataType), {step} bytes per row, box {box}: CUresult {error}"
         )
     return bytes(whole)
 

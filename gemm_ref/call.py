@@ -87,9 +87,9 @@ def run(
 ) -> torch.Tensor:
     """Validate, lay the operands out as the rung reads them, allocate C, `launch(call, a, b, c)`, and hand C back.
 
-    What every backend's `gemm` does around its launch. Operands are copied first where they lie otherwise: A that is
-    not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no multiple
-    of 16 bytes. An `out` that the rung cannot write to is filled from another C.
+    What every backend's `gemm` does around its launch. Operands are copied first where they are stored otherwise: A
+    that is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
+    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
     """
     call = validate(a, b, out, **names)
     stage, problem = call.implementation.stage, call.problem

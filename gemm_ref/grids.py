@@ -43,7 +43,7 @@ def warps_on_tile(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
 
 
 def async_stages(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
-    """As `warps_on_tile`, with NUM_STAGES slices of A (k, m; a vector of padding a row) and B in shared memory."""
+    """As `warps_on_tile`, with NUM_STAGES slices of A (k, m; a vector of padding per row) and B in shared memory."""
     floats = config.BLOCK_K * (config.BLOCK_M + VECTOR + config.BLOCK_N)
     return replace(warps_on_tile(config, m, n, k, sms), shared_bytes=4 * config.NUM_STAGES * floats)
 
@@ -116,15 +116,15 @@ def _hopper_bytes(config: Config) -> int:
 
 
 def is_turned(math: str, b_layout: str) -> bool:
-    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must lie along k, B by rows does not."""
+    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must be stored along k."""
     return math == "tf32" and b_layout == "kn"
 
 
 def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
-    """What TMA copies at once, with 128 bytes a row, as the swizzle wants.
+    """What TMA copies at once, with 128 bytes per row, as the swizzle wants.
 
-    Of an operand that lies along k a block's rows, or the share of them that one block of a cluster loads for all; of B
-    by rows, panels. C goes out in pieces of a warpgroup's rows.
+    Of an operand that is stored along k a block's rows, or the share of them that one block of a cluster loads for
+    all; of B by rows, panels. C goes out in pieces of a warpgroup's rows.
     """
     operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].dtype, MATHS[math].out_dtype))
     share = config.BLOCK_N // (config.CLUSTER_M or 1)

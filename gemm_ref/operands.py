@@ -1,4 +1,4 @@
-"""How operands lie in memory, and the copies that make them lie as a kernel reads them: the one place for both."""
+"""How operands are stored, and the copies that store them as a kernel reads them: the one place for both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def lies_in(b: torch.Tensor, layout: str) -> bool:
-    """Whether b (K, N) lies in memory as one of B_LAYOUTS says; a row or a column alone lies in both."""
+    """Whether b (K, N) is stored as one of B_LAYOUTS says; a row or a column alone is stored as both."""
     return b.is_contiguous() if layout == "kn" else b.t().is_contiguous()
 
 
@@ -48,7 +48,7 @@ def as_operand(x: torch.Tensor) -> torch.Tensor:
 def as_operand_b(b: torch.Tensor, layouts: tuple[str, ...]) -> tuple[torch.Tensor, str]:
     """As `as_operand`, for a kernel that reads b (K, N) in several layouts: b in one of them, and which it is.
 
-    What lies in none of them is copied into the first.
+    What is stored as none of them is copied into the first.
     """
     b = b.detach().resolve_neg()
     layout = next((layout for layout in layouts if lies_in(b, layout)), layouts[0])
@@ -59,7 +59,7 @@ def with_tma_rows(x: torch.Tensor) -> torch.Tensor:
     """x (rows, columns), row-major, with its rows where the TMA unit can find them.
 
     The unit wants the first element and the step from row to row at multiples of TMA_BYTES (CUDA driver API,
-    cuTensorMapEncodeTiled); x itself where they are, else a view of a copy whose rows are padded. What lies in the
+    cuTensorMapEncodeTiled); x itself where they are, else a view of a copy whose rows are padded. What is in the
     padding does not matter: the unit knows where a row ends, and gives zeros past it.
     """
     return x if has_tma_rows(x) else padded(x).copy_(x)

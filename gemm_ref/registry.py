@@ -44,7 +44,7 @@ _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": 
 
 _WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
-# wgmma reads B by rows in 16-bit types alone; where it lies otherwise it is copied first.
+# wgmma reads B by rows in 16-bit types alone; where it is stored otherwise it is copied first.
 _WGMMA_B = MappingProxyType(
     {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
 )
@@ -64,7 +64,7 @@ _LADDER = (
     Stage(
         id="s01_naive",
         title="Naive",
-        idea="one thread an element of C, threadIdx.x walks the rows: uncoalesced",
+        idea="one thread per element of C, threadIdx.x walks the rows: uncoalesced",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
         launch_shape=grids.rows_on_x,
     ),
@@ -132,7 +132,7 @@ _LADDER = (
     Stage(
         id="s10_double_buffer",
         title="Double buffer",
-        idea="the next slice is loaded while this one is multiplied; one barrier a slice",
+        idea="the next slice is loaded while this one is multiplied; one barrier per slice",
         variants=_staged(2, {**_OCCUPANCIES, "narrow": _NARROW}),
         best=_each(cuda="one_block", triton="narrow", gluon="two_blocks"),
         only=_each(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),

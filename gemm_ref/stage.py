@@ -31,7 +31,8 @@ class Config:
     """Compile-time shape of a kernel, in the field's words; a field a rung does not use stays None, and is not read.
 
     The CUDA rung sees each as `config::BLOCK_M`, the Triton and Gluon twins as a `tl.constexpr` of the same
-    name, so 'the same tile on both sides' is checked by construction.
+    name where its kernel has one. What Triton decides by itself it is not told: docs/method.md, 'What the dialects
+    hold equal'.
     """
 
     BLOCK_M: int  # rows of C that a block owns
@@ -46,7 +47,7 @@ class Config:
     NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
-    LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: where the elements of a slice lie in shared memory
+    LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: how a slice is stored in shared memory
 
     def constants(self) -> dict[str, int | str]:
         """The fields that are set, in declaration order."""
@@ -58,7 +59,7 @@ class Config:
 class Box:
     """What the TMA unit copies of an operand at once, into shared memory with the 128-byte swizzle.
 
-    `rows` of `columns` neighbouring elements as they lie in memory: for B as (N, K), rows are columns of B.
+    `rows` of `columns` neighbouring elements as they are stored: for B as (N, K), rows are columns of B.
     """
 
     rows: int
@@ -80,7 +81,7 @@ class Stage:
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
     b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
-    turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B lies by rows
+    turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B is stored by rows
     boxes: Callable[[Config, str, str], Mapping[str, Box]] | None = None  # (config, math, B's layout) -> TMA's boxes
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it

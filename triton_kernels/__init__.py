@@ -1,4 +1,4 @@
-"""The ladder in Triton, one file a rung, and in `gluon/` its twins with explicit layouts.
+"""The ladder in Triton, one file per rung, and in `gluon/` its twins with explicit layouts.
 
 `gemm` runs a rung on a GPU, or on the reference GPU for tensors in CPU memory. Triton is imported when a kernel
 is first called, so this package imports without it.

@@ -39,7 +39,7 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 def describe_operands(
     call: Call, a: torch.Tensor, b: torch.Tensor, layout: Callable[[torch.dtype], object] = lambda dtype: None
 ) -> tuple[Descriptor, Descriptor]:
-    """The descriptors of A and B, in slices of BLOCK_K; of B (K, N) as it lies, or of its transpose.
+    """The descriptors of A and B, in slices of BLOCK_K; of B (K, N) as it is stored, or of its transpose.
 
     layout: how a block of a type lies in shared memory, as for `describe`.
     """

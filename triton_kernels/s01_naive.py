@@ -6,7 +6,7 @@ Held equal: BLOCK_M, BLOCK_N, 32 warps, one fused multiply-add a product. Left t
     element (its default runs a warp along the last axis, so the tile is transposed to get rows there), and the order
     of the store, which it turns round through shared memory.
 Cost: each k, a warp asks for 32 elements of A, K * 4 bytes apart: 32 sectors of 32 bytes for 128 bytes used; and for
-    one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop a byte.
+    one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop per byte.
 Requires: fp32, contiguous; any M, N, K.
 """
 

@@ -5,7 +5,7 @@ Changed from s03: the slice is loaded as two 2-D tiles and multiplied by one `tl
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, fp32 fused multiply-adds (`input_precision="ieee"`), no pipelining
     (`num_stages=1`). Left to the compiler: that the tiles are staged in shared memory at all, their layout there, the
     barriers, and the width of the loads from it.
-Cost: a slice moves 2 * 32 * 32 * 4 bytes from global memory for 2 * 32**3 flop: 8 flop a byte, 32 times s03's.
+Cost: a slice moves 2 * 32 * 32 * 4 bytes from global memory for 2 * 32**3 flop: 8 flop per byte, 32 times s03's.
     Shared memory: the same 8192 bytes.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.
 """

@@ -7,7 +7,7 @@ Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, fp32 fused multiply-adds (`inpu
     (`num_stages=1`). Left to the compiler: the whole idea. A tile's order in registers follows its addresses, and its
     order in shared memory follows the registers, so A lies there as (m, k) and B as (k, n), as in s04, and `tl.trans`
     is a change of name (TTGIR: memdesc_trans). The PTX has s04's instructions, each as often.
-Cost: as s04: 8 flop a byte, 8192 bytes of shared memory. That layout has no bank conflicts: a warp stores 32
+Cost: as s04: 8 flop per byte, 8192 bytes of shared memory. That layout has no bank conflicts: a warp stores 32
     neighbours, reads one address of A (a broadcast) and 32 neighbours of B.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.
 """

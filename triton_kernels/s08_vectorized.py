@@ -5,7 +5,7 @@ Changed from s07: the compiler may know whether N, K and addresses are multiples
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 8 warps, fp32 fused multiply-adds, no pipelining. Left to the compiler: the
     width. It makes 16-byte loads and stores where it can prove that 4 neighbours are aligned and under one mask, and
     compiles another kernel for each combination of what divides. The thread's tile is s07's.
-Cost: flop a byte and shared memory as s07. A thread makes 4 global loads a slice instead of 16, and 16 stores of C
+Cost: flop per byte and shared memory as s07. A thread makes 4 global loads per slice instead of 16, and 16 stores of C
     instead of 64.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`. A matrix whose rows are not a multiple of 16
     elements (K for A, N for B and C) or that does not start at a multiple of 16 bytes is accessed element by element.

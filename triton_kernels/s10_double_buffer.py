@@ -5,7 +5,7 @@ Changed from s09: `num_stages`, and nothing else: the compiler's pipeliner rewri
     than `num_stages`, so NUM_STAGES buffers are asked for by one more.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, the warps, NUM_STAGES slices in shared memory, fp32 fused multiply-adds. Left to
     the compiler: all else. The slices do not pass through registers but come by `cp.async`, s12's idea; the copy is
-    started after the multiplication, not before it, behind a second barrier a slice: the compiler cannot tell the
+    started after the multiplication, not before it, behind a second barrier per slice: the compiler cannot tell the
     buffers, which are indexed, apart.
 Cost: NUM_STAGES slices in shared memory, 32768 bytes at 128 x 128 x 16; bytes and flop as s09.
 Requires: as s09.

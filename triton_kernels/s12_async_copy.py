@@ -4,7 +4,7 @@ Idea: `cp.async` copies the slices straight to shared memory, NUM_STAGES deep, w
 Changed from s11: NUM_STAGES, and with it `num_stages`.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, the warps, NUM_STAGES slices in shared memory, fp32 fused multiply-adds. Left to
     the compiler: all else. A is not transposed on its way, so it goes by vectors of 16 bytes, as B does; the copy is
-    started after the multiplication, behind a second barrier a slice, as in s10.
+    started after the multiplication, behind a second barrier per slice, as in s10.
 Cost: NUM_STAGES slices in shared memory, 49152 bytes at 128 x 128 x 16; bytes and flop as s11.
 Requires: as s11.
 """

@@ -19,7 +19,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned& d0, unsigned& d1, un
                  : "memory");
 }
 
-// What reads 32-bit elements across the rows, which ldmatrix cannot: a word a lane.
+// What reads 32-bit elements across the rows, which ldmatrix cannot: a word per lane.
 __device__ __forceinline__ unsigned ld_shared(unsigned address) {
     unsigned d;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(d) : "r"(address) : "memory");

@@ -114,7 +114,7 @@ class Bench:
     def time(self, problem: gemm_ref.Problem) -> Iterator[Timed]:
         """A row for each contender at one problem.
 
-        Raises DeviceLost after the row of a contender that left the GPU unusable, and measure.Interrupted for a
+        Raises DeviceLost after the row of a contender that left the GPU unusable, and rounds.Interrupted for a
         KeyboardInterrupt, after the rows that the finished rounds give.
         """
         kinds = ("one_hot", "normal") if problem.flops // 2 <= ONE_HOT_MOST_PRODUCTS else ("normal",)
@@ -186,7 +186,7 @@ class Bench:
             raise interrupted
 
     def _rounds(self, works, timer: timers.Timer, plan: rounds.Plan, reference, text: str):
-        """The times of `measure.interleave`, and the interruption that cut them short, if one did."""
+        """The times of `rounds.interleave`, and the interruption that cut them short, if one did."""
         self._bars.begin(text, plan.most * len(works))
 
         def after_each(name: Contender) -> None:

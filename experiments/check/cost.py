@@ -87,7 +87,7 @@ def advice(lines: list[Line]) -> list[str]:
     for space, cure in _CURES.items():
         found = [
             f"{line.file}:{line.line} {line.kind} of {line.array or space} "
-            f"({_taken(line):.3g} {line.unit} a request where {line.ideal:.3g} would do)"
+            f"({_taken(line):.3g} {line.unit} per request where {line.ideal:.3g} would do)"
             for line in lines
             if line.wasteful and line.space == space
         ]

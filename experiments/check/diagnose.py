@@ -63,7 +63,7 @@ def _part_of_k(subject: Subject, trial: Trial) -> str:
 
 
 def _other_product(subject: Subject, trial: Trial) -> str:
-    """Whether C is the product of other matrices, or lies in memory in another order."""
+    """Whether C is the product of other matrices, or is stored in another order."""
     m, n, k = trial.problem.m, trial.problem.n, trial.problem.k
     a, b, got = trial.a.double(), trial.b.double(), trial.c.double()
     want = a @ b

@@ -40,7 +40,7 @@ class Line:
     kind: str  # load, store, ...
     array: str
     requests: int  # as written
-    written: float  # sectors, or wavefronts, a request
+    written: float  # sectors, or wavefronts, per request
     compiled: float | None  # the same with the widths of the machine code; None where that was not looked at
     ideal: float  # sectors for neighbouring elements; wavefronts without bank conflicts
 

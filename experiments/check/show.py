@@ -59,8 +59,8 @@ def show(report: Report, out: Console) -> None:
     for code in report.code:
         spills = f"{code.spill_bytes} bytes of spills" if code.spill_bytes else "no spills"
         say(
-            f"  {code.kernel} for {code.arch}: {code.registers} registers a thread, {spills}, {code.shared_bytes} "
-            f"bytes of shared memory and {code.threads} threads a block; a multiprocessor holds {code.blocks} blocks "
+            f"  {code.kernel} for {code.arch}: {code.registers} registers per thread, {spills}, {code.shared_bytes} "
+            f"bytes of shared memory and {code.threads} threads per block; a multiprocessor holds {code.blocks} blocks "
             f"({100 * code.share:.0f}% of its warps, limited by {code.limited_by})"
         )
     if report.ranking:

@@ -57,11 +57,11 @@ def block(name: str, published: Path) -> str:
 
 
 def _side_by_side(frame: pd.DataFrame) -> str:
-    """A line a rung; in each cell a number for each dialect."""
+    """A line per rung; in each cell a number for each dialect."""
     columns: dict[str, Callable[..., str]] = {
         "registers": lambda row: f"{row.registers:.0f}",
         "spilled bytes": lambda row: f"{row.spill_bytes:.0f}",
-        "blocks an SM": lambda row: f"{row.blocks_per_sm:.0f}",
+        "blocks per SM": lambda row: f"{row.blocks_per_sm:.0f}",
         "multiply-adds, %": lambda row: f"{100 * row.ffma_share:.1f}",
         "bytes a shared read": _bytes_a_shared_read,
         "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
@@ -80,7 +80,7 @@ def _side_by_side(frame: pd.DataFrame) -> str:
 def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     """A line for each kernel of one rung: instructions for 100 multiply-adds, by group."""
     several = len(reading.archs) > 1
-    head = ["kernel", "registers", "spilled bytes", "k a trip", "all", *(group for group in GROUPS)]
+    head = ["kernel", "registers", "spilled bytes", "k per trip", "all", *(group for group in GROUPS)]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for arch in reading.archs:
         for dialect in gemm_ref.get_stage(reading.stage).dialects:

@@ -22,11 +22,11 @@ def block(name: str, published: Path) -> str:
 
 
 def _requests(frame: pd.DataFrame, published: Path) -> str:
-    """A line a rung: FLOP a byte of shared memory and of the sectors asked for, in each dialect's default variant."""
+    """A line per rung: FLOP a byte of shared memory and of the sectors asked for, in each dialect's default variant."""
     if frame.empty:
         return "not measured"
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
-    lines = [["rung", "FLOP a byte of shared memory", "FLOP a byte asked of global memory"], ["---", "---:", "---:"]]
+    lines = [["rung", "FLOP a byte of shared memory", "FLOP per byte asked of global memory"], ["---", "---:", "---:"]]
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [

@@ -1,4 +1,4 @@
-"""The generated tables of the tensor-core rungs: one line a rung in the README, one table a math mode in the docs."""
+"""The generated tables of the tensor-core rungs: a line per rung in the README, a table per math mode in the docs."""
 
 from __future__ import annotations
 

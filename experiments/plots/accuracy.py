@@ -1,4 +1,4 @@
-"""The plot of `accuracy`: relative error over K, a line a kernel, the math modes far apart."""
+"""The plot of `accuracy`: relative error over K, a line per kernel, the math modes far apart."""
 
 from __future__ import annotations
 

@@ -96,14 +96,14 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
 
 
 def _limits(frame: pd.DataFrame, caption: str) -> Figure:
-    """Small multiples, a row a rung: registers, what was spilled, shared memory, and the warps that fit."""
+    """Small multiples, a row per rung: registers, what was spilled, shared memory, and the warps that fit."""
     rungs = style.rungs_of(frame)
     arch = frame.iloc[0].arch
     sm = ARCHITECTURES[arch]
     panels = (
         ("registers", "a thread", frame["registers"], 255),
-        ("spilled", "bytes a thread", frame["spill_bytes"], None),
-        ("shared memory", "KiB a block", frame["shared_bytes"] / _KIB, None),
+        ("spilled", "bytes per thread", frame["spill_bytes"], None),
+        ("shared memory", "KiB per block", frame["shared_bytes"] / _KIB, None),
         ("warps that fit", f"of {sm.threads // 32} in an SM", frame["occupancy"] * sm.threads / 32, sm.threads // 32),
     )
     subtitle = f"{arch}, each dialect's best variant; spills are all accesses to local memory in the text of the kernel"
@@ -150,7 +150,7 @@ def _mark(ax: Axes, rungs: list[str], row, value: float, start: float) -> None:
 
 
 def _panels(title: str, subtitle: str, caption: str, rungs: list[str], count: int) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels side by side that share a row a rung, with the dialects' legend."""
+    """A figure of `count` panels side by side that share a row per rung, with the dialects' legend."""
     figure = Figure(figsize=(style.WIDTH, 2.3 + 0.42 * len(rungs)))
     inch = 1 / figure.get_figheight()
     top = style.heading(figure, title, subtitle)
@@ -168,7 +168,7 @@ def _panels(title: str, subtitle: str, caption: str, rungs: list[str], count: in
 
 
 def _rows(ax: Axes, rungs: list[str]) -> Axes:
-    """One horizontal band a rung, the first on top, with the names on the left."""
+    """One horizontal band per rung, the first on top, with the names on the left."""
     ax.set_ylim(len(rungs) - 0.45, -0.55)
     ax.set_yticks(range(len(rungs)), [style.label_of(rung) for rung in rungs])
     for index in range(0, len(rungs), 2):

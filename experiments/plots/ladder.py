@@ -104,7 +104,7 @@ _LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 8.5, "colo
 
 
 def _figure(rows: list, title: str, subtitle: str, caption: str) -> tuple[Figure, Axes]:
-    """A figure with one horizontal band a row and the names on the left."""
+    """A figure with one horizontal band per row and the names on the left."""
     figure = Figure(figsize=(style.WIDTH, 1.9 + _ROW_INCHES * len(rows)))
     top = style.heading(figure, title, subtitle)
     bottom = style.footer(figure, caption)

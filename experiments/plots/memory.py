@@ -56,14 +56,14 @@ def _hardware_caption(counted: pd.DataFrame, folder: Path) -> str:
     return environment.caption(store.runs_of(counted[counted["view"] == HARDWARE], folder))
 
 
-# --- sectors a request, and bank conflicts -------------------------------------------------------------------
+# --- sectors per request, and bank conflicts -------------------------------------------------------------------
 
 
 def _requests(frame: pd.DataFrame, caption: str) -> Figure:
-    """A row a variant; a column a dialect, five times: what each kind of access costs."""
+    """A row a variant; a column per dialect, five times: what each kind of access costs."""
     rows = style.rows_of(frame)
     figure = Figure(figsize=(style.WIDTH, 2.4 + 0.36 * len(rows)))
-    subtitle = "32-byte sectors a request of a warp · wavefronts over those without bank conflicts, of the worst line"
+    subtitle = "32-byte sectors per request of a warp · wavefronts over those without bank conflicts, of the worst line"
     top = style.heading(figure, f"What a warp's requests cost, at {size_name(frame)}", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS), sharey=True)
@@ -143,7 +143,7 @@ def _short(value: float) -> str:
 
 
 def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
-    """A row a rung, a panel a level of memory, FLOP a byte across."""
+    """A row per rung, a panel a level of memory, FLOP per byte across."""
     table = traffic.totals(frame)
     rows = style.rungs_of(table)
     figure = Figure(figsize=(style.WIDTH, 2.2 + 0.52 * len(rows)))
@@ -167,7 +167,7 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
                 ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
         ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(ticker.NullLocator())
-        ax.set_xlabel("FLOP a byte, log scale")
+        ax.set_xlabel("FLOP per byte, log scale")
         style.bare(ax, "y")
     for dialect, colour in style.COLOURS.items():
         axes[0].plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])

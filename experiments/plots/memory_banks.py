@@ -18,9 +18,9 @@ _NONE = -1
 
 
 def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
-    """The rung of which an access conflicts most, a column a variant, a row an access; None where none conflicts.
+    """The rung of which an access conflicts most, a column a variant, a row per access; None where none conflicts.
 
-    Of accesses of 4 bytes a lane, as written; the request with most conflicts of each.
+    Of accesses of 4 bytes per lane, as written; the request with most conflicts of each.
     """
     own = frame[(frame["view"] == WRITTEN) & (frame["space"] == "shared") & (frame["lane_bytes"] == WORD)]
     own = own.assign(factor=own["wavefronts"] / own["ideal"])

@@ -17,7 +17,7 @@ _FAR = 0.1  # what is off by this share or more has the strongest shade
 
 
 def figure(frame: pd.DataFrame, caption: str) -> Figure | None:
-    """The ratios as a map, a row a kernel; None where the hardware was not asked."""
+    """The ratios as a map, a row per kernel; None where the hardware was not asked."""
     table = traffic.confirmed(frame)
     if table.empty:
         return None

@@ -63,7 +63,7 @@ def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
-    """One map a dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
+    """One map per dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
     figure = Figure(figsize=(style.WIDTH, 4.3))
     subtitle = f"at K = {workloads.MAP_K}: which rung from s08 on is the fastest, and its % of cuBLAS"
     top = style.heading(figure, "The best rung over M × N, fp32", subtitle)

@@ -1,4 +1,4 @@
-"""Plots of square problems: TFLOP/s over the size, a panel a rung; and the share of cuBLAS at every size, as a map."""
+"""Plots of square problems: TFLOP/s over the size, a panel per rung; and a map of the share of cuBLAS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
-    """Small multiples: one panel a rung, the size across; a line through powers of two, other sizes hollow."""
+    """Small multiples: one panel per rung, the size across; a line through powers of two, other sizes hollow."""
     rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
     on_gpu = bool(rungs)
     panels = rungs or style.rungs_of(timed)
@@ -89,7 +89,7 @@ def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -
 
 
 def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
-    """The share of cuBLAS: a row a rung and dialect, a column a size."""
+    """The share of cuBLAS: a row per rung and dialect, a column per size."""
     sizes = sorted(set(timed["m"]))
     rows = [
         (stage, dialect)

@@ -14,7 +14,7 @@ from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
 from gemm_ref.baselines import BASELINES
 
-# How B lies where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
+# How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
 LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in MATHS}
 LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 _LANE = 0.26  # of a row: the height of a dialect's bar
@@ -46,7 +46,7 @@ def maths_of(frame: pd.DataFrame) -> list[str]:
 
 
 def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
-    """A panel a size and math mode; a row a rung, a bar a dialect."""
+    """A panel per size and math mode; a row per rung, a bar per dialect."""
     maths, sizes = maths_of(frame), sorted(set(frame["m"]))
     titles = {
         (size, math): f"{math}, {size}³"
@@ -91,7 +91,7 @@ def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
 
 
 def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
-    """A panel a math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
+    """A panel per math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
     size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
     maths = maths_of(frame)

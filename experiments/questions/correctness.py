@@ -137,7 +137,7 @@ def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
 
 
 def is_watched(case: Case) -> bool:
-    """Whether the fault detectors look on: where that takes a moment, and once a problem, as no address is data."""
+    """Whether the fault detectors look on: where that takes a moment, and once per problem, as no address is data."""
     return case.kind == WATCHED_KIND and case.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
 
 

@@ -13,7 +13,7 @@ FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
 
 # The CUDA C++ Programming Guide, 'Throughput of Native Arithmetic Instructions': fp32 FMAs a clock, by capability.
 FMAS_PER_CLOCK = {(7, 0): 64, (7, 5): 64, (8, 0): 64} | dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (12, 0)], 128)
-# From the whitepapers of the A100 and the H100, their peak over multiprocessors and clock: 16-bit FLOP a clock. GPUs of
+# From the whitepapers of the A100 and the H100, peak over multiprocessors and clock: 16-bit FLOP per clock. GPUs of
 # one capability differ in this where it is not listed (an L40S has twice an RTX 4090's).
 TENSOR_FLOP_PER_CLOCK = {(8, 0): 2048, (9, 0): 4096}
 OF_16_BIT = {"tf32": 0.5, "bf16": 1.0, "fp16": 1.0, "fp8": 2.0}

@@ -41,7 +41,7 @@ _BATCH_S = 0.05  # of calls that are put in the queue at a time
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of back-to-back calls: microseconds a call, and what was sampled meanwhile."""
+    """A stretch of back-to-back calls: microseconds per call, and what was sampled meanwhile."""
 
     us: float
     samples: list[Sample]

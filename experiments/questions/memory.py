@@ -6,7 +6,7 @@ not at all; s09's quadrants read without conflicts where s07 and s08 take up to 
 in registers moves fewer bytes a FLOP.
 
 Method: each kernel runs on the reference GPU (`gemm_ref.ptx`), on any machine, is checked, and every address of every
-warp is counted, by source line: 32-byte sectors a request of global memory, wavefronts of shared memory beside those
+warp is counted, by source line: 32-byte sectors per request of global memory, wavefronts of shared memory beside those
 that it would take without bank conflicts (`gemm_ref.ptx.count`). 'Written' is the PTX; 'compiled' has the widths that
 ptxas chose, from the machine code. Counts are exact for a compiler's version, and times are not in them; caches are
 not either, so sectors are what the L1 cache is asked for and the L2 sees at most that.

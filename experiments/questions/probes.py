@@ -159,7 +159,7 @@ class Copy(Probe):
     """copy.cu. The buffer is as large as an eighth of the memory allows, up to 8 GiB: 140 times an H200's L2."""
 
     def blocks(self, machine):
-        return max(1, min(2**33, machine.memory_bytes // 8) // (self.kernel.threads * VECTOR))  # a vector a thread
+        return max(1, min(2**33, machine.memory_bytes // 8) // (self.kernel.threads * VECTOR))  # a vector per thread
 
     def least_iterations(self, given, blocks):
         return 1

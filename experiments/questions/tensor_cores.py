@@ -1,8 +1,8 @@
 """How near do the tensor-core rungs come to cuBLAS, in each math mode and with B either way round?
 
 Expectation: each rung gains on the one below it, since the tensor cores wait less for what they multiply. B by columns,
-as weights often lie, is as fast as B by rows in 16-bit types, which the tensor cores read both ways; in tf32 and fp8 B
-by rows costs a copy, or the detour through registers that s18 takes in tf32.
+as weights are often stored, is as fast as B by rows in 16-bit types, which the tensor cores read both ways; in tf32 and
+fp8 B by rows costs a copy, or the detour through registers that s18 takes in tf32.
 
 Method: that of `ladder`, in every math mode, each beside cuBLAS of the same mode; for B by rows (K x N) and by columns
 (N x K). A copy that a kernel needs is part of its time. cuBLAS has fp8 for B by columns alone, so by rows its time has

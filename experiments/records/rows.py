@@ -91,7 +91,7 @@ class Checked(Row):
 class Timed(Checked):
     """Times of one contender at one problem, checked first."""
 
-    mode: str = ""  # of `experiments.bench.rounds`: what the caches hold and whether a launch is part of the time
+    mode: str = ""  # of `experiments.bench.timers`: what the caches hold and whether a launch is part of the time
     median_us: float | None = None
     p20_us: float | None = None
     p80_us: float | None = None
@@ -116,7 +116,7 @@ class Timed(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedLayout(Timed):
-    """As `Timed`, where B may lie either way."""
+    """As `Timed`, where B may be stored either way."""
 
     b_layout: str = ""  # of gemm_ref.B_LAYOUTS
 

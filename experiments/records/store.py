@@ -1,4 +1,4 @@
-"""Results on disk: a tidy CSV an experiment, one row a measurement, with `environment.json` beside them.
+"""Results on disk: a tidy CSV per experiment, one row per measurement, with `environment.json` beside them.
 
 The `run` column of a row is a key of environment.json, which says on what machine, with what versions, at what
 commit and when that row was measured. A rerun replaces the rows that it measured again and keeps the others with

@@ -1,4 +1,4 @@
-"""From the rows of `memory` to one row a kernel: what it moves at each level, and how much it computes with that."""
+"""From the rows of `memory` to one row per kernel: what it moves at each level, and how much it computes with that."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def totals(frame: pd.DataFrame, each: tuple[str, ...] = ()) -> pd.DataFrame:
 
     Columns such as `global_load_sectors` and `shared_async_store_wavefronts` for each of ACCESSES, 0 where there are
     none; `bytes` is what lanes asked for. `flop` is 2 M N K, the same for all kernels of a problem, `done_flop` what
-    was executed. `dram_bytes` counts each sector once a launch that reads or writes it, `l2_bytes` all that were asked
-    for (the L1 cache answers some of them), `shared_bytes` 128 a wavefront; `dram_intensity`, `l2_intensity` and
-    `shared_intensity` are flop over those, missing where nothing was moved.
+    was executed. `dram_bytes` counts each sector once per launch that reads or writes it, `l2_bytes` all that were
+    asked for (the L1 cache answers some of them), `shared_bytes` 128 per wavefront; `dram_intensity`, `l2_intensity`
+    and `shared_intensity` are flop over those, missing where nothing was moved.
     """
     keys = [*KERNEL, "view", *each]
     counted = frame[frame["status"] == PASS]

@@ -138,7 +138,7 @@ def _shape(stage: Stage, edge: int) -> Shape:
     lines += [("written in", [_dialects(stage, variant) for variant in stage.variants])]
     for name in dict.fromkeys(name for own in constants for name in own):
         lines.append((name, [str(own.get(name, "")) for own in constants]))
-    lines.append(("threads a block", [str(launch.threads) for launch in launches]))
+    lines.append(("threads per block", [str(launch.threads) for launch in launches]))
     lines.append((f"blocks at {edge}", [_by(launch.grid) for launch in launches]))
     lines.append(("dynamic shared memory, bytes", [str(launch.shared_bytes) for launch in launches]))
     if any(launch.then for launch in launches):

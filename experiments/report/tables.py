@@ -92,7 +92,7 @@ def table_of(frame: pd.DataFrame) -> Table | None:
 
 
 def _summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a kernel: how many rows it has, how many passed, failed and so on, and the largest of each measure."""
+    """A row per kernel: how many rows it has, how many passed, failed and so on, and the largest of each measure."""
     groups = frame.groupby(_KERNEL, sort=False)
     found = groups.size().rename("rows").to_frame()
     for status, word in ((PASS, "passed"), (FAIL, "failed"), (ERROR, "errors"), (SKIPPED, "skipped")):

@@ -224,7 +224,7 @@ def test_the_side_that_conflicts():
     assert (columns[READ_A], columns[READ_B]) == (2, 4)
 
 
-def test_padding_a_slice_that_lies_right():
+def test_padding_a_slice_that_is_stored_right():
     """Only a slice that is stored turned round has the conflict that padding cures."""
     turned = see("slice_turned_round", inputs="ones").wavefronts
     assert (turned[STORE_A], turned[STORE_B]) == (32, 1)

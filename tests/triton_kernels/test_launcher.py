@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 import torch
 
+import cuda_kernels.source
 import triton_kernels
 from gemm_ref import implementations
 
@@ -97,3 +99,50 @@ def test_a_kernel_is_compiled_anew_for_another_architecture():
         text = launcher.compile_for_inspection("s02", "triton", 64, 64, 64, capability=capability).asm["ptx"]
         assert f".target {target}\n" in text
     assert ".target sm_90a\n" in launcher.compile_for_inspection("s02", "triton", 64, 64, 64).asm["ptx"]
+
+
+LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STAGES"}
+
+
+@pytest.mark.parametrize("rung", [rung for rung in RUNGS if rung.math == rung.stage.maths[0]], ids=str)
+def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
+    """As docs/method.md says, 'What the dialects hold equal'; what is told is what the registry has."""
+    launcher = pytest.importorskip("triton_kernels.launcher")
+    told = {}
+
+    class Told(Exception):
+        pass
+
+    def start(kernel, shape, *args, **options):
+        told.update(options, grid=shape.grid)
+        raise Told
+
+    monkeypatch.setattr(launcher, "start", start)
+    with pytest.raises(Told):
+        launcher.compile_for_inspection(
+            rung.stage.id, rung.dialect, 512, 512, 512, variant=rung.variant, math=rung.math, b_layout=rung.b_layout
+        )
+    registered = rung.config.constants()
+    cap = registered.pop("BLOCKS_PER_SM", 1)
+    assert ("maxnreg" in told) == (cap > 1)
+    assert told["grid"] == rung.stage.launch(512, 512, 512, rung.variant).grid
+    missing = {"CLUSTER_M"} | (LEFT_TO_TRITON if rung.dialect == "triton" else set())
+    for name, value in registered.items():
+        if name == "BLOCK_K_BYTES" or (name == "BLOCK_K" and rung.stage.maths != ("fp32",)):
+            assert told["BLOCK_K"] > 0  # elements of the mode's width in as many bytes
+        elif name not in missing:
+            assert told[name] == value, name
+    if rung.dialect == "triton":
+        assert not (LEFT_TO_TRITON - {"NUM_STAGES"}) & told.keys()
+
+
+def test_what_a_cuda_rung_is_told_of_its_variant():
+    """Every constant of a variant is used by the rung, or by a header that it includes."""
+    for rung in implementations(("cuda",)):
+        text = cuda_kernels.source.compose(rung).split("\n#line 1", 1)[1]
+        for header in sorted(cuda_kernels.source.INCLUDE.glob("*.cuh")):
+            text += header.read_text(encoding="utf-8") if f'"{header.name}"' in text else ""
+        unused = {name for name in rung.config.constants() if not re.search(rf"\b{name}\b", text)}
+        if rung.config.NUM_STAGES == 2:  # s10 and s11 have their two slices written out
+            unused -= {"NUM_STAGES"}
+        assert not unused, f"{rung}: {unused}"

@@ -5,7 +5,7 @@ Changed from nothing: it is the first rung.
 Held equal: BLOCK_M, BLOCK_N, 32 warps, the thread of each element, one fused multiply-add a product. Left to the
     compiler: nothing that touches memory.
 Cost: each k, a warp asks for 32 elements of A, K * 4 bytes apart: 32 sectors of 32 bytes for 128 bytes used; and for
-    one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop a byte. C is stored to 32 sectors a warp.
+    one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop per byte. C is stored to 32 sectors per warp.
 Requires: fp32, contiguous; any M, N, K.
 """
 

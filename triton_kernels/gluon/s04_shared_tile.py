@@ -3,9 +3,9 @@
 Idea: what BLOCK_N threads need of a row of A, and BLOCK_M of a column of B, is fetched once and shared.
 Changed from s03: the slice is loaded as two 2-D tiles, stored to shared memory and multiplied by one `gl.dot_fma`.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, the thread of each element, the layout in shared memory, fp32 fused
-    multiply-adds, no pipelining. Left to the compiler: the two barriers a slice, which it derives from the stores and
+    multiply-adds, no pipelining. Left to the compiler: the two barriers per slice, which it derives from the stores and
     loads, and the width of the loads from shared memory.
-Cost: a slice moves 2 * 32 * 32 * 4 bytes from global memory for 2 * 32**3 flop: 8 flop a byte, 32 times s03's.
+Cost: a slice moves 2 * 32 * 32 * 4 bytes from global memory for 2 * 32**3 flop: 8 flop per byte, 32 times s03's.
     Shared memory: the same 8192 bytes.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`.
 """

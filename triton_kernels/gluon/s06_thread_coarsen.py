@@ -1,12 +1,12 @@
 """s06 thread coarsen: a thread computes a column of outputs, and reuses what it read of B.
 
 Idea: an element of B is read from shared memory once for THREAD_M products.
-Changed from s05: the slices lie as in s04; the tile of C has THREAD_M elements a thread, in a column, and the slices,
+Changed from s05: the slices lie as in s04; the tile of C has THREAD_M elements per thread, in a column, and the slices,
     now of other shapes than C, are loaded in layouts of their own.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, 16 warps, the thread of each element, fp32 fused multiply-adds, no
-    pipelining. Left to the compiler: the two barriers a slice and the width of accesses to shared memory: it reads A
+    pipelining. Left to the compiler: the two barriers per slice and the width of accesses to shared memory: it reads A
     several k at a time and B by ldmatrix, four rows in one.
-Cost: a slice moves 2 * 64 * 16 * 4 bytes for 2 * 64 * 64 * 16 flop: 16 flop a byte, twice s04's. At one k a thread
+Cost: a slice moves 2 * 64 * 16 * 4 bytes for 2 * 64 * 64 * 16 flop: 16 flop per byte, twice s04's. At one k a thread
     reads 8 + 1 words for 8 products; the 8 of A are the same for the whole warp. Shared memory: 8192 bytes.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`.
 """

@@ -4,9 +4,9 @@ Idea: the lanes of a warp read neighbouring vectors of A and of B.
 Changed from s08: the layout of the slice of A in shared memory, the lanes that load it, and the thread's tile: four
     quadrants of 4 x 4 (a layout of 4 x 4 a thread covers 64 x 64 of C, and repeats).
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M * THREAD_N, 8 warps, the thread of each element, the layout in shared
-    memory, fp32 fused multiply-adds, no pipelining. Left to the compiler: the two barriers a slice and the widths,
+    memory, fp32 fused multiply-adds, no pipelining. Left to the compiler: the two barriers per slice and the widths,
     which come out as the CUDA rung has them.
-Cost: 16624 bytes of shared memory (a vector of padding between two k); flop a byte as s08. A warp stores 16 m of two
+Cost: 16624 bytes of shared memory (a vector of padding between two k); flop per byte as s08. A warp stores 16 m of two
     k that are 4 apart: 4 * 132 words is 16 banks on, so its 32 words go to 32 banks. At one k a thread reads 2 vectors
     of A and 2 of B, and a warp two neighbours of A and 16 neighbours of B at a time.
 Requires: as s08.

@@ -1,4 +1,4 @@
-"""s10 double buffer: two slices in shared memory, and one barrier a slice.
+"""s10 double buffer: two slices in shared memory, and one barrier per slice.
 
 Idea: the next slice is on its way from global memory while this one is multiplied.
 Changed from s09: two buffers, NUM_STAGES; a slice is loaded into registers before the multiplication and stored after
@@ -6,9 +6,9 @@ Changed from s09: two buffers, NUM_STAGES; a slice is loaded into registers befo
     run time chose between them, the compiler could not tell them apart, and added a second barrier. An odd number of
     slices is filled up with one of zeros.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M * THREAD_N, the warps, the thread of each element, the layout in shared
-    memory, NUM_STAGES, fp32 fused multiply-adds. Left to the compiler: where the one barrier a slice goes, and the
+    memory, NUM_STAGES, fp32 fused multiply-adds. Left to the compiler: where the one barrier per slice goes, and the
     widths.
-Cost: twice s09's shared memory, 33248 bytes, and 16 registers a thread for the slice on its way; bytes and flop as s09.
+Cost: twice s09's shared memory, 33248 bytes, and 16 registers per thread for the slice on its way; bytes, flop as s09.
 Requires: as s09.
 """
 

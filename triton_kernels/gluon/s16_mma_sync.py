@@ -1,7 +1,7 @@
 """s16 mma.sync: a slice is multiplied in steps, whose fragments are read while those before are multiplied.
 
 Idea: mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied.
-Changed from s15: the steps; buffers apart from each other, so that one barrier a slice is left; the order of tiles.
+Changed from s15: the steps; buffers apart from each other, so that one barrier per slice is left; the order of tiles.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, NUM_STAGES, GROUP_M, the swizzle, fp32 sums. Left to the
     compiler: where between the products a fragment is read. Of B there are two sets in registers, of A one, which ptxas
     reads early by itself: with two of both tf32 spills, since a step is 16 of k, the least that Triton 3.6 takes.

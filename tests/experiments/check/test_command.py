@@ -112,11 +112,11 @@ WRONG = {
 }
 SOUND = {
     ("one_element", "offsets_of_32_bits"): ({}, "limits", "offsets into C are computed in 32 bits (one_element.cu:28)"),
-    ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, "advice", "load of A (32 sectors a request where 4 would do)"),
-    ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, "advice", "store of b_smem (32 wavefronts a request where 1"),
-    ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, "advice", "store of a_smem (32 wavefronts a request where 1"),
-    ("thread_tile", "tile_whole"): (TILES, "advice", "load of b_smem (8 wavefronts a request where 4 would do)"),
-    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "load of b_smem (8 wavefronts a request where 4 would do)"),
+    ("shared_tile", "mixed_axes_32"): (ROWS_ON_X, "advice", "load of A (32 sectors per request where 4 would do)"),
+    ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, "advice", "store of b_smem (32 wavefronts per request where 1"),
+    ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, "advice", "store of a_smem (32 wavefronts per request where 1"),
+    ("thread_tile", "tile_whole"): (TILES, "advice", "load of b_smem (8 wavefronts per request where 4 would do)"),
+    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "load of b_smem (8 wavefronts per request where 4 would do)"),
     ("thread_tile", "tile_columns_cut"): (TILES, "advice", "not coalesced"),
     ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, "advice", "store of C (16 sectors"),
 }
@@ -310,7 +310,7 @@ def test_the_text_names_line_threads_and_source(invoke):
         "if (row >= M || col >= N) return; (line 126)",
         "block (1, 0, 0) thread (0, 0, 0) waits at this barrier, and thread (5, 0, 0) of its block left at line 126",
         "requests of 4 sectors, 4 as compiled, ideal 4",
-        "registers a thread, no spills, 8192 bytes of shared memory and 1024 threads a block",
+        "registers per thread, no spills, 8192 bytes of shared memory and 1024 threads per block",
         "wrong in 3 of 5 runs and 3 faults",
     ):
         assert part in text, part
