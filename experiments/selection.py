@@ -15,6 +15,7 @@ import gemm_ref
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
 from experiments.records.rows import EXPERIMENTS
+from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.problem import MAX_SIZE
 
@@ -80,7 +81,7 @@ def memory_bytes() -> int | None:
 
 def known_backends() -> tuple[str, ...]:
     """What --backend takes: a rung's dialect, or a baseline's backend."""
-    return tuple(dict.fromkeys((*gemm_ref.DIALECTS, *(baseline.backend for baseline in BASELINES.values()))))
+    return tuple(dict.fromkeys((*DIALECTS, *(baseline.backend for baseline in BASELINES.values()))))
 
 
 def choose_device(device: str) -> str:

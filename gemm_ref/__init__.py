@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gemm_ref import build
+from gemm_ref.dialect import DIALECTS, Dialect
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import B_LAYOUTS, EXACT_KINDS, INPUT_KINDS, MATHS, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage, implementations, stages_in
-from gemm_ref.stage import DIALECTS, Box, Config, Stage
+from gemm_ref.stage import Box, Config, Stage
 
 if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
     from gemm_ref import ptx
@@ -41,6 +42,7 @@ __all__ = [
     "Call",
     "Config",
     "DIALECTS",
+    "Dialect",
     "EXACT_KINDS",
     "INPUT_KINDS",
     "Implementation",

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gemm_ref.dialect import DIALECTS
 from gemm_ref.launch import Launch
 from gemm_ref.operands import as_operand, as_operand_b, check_shapes, has_tma_rows, padded, with_tma_rows
 from gemm_ref.problem import MATHS, MAX_SIZE, Problem
 from gemm_ref.registry import Implementation, get_stage
-from gemm_ref.stage import DEFAULT_VARIANT, DIALECTS
+from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_SMS
 from gemm_ref.wait import warn_if_long
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 
 from gemm_ref import grids
-from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT, DIALECTS, SLICE_LAYOUTS, Config, Stage, unknown
+from gemm_ref.dialect import DIALECTS
+from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Stage, unknown
 
 
 def _only(config: Config) -> Mapping[str, Config]:
@@ -265,8 +266,8 @@ class Implementation:
 
     @property
     def backend(self) -> str:
-        """The package that holds it: `cuda` or `triton`."""
-        return BACKENDS[self.dialect]
+        """Who compiles it: `cuda` or `triton`."""
+        return DIALECTS[self.dialect].backend
 
     @property
     def config(self) -> Config:
@@ -283,7 +284,7 @@ def stages_in(math: str) -> list[Stage]:
     return [stage for stage in STAGES.values() if math in stage.maths]
 
 
-def implementations(dialects: tuple[str, ...] = DIALECTS) -> list[Implementation]:
+def implementations(dialects: Collection[str] = tuple(DIALECTS)) -> list[Implementation]:
     """Every rung x variant x dialect x math mode of the registry, in ladder order."""
     return [
         Implementation(stage, variant, dialect, math)

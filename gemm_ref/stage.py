@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gemm_ref.compilers import FINDINGS
+from gemm_ref.dialect import DIALECTS
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_SMS
 
-DIALECTS = ("cuda", "triton", "gluon")  # the columns of every table and plot, in this order
-BACKENDS = {"cuda": "cuda", "triton": "triton", "gluon": "triton"}  # dialect -> package
 DEFAULT_VARIANT = "default"
 SLICE_LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a slice in shared memory (s05)
 
@@ -76,7 +75,7 @@ class Stage:
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
     launch_shape: Callable[[Config, int, int, int, int], Launch]  # (config, m, n, k, SMs) -> the launch
     second_kernel: str | None = None  # of the .cu: what its launch's `then` starts; the first is called as the rung
-    dialects: tuple[str, ...] = DIALECTS
+    dialects: tuple[str, ...] = tuple(DIALECTS)
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)

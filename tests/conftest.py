@@ -120,7 +120,7 @@ def gemm(implementation):
 @pytest.fixture
 def svg_alone() -> Iterator[None]:
     """Plots are drawn without a PNG, for tests of what the SVG says."""
-    from experiments.plots import style
+    from experiments.plots.look import style
 
     with style.svg_alone():
         yield

@@ -14,18 +14,22 @@ import pytest
 from gemm_ref import DIALECTS, STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
-KERNEL_FILES = {
-    "cuda": ROOT.glob("cuda_kernels/s*.cu"),
-    "triton": ROOT.glob("triton_kernels/s[0-9]*.py"),
-    "gluon": ROOT.glob("triton_kernels/gluon/s[0-9]*.py"),
-}
 HEADER = ("Idea:", "Changed:", "Tile/threads:", "Cost:", "Requires:")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_file_for_every_entry_and_no_other(dialect):
     registered = {stage.id for stage in STAGES.values() if dialect in stage.dialects}
-    assert {path.stem for path in KERNEL_FILES[dialect]} == registered
+    assert {path.stem for path in ROOT.glob(DIALECTS[dialect].file_of("s[0-9]*"))} == registered
+
+
+def test_every_dialect_has_its_looks():
+    from experiments.plots.look.style import LOOKS
+
+    assert list(LOOKS) == list(DIALECTS)
+    assert [look.lane for look in LOOKS.values()] == [place - len(LOOKS) // 2 for place in range(len(LOOKS))]
+    for part in ("colour", "dark", "marker"):
+        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_ids_are_in_order_and_well_formed():

@@ -13,9 +13,8 @@ import torch
 
 from gemm_ref import Implementation, run
 from gemm_ref.call import Call
-from gemm_ref.stage import BACKENDS, DEFAULT_VARIANT
-
-_PACKAGES = {"triton": "triton_kernels", "gluon": "triton_kernels.gluon"}  # dialect -> where its rungs are
+from gemm_ref.dialect import DIALECTS
+from gemm_ref.stage import DEFAULT_VARIANT
 
 
 def gemm(
@@ -41,8 +40,8 @@ def gemm(
     the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
     ModuleNotFoundError where Triton is not installed.
     """
-    if BACKENDS.get(dialect) not in (None, "triton"):
-        raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {BACKENDS[dialect]}_kernels.gemm")
+    if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
+        raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
     names = {"stage": stage, "dialect": dialect, "variant": variant, "math": math}
     return run(a, b, out, _launch, **names, scale_a=scale_a, scale_b=scale_b)
 
@@ -52,7 +51,7 @@ def kernel_module(implementation: Implementation) -> types.ModuleType:
 
     Raises ModuleNotFoundError saying what to install where Triton is missing or has no Gluon yet.
     """
-    name = f"{_PACKAGES[implementation.dialect]}.{implementation.stage.id}"
+    name = f"{DIALECTS[implementation.dialect].module}.{implementation.stage.id}"
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
-from gemm_ref import Implementation, Problem, get_stage
+from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call
 from gemm_ref.operands import with_tma_rows
 from gemm_ref.problem import MATHS
@@ -118,7 +118,7 @@ def compile_for_inspection(
     Raises ValueError for an unknown stage, variant, dialect, math mode or layout.
     """
     rung = get_stage(stage)
-    if dialect not in rung.dialects or dialect == "cuda":
+    if dialect not in rung.dialects or DIALECTS[dialect].package != __package__:
         raise ValueError(f"{rung.id} has no {dialect} kernel here: triton or gluon")
     if math is not None and math not in rung.maths:
         raise ValueError(f"{rung.id} does not compute in {math}: it has {', '.join(rung.maths)}")

@@ -16,6 +16,7 @@ from experiments.records import stats
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.rows import Timed
+from gemm_ref import DIALECTS
 
 SIZE = gemm_ref.Problem(
     4096, 4096, 4096
@@ -36,7 +37,7 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     own = Contender(
         stage=subject.name,
         variant=OWN,
-        backend="triton" if subject.dialect == "triton" else "cuda",
+        backend=DIALECTS[subject.dialect].backend,
         dialect=subject.dialect,
         math=problem.math,
         devices=("cpu", "cuda"),

@@ -16,10 +16,11 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import findings, instruction_tables, markdown, memory_tables, tensor_tables
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from experiments.records.request import UsageError
+from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -97,7 +98,7 @@ def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:
     """Table, caption, a line for each rung that is not FASTER than the one below it, and what compilers decided."""
     findings = [
-        f"- `{stage.id}`: {style.LABELS[dialect]} {finding}"
+        f"- `{stage.id}`: {DIALECTS[dialect].title} {finding}"
         for stage in gemm_ref.STAGES.values()
         for dialect, finding in stage.compiler.items()
     ]
@@ -122,14 +123,12 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
     against = f"TFLOP/s (% of cuBLAS), times {_defaults(below)}" if below else "TFLOP/s (% of cuBLAS)"
-    lines = [[against, *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]]
-    lines.append(["---", *["---:"] * len(gemm_ref.DIALECTS)])
+    lines = [[against, *(DIALECTS[dialect].title for dialect in DIALECTS)]]
+    lines.append(["---", *["---:"] * len(DIALECTS)])
     for variant in stage.variants:
-        cells = [
-            _cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in gemm_ref.DIALECTS
-        ]
+        cells = [_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS]
         lines.append([variant, *cells])
-    findings = [f"- {style.LABELS[dialect]} {finding}" for dialect, finding in stage.compiler.items()]
+    findings = [f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items()]
     return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
 
 
@@ -137,7 +136,7 @@ def _defaults(stage: Stage) -> str:
     """A rung with the variant that its kernels are compared in, by dialect where they differ."""
     names = {d: stage.find_variant(DEFAULT_VARIANT, d) for d in stage.dialects}
     if len(set(names.values())) > 1:
-        return f"`{stage.id[:3]}` " + " / ".join(f"{name} ({style.LABELS[d]})" for d, name in names.items())
+        return f"`{stage.id[:3]}` " + " / ".join(f"{name} ({DIALECTS[d].title})" for d, name in names.items())
     variant = next(iter(names.values()))
     return f"`{stage.id[:3]}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
@@ -164,7 +163,7 @@ def _deep(at_size: pd.DataFrame) -> str:
     for row in rungs.head(6).itertuples():
         name = _name(gemm_ref.STAGES[row.stage], row.variant)
         interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
-        lines.append([name, style.LABELS[row.dialect], f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
+        lines.append([name, DIALECTS[row.dialect].title, f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
     size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
     said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
@@ -172,12 +171,12 @@ def _deep(at_size: pd.DataFrame) -> str:
 
 
 def _table(at_size: pd.DataFrame) -> str:
-    head = ["rung", "idea", *(style.LABELS[dialect] for dialect in gemm_ref.DIALECTS)]
-    lines = [head, ["---", "---", *["---:"] * len(gemm_ref.DIALECTS)]]
+    head = ["rung", "idea", *(DIALECTS[dialect].title for dialect in DIALECTS)]
+    lines = [head, ["---", "---", *["---:"] * len(DIALECTS)]]
     for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
             name = _name(stage, variant)
-            cells = [_cell(stage, variant, dialect, at_size) for dialect in gemm_ref.DIALECTS]
+            cells = [_cell(stage, variant, dialect, at_size) for dialect in DIALECTS]
             lines.append([name, "" if index else stage.idea, *cells])
     for row in at_size[at_size["backend"] == "cutlass"].itertuples():
         baseline = BASELINES[row.stage]
@@ -209,7 +208,7 @@ def _not_faster(at_size: pd.DataFrame) -> str:
     lines = []
     rungs = gemm_ref.stages_in("fp32")
     for below, rung in itertools.pairwise(rungs):
-        for dialect in gemm_ref.DIALECTS:
+        for dialect in DIALECTS:
             if dialect not in below.dialects or dialect not in rung.dialects:
                 continue
             old, new = (default_row(at_size, stage, dialect) for stage in (below, rung))
@@ -221,8 +220,8 @@ def _not_faster(at_size: pd.DataFrame) -> str:
             said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
             speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
             lines.append(
-                f"- {_name(rung, new.variant)} {said} {_name(below, old.variant)} in {style.LABELS[dialect]}: {speed}, "
-                f"{verdict}."
+                f"- {_name(rung, new.variant)} {said} {_name(below, old.variant)} in {DIALECTS[dialect].title}: "
+                f"{speed}, {verdict}."
             )
     if not lines:
         return ""

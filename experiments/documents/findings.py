@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
+from gemm_ref import DIALECTS
+from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
@@ -30,7 +32,7 @@ def render(published: Path = store.PUBLISHED) -> str:
 
     settings = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     template = settings.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(data=Data(published), number=style.number, labels=style.LABELS, words=_WORDS)
+    return template.render(data=Data(published), number=style.number, dialects=DIALECTS, words=_WORDS)
 
 
 class Data:
@@ -39,7 +41,7 @@ class Data:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._frames: dict[str, pd.DataFrame] = {}
-        self.dialects = gemm_ref.DIALECTS
+        self.dialects, self.others = tuple(DIALECTS), OTHERS
         self.stages = gemm_ref.stages_in("fp32")
 
     def _read(self, name: str) -> pd.DataFrame:
@@ -93,19 +95,19 @@ class Data:
         """A row's variant in words to put behind it; nothing for a rung that has one."""
         return "" if row.variant == DEFAULT_VARIANT else f" ({row.variant})"
 
-    def versus(self, stage: Stage, dialect: str, other: str = "cuda") -> stats.Ratio | None:
+    def versus(self, stage: Stage, dialect: str, other: str = BY_HAND) -> stats.Ratio | None:
         """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
         rows = [self.row(stage, name) for name in (other, dialect)]
         return None if None in rows else frames.speedup(*rows)
 
     def word(self, stage: Stage, dialect: str) -> str:
         """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""
-        rows = [self.row(stage, name) for name in ("cuda", dialect)]
+        rows = [self.row(stage, name) for name in (BY_HAND, dialect)]
         return "no kernel" if None in rows else _WORDS[frames.verdict(*rows)]
 
     def differs(self, stage: Stage) -> bool:
         """Whether some dialect is faster or slower than CUDA."""
-        return any(self.word(stage, dialect) in ("faster", "slower") for dialect in ("triton", "gluon"))
+        return any(self.word(stage, dialect) in ("faster", "slower") for dialect in OTHERS)
 
     def tally(self, dialect: str) -> dict[str, int]:
         """How many rungs of a dialect are faster than CUDA's, the same, and so on."""

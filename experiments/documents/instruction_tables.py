@@ -11,9 +11,10 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
+from gemm_ref import DIALECTS
 from gemm_ref.sass.mix import GROUPS
 
 _NOT_MEASURED = "not measured"
@@ -70,7 +71,7 @@ def _side_by_side(frame: pd.DataFrame) -> str:
     for stage in style.rungs_of(frame):
         own = {row.dialect: row for row in frame[frame["stage"] == stage].itertuples()}
         cells = [
-            " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in gemm_ref.DIALECTS)
+            " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in DIALECTS)
             for text in columns.values()
         ]
         lines.append([f"`{stage}`", *cells])
@@ -93,7 +94,7 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
             row = next(own.itertuples())
             groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
             counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
-            name = style.LABELS[dialect] + (f", {arch}" if several else "")
+            name = DIALECTS[dialect].title + (f", {arch}" if several else "")
             lines.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
     variant = f" {reading.variant}" if reading.variant else ""
     where = "" if several else f" on {reading.archs[0]}"
@@ -115,7 +116,7 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
             row = next(own.itertuples())
             counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
             each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
-            lines.append([f"`{stage}` {style.LABELS[dialect]}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+            lines.append([f"`{stage}` {DIALECTS[dialect].title}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
     said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
     return f"{markdown.table(lines)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
 

@@ -9,8 +9,9 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, store, traffic
+from gemm_ref import DIALECTS
 
 BLOCKS = ("requests", "hardware")
 
@@ -53,7 +54,7 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
     for key, row in table.iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
-        name = f"`{stage}`" + ("" if variant == "default" else f" {variant}") + f" {style.LABELS[dialect]}{second}"
+        name = f"`{stage}`" + ("" if variant == "default" else f" {variant}") + f" {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
     runs = store.runs_of(frame[frame["view"] == "hardware"], published)
     return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."

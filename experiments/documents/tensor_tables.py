@@ -8,10 +8,11 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.plots.tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
+from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 
 OVERVIEW = "tensor_cores"  # of the README
@@ -55,7 +56,7 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
     lines = [["rung", "idea", *heads], ["---", "---", *["---:"] * len(maths)]]
     for stage in _stages():
-        cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in gemm_ref.DIALECTS) for math in maths]
+        cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in DIALECTS) for math in maths]
         lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
     for name, baseline in BASELINES.items():
         own = frame[(frame["stage"] == name) & (frame["backend"] != "cublas")]
@@ -93,7 +94,7 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
     for stage, dialect in sorted(keys, key=lambda key: order[key[0]]):
         own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect)]
         cells = [_cell(own[(own["b_layout"] == layout) & (own["m"] == size)]) for layout, size in columns]
-        name = f"`{stage}` {style.LABELS[dialect]}" if dialect else BASELINES[stage].title
+        name = f"`{stage}` {DIALECTS[dialect].title}" if dialect else BASELINES[stage].title
         lines.append([name, *cells])
     said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)

@@ -9,8 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store
+from gemm_ref import DIALECTS
+from gemm_ref.dialect import BY_HAND
 
 _LABEL = {"textcoords": "offset points", "size": 7.5, "va": "center"}
 
@@ -53,9 +55,9 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
 def _fp32(ax: Axes, rows: pd.DataFrame) -> None:
     rungs = frames.rungs(rows)
     for (_, dialect), own in rungs.groupby(["stage", "dialect"], sort=False):
-        _line(ax, own, style.COLOURS[dialect], lw=1.1, alpha=0.75)
-    cuda = rungs[rungs["dialect"] == "cuda"]
-    ends = [(stage[:3], own.sort_values("k").iloc[-1], "black") for stage, own in cuda.groupby("stage")]
+        _line(ax, own, style.LOOKS[dialect].colour, lw=1.1, alpha=0.75)
+    by_hand = rungs[rungs["dialect"] == BY_HAND]
+    ends = [(stage[:3], own.sort_values("k").iloc[-1], "black") for stage, own in by_hand.groupby("stage")]
     for name, own in rows[rows["dialect"] == ""].groupby("stage", sort=False):
         cublas = name == "cublas"
         who = style.label_of(name)
@@ -63,7 +65,7 @@ def _fp32(ax: Axes, rows: pd.DataFrame) -> None:
         ends += [] if cublas else [(who, end, "black")]
     _label_ends(ax, ends)
     for dialect in dict.fromkeys(rungs["dialect"]):
-        ax.plot([], [], color=style.COLOURS[dialect], label=style.LABELS[dialect])
+        ax.plot([], [], color=style.LOOKS[dialect].colour, label=DIALECTS[dialect].title)
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, loc="upper left", ncols=2)
     ax.set_title("fp32", size=9.5)
@@ -71,15 +73,16 @@ def _fp32(ax: Axes, rows: pd.DataFrame) -> None:
 
 def _modes(ax: Axes, rows: pd.DataFrame) -> None:
     """cuBLAS and the top rung in each mode; of the others, which the CSV has too, most lie on these lines."""
-    cuda = rows[rows["dialect"] == "cuda"]
-    top, ends = cuda["stage"].max(), []
-    for of, colour, name in (
+    by_hand = rows[rows["dialect"] == BY_HAND]
+    top, ends = by_hand["stage"].max(), []
+    name = f"{str(top)[:3]}, {DIALECTS[BY_HAND].title}"
+    for of, colour, label in (
         (rows[rows["backend"] == "cublas"], style.BASELINE, style.label_of("cublas")),
-        (cuda[cuda["stage"] == top], style.COLOURS["cuda"], f"{str(top)[:3]}, {style.LABELS['cuda']}"),
+        (by_hand[by_hand["stage"] == top], style.LOOKS[BY_HAND].colour, name),
     ):
         ends += [(math, _line(ax, own, colour, lw=1.8), colour) for math, own in of.groupby("math")]
         if len(of):
-            ax.plot([], [], color=colour, label=name)
+            ax.plot([], [], color=colour, label=label)
     _label_ends(ax, ends)
     ax.legend(frameon=False, loc="upper left")
     ax.set_title("Tensor cores, by math mode", size=9.5)

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, store
 from experiments.records.rows import ERROR, FAIL, PASS
+from gemm_ref import DIALECTS
 
 _SHADES = LinearSegmentedColormap.from_list("share", ["#eef7dd", "#76b900"])  # nothing .. all of the allowed error
 
@@ -31,11 +32,11 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 def _matrix(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rows_of(frame)
-    shares = np.full((len(rows), len(gemm_ref.DIALECTS)), np.nan)
+    shares = np.full((len(rows), len(DIALECTS)), np.nan)
     texts = np.full(shares.shape, "", dtype=object)
     wrong = np.zeros(shares.shape, dtype=bool)
     for y, (stage, variant) in enumerate(rows):
-        for x, dialect in enumerate(gemm_ref.DIALECTS):
+        for x, dialect in enumerate(DIALECTS):
             own = frame[(frame["stage"] == stage) & (frame["variant"] == variant) & (frame["dialect"] == dialect)]
             texts[y, x], shares[y, x], wrong[y, x] = _cell(own)
             if dialect not in gemm_ref.get_stage(stage).dialects:
@@ -46,7 +47,7 @@ def _matrix(frame: pd.DataFrame, caption: str) -> Figure:
     top = style.heading(figure, "Correctness", subtitle)
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    names = [style.LABELS[dialect] for dialect in gemm_ref.DIALECTS]
+    names = [DIALECTS[dialect].title for dialect in DIALECTS]
     sns.heatmap(
         shares,
         vmin=0,

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store
+from gemm_ref import DIALECTS
 
 _KINDS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#14467f"}
 _PANELS = (
@@ -65,4 +66,4 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
 def _who(row) -> str:
     if not row.dialect:
         return f"{style.label_of(row.stage)} {row.math}"
-    return f"{row.stage[:3]} {style.LABELS[row.dialect]} {row.math}"
+    return f"{row.stage[:3]} {DIALECTS[row.dialect].title} {row.math}"

@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, defaults
+from gemm_ref import DIALECTS
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.sass.occupancy import ARCHITECTURES
 
 _ROW_INCHES = 0.62
-_LANES = MappingProxyType({"cuda": -0.25, "triton": 0.0, "gluon": 0.25})  # where a dialect is within its rung's row
+_LANE = 0.25  # of a rung's row, from one dialect to the next
 _COLOURS = MappingProxyType(
     {
         "multiply-add": "#2f6f73",
@@ -66,7 +67,8 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     bottom = style.footer(figure, caption)
     ax = _rows(figure.subplots(), rungs)
     for row in frame.itertuples():
-        y, left = rungs.index(row.stage) + _LANES[row.dialect], 0.0
+        look = style.LOOKS[row.dialect]
+        y, left = rungs.index(row.stage) + _LANE * look.lane, 0.0
         for group, kinds in GROUPS.items():
             share = 100 * sum(getattr(row, kind) for kind in kinds) / row.instructions
             ax.barh(y, share, left=left, height=0.22, color=_COLOURS[group], lw=0)
@@ -76,7 +78,8 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
                     place = {"x": share + 0.5, "ha": "left", "color": "black"}
                 ax.text(y=y, s=f"{share:.1f}%", va="center_baseline", size=7, **place)
             left += share
-        ax.text(-1, y, style.LABELS[row.dialect], ha="right", va="center", size=7, color=style.COLOURS[row.dialect])
+        title = DIALECTS[row.dialect].title
+        ax.text(-1, y, title, ha="right", va="center", size=7, color=look.colour)
     ax.tick_params(axis="y", pad=36)
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of the instructions of one trip")
@@ -144,9 +147,10 @@ def _architectures(frame: pd.DataFrame, archs: list[str], caption: str) -> Figur
 
 def _mark(ax: Axes, rungs: list[str], row, value: float, start: float) -> None:
     """A kernel's value in its rung's row, with a line from `start`."""
-    y, colour = rungs.index(row.stage) + _LANES[row.dialect], style.COLOURS[row.dialect]
+    look = style.LOOKS[row.dialect]
+    y, colour = rungs.index(row.stage) + _LANE * look.lane, look.colour
     ax.plot([start, value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
-    ax.plot(value, y, style.MARKERS[row.dialect], color=colour, ms=4.5, zorder=3, clip_on=False)
+    ax.plot(value, y, look.marker, color=colour, ms=4.5, zorder=3, clip_on=False)
 
 
 def _panels(title: str, subtitle: str, caption: str, rungs: list[str], count: int) -> tuple[Figure, list[Axes]]:
@@ -159,8 +163,8 @@ def _panels(title: str, subtitle: str, caption: str, rungs: list[str], count: in
     for ax in axes:
         ax.grid(True, axis="x", which="major")
     marks = [
-        Line2D([], [], color=colour, marker=style.MARKERS[dialect], ls="", label=style.LABELS[dialect])
-        for dialect, colour in style.COLOURS.items()
+        Line2D([], [], color=look.colour, marker=look.marker, ls="", label=DIALECTS[dialect].title)
+        for dialect, look in style.LOOKS.items()
     ]
     figure.legend(handles=marks, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
     figure.subplots_adjust(left=0.165, right=0.98, top=top - 0.3 * inch, bottom=bottom + 0.45 * inch, wspace=0.14)
@@ -171,7 +175,6 @@ def _rows(ax: Axes, rungs: list[str]) -> Axes:
     """One horizontal band per rung, the first on top, with the names on the left."""
     ax.set_ylim(len(rungs) - 0.45, -0.55)
     ax.set_yticks(range(len(rungs)), [style.label_of(rung) for rung in rungs])
-    for index in range(0, len(rungs), 2):
-        ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+    style.bands(ax, len(rungs))
     style.bare(ax, "y")
     return ax

@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import SKIPPED
 
 _ROW_INCHES = 0.62
 OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
-LANES = {"cuda": -0.24, "triton": 0.0, "gluon": 0.24}  # where a dialect's mark sits within its rung's row
+LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -50,8 +50,8 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         if row.stage not in rows:
             continue
-        y = rows.index(row.stage) + LANES.get(row.dialect, 0.0)
-        colour, marker = style.COLOURS.get(row.dialect, style.BASELINE), style.MARKERS.get(row.dialect, "o")
+        y = rows.index(row.stage) + LANE * style.look_of(row.dialect).lane
+        colour, marker = style.look_of(row.dialect).colour, style.look_of(row.dialect).marker
         if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(row.tflops, y, marker, color=colour, zorder=2, **OTHER)
             continue
@@ -82,12 +82,12 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     figure, ax = _figure(rows, title, _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
-        y = rows.index(row.stage) + LANES[row.dialect]
+        y = rows.index(row.stage) + LANE * style.look_of(row.dialect).lane
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
         if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)
             continue
-        ax.barh(y, share, height=0.21, color=style.COLOURS[row.dialect], lw=0)
+        ax.barh(y, share, height=0.21, color=style.LOOKS[row.dialect].colour, lw=0)
         ax.plot([low, high], [y, y], color=style.INK, lw=1.2)
         ax.annotate(f"{style.number(share)}%", (high, y), (5, 0), **_VALUE)
     ax.set_xlim(0, 110 * max(1.0, frame["vs_cublas_high"].max()))
@@ -111,13 +111,10 @@ def _figure(rows: list, title: str, subtitle: str, caption: str) -> tuple[Figure
     ax = figure.subplots()
     ax.set_ylim(len(rows) - 0.45, -0.55)  # the first rung on top
     ax.set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
-    for index in range(0, len(rows), 2):
-        ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+    style.bands(ax, len(rows))
     style.bare(ax, "y")
     if any(row in gemm_ref.STAGES for row in rows):
-        for dialect, colour in style.COLOURS.items():
-            ax.plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
-        figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+        style.legend(figure, ax)
     figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.22 / figure.get_figheight())
     figure.subplots_adjust(bottom=bottom + 0.45 / figure.get_figheight())
     return figure, ax

@@ -12,13 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
-import gemm_ref
-from experiments.plots import memory_hardware, style
-from experiments.plots.ladder import LANES, OTHER, size_name
+from experiments.plots import memory_hardware
+from experiments.plots.ladder import LANE, OTHER, size_name
+from experiments.plots.look import style
 from experiments.plots.memory_banks import banks
 from experiments.records import environment, store, traffic
 from experiments.records.frames import fullest, is_default
 from experiments.records.rows import HARDWARE, PASS
+from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.sectors import SECTOR
 
 _COST = LinearSegmentedColormap.from_list("cost", ["#eef7dd", "#f6d8a8", "#d1495b"])  # free .. wasteful
@@ -81,7 +82,7 @@ def _requests(frame: pd.DataFrame, caption: str) -> Figure:
             annot_kws={"size": 8, "color": style.INK},
             linewidths=2,
             cbar=False,
-            xticklabels=[style.LABELS[dialect] for dialect in gemm_ref.DIALECTS],
+            xticklabels=[DIALECTS[dialect].title for dialect in DIALECTS],
             yticklabels=[style.label_of(*row).replace("\n", " · ") for row in rows],
             ax=ax,
         )
@@ -113,10 +114,10 @@ def _cells(frame: pd.DataFrame, rows: list[tuple[str, str]]) -> dict[str, tuple[
 
 
 def _grid(frame: pd.DataFrame, rows: list[tuple[str, str]], cell) -> tuple[np.ndarray, np.ndarray]:
-    texts = np.full((len(rows), len(gemm_ref.DIALECTS)), "", dtype=object)
+    texts = np.full((len(rows), len(DIALECTS)), "", dtype=object)
     costs = np.full(texts.shape, np.nan)
     for (stage, variant, dialect), part in frame.groupby(["stage", "variant", "dialect"]):
-        place = rows.index((stage, variant)), gemm_ref.DIALECTS.index(dialect)
+        place = rows.index((stage, variant)), list(DIALECTS).index(dialect)
         text, cost = cell(part)
         texts[place], costs[place] = text, max(1.0, float(cost))
     return texts, costs
@@ -158,10 +159,9 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
     axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
     for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
         ax.set_title(title, loc="center", size=9.5, weight="normal")
-        for index in range(0, len(rows), 2):
-            ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+        style.bands(ax, len(rows))
         for row in table[table[f"{level}_intensity"].notna()].itertuples():
-            y = rows.index(row.stage) + LANES[row.dialect]
+            y = rows.index(row.stage) + LANE * style.LOOKS[row.dialect].lane
             _mark(ax, row, y, getattr(row, f"{level}_intensity"))
             if level == "l2":
                 ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
@@ -169,16 +169,14 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
         ax.xaxis.set_minor_locator(ticker.NullLocator())
         ax.set_xlabel("FLOP per byte, log scale")
         style.bare(ax, "y")
-    for dialect, colour in style.COLOURS.items():
-        axes[0].plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
-    figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    style.legend(figure, axes[0])
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.3 / height, bottom=bottom + 0.48 / height, wspace=0.05)
     return figure
 
 
 def _mark(ax: Axes, row, y: float, value: float) -> None:
-    colour, marker = style.COLOURS[row.dialect], style.MARKERS[row.dialect]
+    colour, marker = style.LOOKS[row.dialect].colour, style.LOOKS[row.dialect].marker
     if not is_default(row.stage, row.variant, row.dialect):
         ax.plot(value, y, marker, color=colour, zorder=2, **OTHER)
         return

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from experiments.plots import style
+from experiments.plots.look import style
+from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.banks import BANKS, WORD
 from gemm_ref.ptx.count.records import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
@@ -37,7 +38,7 @@ def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
 def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list[str], caption: str) -> Figure:
     first = frame.iloc[0]
     figure = Figure(figsize=(style.WIDTH, 1.5 + 2.1 * len(accesses)))
-    name = f"{style.label_of(first['stage'])}, {style.LABELS[first['dialect']]}"
+    name = f"{style.label_of(first['stage'])}, {DIALECTS[first['dialect']].title}"
     subtitle = "across: the 32 lanes · down: the 32 banks · colour: when a lane is served, green first, red last"
     top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
     bottom = style.footer(figure, caption)
@@ -63,7 +64,7 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
     ax.set_yticks((0, 8, 16, 24, 31))
     style.bare(ax)
     ax.tick_params(labelsize=7.5)
-    ax.set_facecolor("#f5f7fa")
+    ax.set_facecolor(style.BAND)
     if own.empty:
         return
     row = own.loc[own["factor"].idxmax()]

@@ -9,8 +9,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import traffic
+from gemm_ref import DIALECTS
 
 _SHADES = LinearSegmentedColormap.from_list("off", ["#d1495b", "#f6dfc6", "#eef7dd", "#f6dfc6", "#d1495b"])
 _FAR = 0.1  # what is off by this share or more has the strongest shade
@@ -58,4 +59,4 @@ def _name(key: tuple) -> str:
     stage, variant, _, dialect = key[:4]
     second = " · second kernel" if key[-1] == 2 else ""
     words = style.label_of(stage) + ("" if variant == "default" else f" · {variant}")
-    return f"{words} {style.LABELS[dialect]}{second}"
+    return f"{words} {DIALECTS[dialect].title}{second}"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.rows import COLD, GRAPH, WARM
 
 _MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
+_LANE = 0.25  # of a rung's row, from one dialect to the next
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -44,20 +44,16 @@ def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure
             for row in own[own["mode"] == mode].itertuples():
                 if (row.stage, row.dialect) not in cold.index:
                     continue
-                lane = {"cuda": -0.25, "gluon": 0.25}.get(row.dialect, 0.0)
+                look = style.look_of(row.dialect)
                 share = row.median_us / cold[row.stage, row.dialect]
-                colour = style.COLOURS.get(row.dialect, style.BASELINE)
-                ax.plot(share, rows.index(row.stage) + lane, marker, color=colour, mfc=fill or colour, ms=4, mew=1)
+                y = rows.index(row.stage) + _LANE * look.lane
+                ax.plot(share, y, marker, color=look.colour, mfc=fill or look.colour, ms=4, mew=1)
         ax.axvline(1, color=style.BASELINE, lw=1)
         ax.set_title(title, size=9.5)
         style.bare(ax, "y")
-        for index in range(0, len(rows), 2):
-            ax.axhspan(index - 0.5, index + 0.5, color="#f5f7fa", zorder=0, lw=0)
+        style.bands(ax, len(rows))
     axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows], size=8)
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
-    for dialect in gemm_ref.DIALECTS:
-        axes[0].plot([], [], "o", color=style.COLOURS[dialect], label=style.LABELS[dialect])
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    style.legend(figure, axes[0], "o")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure

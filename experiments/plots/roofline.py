@@ -16,17 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots import style
-from experiments.plots.labels import beside
 from experiments.plots.ladder import size_name
+from experiments.plots.look import style
+from experiments.plots.look.labels import beside
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, explained
 from experiments.records.rows import PASS
+from gemm_ref import DIALECTS
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
 
 SECTOR = 32  # bytes: the least that a cache moves
-_LANES = {"cuda": 1 / 1.16, "triton": 1.0, "gluon": 1.16}  # times x: most kernels of a rung have the same
+_STEP = 1.16  # times x, from one dialect to the next: most kernels of a rung have the same
 _MEASURED = {"color": style.INK, "lw": 1.6, "zorder": 2}
 _FAINT = {"color": style.MUTED, "lw": 1.0, "alpha": 0.55, "zorder": 1}
 _DATASHEET = {"ls": (0, (4, 3)), "color": style.MUTED, "lw": 1.0, "zorder": 1}
@@ -98,10 +99,7 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
     _as_the_problem_allows(panels[0], measured, ladder, left, allowed)
     if right:
         _as_the_kernel_asks(panels[1], measured, right)
-    for dialect, colour in style.COLOURS.items():
-        panels[0].plot([], [], style.MARKERS[dialect], color=colour, label=style.LABELS[dialect])
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    style.legend(figure, panels[0])
     return figure
 
 
@@ -192,10 +190,11 @@ def _points(ax: Axes, points: Points, top: float) -> None:
     """A mark a kernel, a line through a rung's dialects, side by side, and its number on their right, below `top`."""
     anchors = {}
     for stage in dict.fromkeys(stage for stage, _ in points):
-        own = {dialect: points[stage, dialect] for dialect in gemm_ref.DIALECTS if (stage, dialect) in points}
-        own = {dialect: (x * _LANES[dialect], y) for dialect, (x, y) in own.items()}
+        own = {dialect: points[stage, dialect] for dialect in DIALECTS if (stage, dialect) in points}
+        own = {dialect: (x * _STEP ** style.LOOKS[dialect].lane, y) for dialect, (x, y) in own.items()}
         ax.plot(*zip(*sorted(own.values()), strict=True), color=style.MUTED, lw=0.7, alpha=0.6, zorder=3)
         for dialect, (x, y) in own.items():
-            ax.plot(x, y, style.MARKERS[dialect], color=style.COLOURS[dialect], ms=5.5, mec="white", mew=0.6, zorder=4)
+            look = style.LOOKS[dialect]
+            ax.plot(x, y, look.marker, color=look.colour, ms=5.5, mec="white", mew=0.6, zorder=4)
         anchors[stage.split("_")[0]] = max(own.values())
     beside(ax, anchors, top)

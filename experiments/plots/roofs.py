@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
 from experiments.records import environment, store
 from experiments.records.ceilings import TFLOPS, TITLES

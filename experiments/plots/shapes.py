@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -49,7 +49,7 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     ]
     bottom = style.footer(figure, explained(caption, *rows))
     ax = figure.subplots()
-    style.share_map(ax, shares, rows, [f"{stage[:3]}\n{style.LABELS[dialect]}" for stage, dialect in kernels])
+    style.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
     for y in range(1, len(named)):
         if named[y].group != named[y - 1].group:
             ax.axhline(y, color=style.MUTED, lw=0.8)
@@ -59,7 +59,7 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
 
 def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
     there = set(zip(frame["stage"], frame["dialect"], strict=True))
-    return [(s, d) for s in style.rungs_of(frame) for d in gemm_ref.DIALECTS if (s, d) in there]
+    return [(s, d) for s in style.rungs_of(frame) for d in DIALECTS if (s, d) in there]
 
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
@@ -69,8 +69,8 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
     top = style.heading(figure, "The best rung over M × N, fp32", subtitle)
     marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
     bottom = style.footer(figure, explained(caption, *marks.values()))
-    axes = figure.subplots(1, len(gemm_ref.DIALECTS), sharey=True)
-    for ax, dialect in zip(axes, gemm_ref.DIALECTS, strict=True):
+    axes = figure.subplots(1, len(DIALECTS), sharey=True)
+    for ax, dialect in zip(axes, DIALECTS, strict=True):
         shares = np.full((len(sides), len(sides)), np.nan)
         names = np.full(shares.shape, "", dtype=object)
         for y, m in enumerate(sides):
@@ -80,7 +80,7 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
                     best = own.loc[own["median_us"].idxmin()]
                     shares[y, x], names[y, x] = 100 * best.vs_cublas, best.stage[:3] + marks[m, n]
         style.share_map(ax, shares, [str(side) for side in sides], [str(side) for side in sides], names)
-        ax.set_title(style.LABELS[dialect], size=9.5)
+        ax.set_title(DIALECTS[dialect].title, size=9.5)
         ax.set_xlabel("N")
     axes[0].set_ylabel("M")
     figure.tight_layout(rect=(0, bottom, 1, top))

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
+from gemm_ref import DIALECTS
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -49,9 +50,9 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
         own = timed[timed["stage"] == name]
         if on_gpu:
             _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
-        for dialect in gemm_ref.DIALECTS if on_gpu else ("",):
-            colour, marker = style.COLOURS.get(dialect, style.BASELINE), style.MARKERS.get(dialect, "o")
-            _line(ax, own[own["dialect"] == dialect], colour, marker, style.LABELS.get(dialect, ""))
+        for dialect in DIALECTS if on_gpu else ("",):
+            look, label = style.look_of(dialect), DIALECTS[dialect].title if dialect else ""
+            _line(ax, own[own["dialect"] == dialect], look.colour, look.marker, label)
         ax.set_title(style.label_of(name), size=9.5)
         style.bare(ax, "x")
     powers = [size for size in sorted(set(timed["m"])) if _is_power(size)]
@@ -94,7 +95,7 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     rows = [
         (stage, dialect)
         for stage in style.rungs_of(timed)
-        for dialect in gemm_ref.DIALECTS
+        for dialect in DIALECTS
         if ((timed["stage"] == stage) & (timed["dialect"] == dialect)).any()
     ]
     shares = np.full((len(rows), len(sizes)), np.nan)
@@ -105,7 +106,9 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     top = style.heading(figure, "% of cuBLAS at every size, fp32", subtitle)
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    style.share_map(ax, shares, [f"{style.label_of(s)} {style.LABELS[d]}" for s, d in rows], [names[s] for s in sizes])
+    style.share_map(
+        ax, shares, [f"{style.label_of(s)} {DIALECTS[d].title}" for s, d in rows], [names[s] for s in sizes]
+    )
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
     for y in range(1, len(rows)):
         if rows[y][0] != rows[y - 1][0]:

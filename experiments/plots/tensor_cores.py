@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
@@ -74,16 +74,16 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         line[0].tick_params(axis="y", labelsize=8)
     for ax in axes[-1]:
         ax.set_xlabel("% of cuBLAS")
-    _legend(figure)
+    style.legend(figure, figure.axes[0], "s")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 
 
 def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
     for row in frame.itertuples():
-        y = rows.index(row.stage) + (_LANE * (DIALECTS.index(row.dialect) - 1) if row.dialect else 0)
+        y = rows.index(row.stage) + _LANE * style.look_of(row.dialect).lane
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
-        ax.barh(y, share, height=_LANE * 0.9, color=style.COLOURS.get(row.dialect, style.BASELINE), lw=0)
+        ax.barh(y, share, height=_LANE * 0.9, color=style.look_of(row.dialect).colour, lw=0)
         ax.plot([low, high], [y, y], color=style.INK, lw=1)
         ax.annotate(f"{share:.0f}", (max(share, high), y), (3, 0), textcoords="offset points", va="center", size=6.5)
     ax.axvline(100, color=style.BASELINE, lw=1)
@@ -109,7 +109,7 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
                 value = best.get((name, layout))
                 if value is None:
                     continue
-                at, colour = y + 0.36 * (lane - 0.5), style.COLOURS.get(name, style.BASELINE)
+                at, colour = y + 0.36 * (lane - 0.5), style.look_of(name).colour
                 fill = {"color": colour} if layout == "kn" else {"fc": "none", "ec": colour, "hatch": "////"}
                 ax.barh(at, value, height=0.3, lw=0.8, **fill)
                 ax.annotate(f"{value:.0f}", (value, at), (3, 0), textcoords="offset points", va="center", size=7)
@@ -117,7 +117,7 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         ax.set_xlabel("TFLOP/s")
         ax.margins(x=0.18)
         style.bare(ax, "y")
-    axes[0].set_yticks(range(len(who)), [_LIBRARIES.get(name) or style.LABELS[name] for name in who])
+    axes[0].set_yticks(range(len(who)), [_LIBRARIES.get(name) or DIALECTS[name].title for name in who])
     axes[0].set_ylim(len(who) - 0.5, -0.5)
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
@@ -129,10 +129,3 @@ _LIBRARIES = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt best", "cutlass": "CUTLA
 def _who(frame: pd.DataFrame) -> pd.Series:
     """A rung's dialect, or a library's name."""
     return frame["dialect"].where(frame["dialect"] != "", frame["backend"]).rename("who")
-
-
-def _legend(figure: Figure) -> None:
-    ax = figure.axes[0]
-    for dialect, colour in style.COLOURS.items():
-        ax.plot([], [], "s", color=colour, label=style.LABELS[dialect])
-    figure.legend(loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import gemm_ref
+from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES, Baseline
 from gemm_ref.stage import DEFAULT_VARIANT, Config
 
@@ -68,7 +71,7 @@ def contenders() -> list[Contender]:
             devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
             load=functools.partial(gemm_of, item),
             config=item.config,
-            build=functools.partial(_build, item) if item.backend == "cuda" else None,
+            build=functools.partial(_build, item) if DIALECTS[item.dialect].compiled_ahead else None,
             kernel=item,
         )
         for item in gemm_ref.implementations()
@@ -102,9 +105,7 @@ def build_ahead(chosen: Iterable[Contender], capability: tuple[int, int]) -> Non
 
 
 def _build(item: gemm_ref.Implementation, capability: tuple[int, int]) -> None:
-    import cuda_kernels
-
-    cuda_kernels.build_all([item], capability)
+    _package(item).build_all([item], capability)
 
 
 def _build_baseline(name: str, math: str, capability: tuple[int, int]) -> None:
@@ -124,10 +125,10 @@ def _baseline(item: Baseline, math: str) -> Gemm:
 def gemm_of(item: gemm_ref.Implementation) -> Gemm:
     """`fn(a, b, out=None)` of one kernel of the registry; its package is imported here."""
     names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
-    if item.backend == "cuda":
-        import cuda_kernels
+    if item.dialect != item.backend:
+        names["dialect"] = item.dialect
+    return functools.partial(_package(item).gemm, **names)
 
-        return functools.partial(cuda_kernels.gemm, **names)
-    import triton_kernels
 
-    return functools.partial(triton_kernels.gemm, dialect=item.dialect, **names)
+def _package(item: gemm_ref.Implementation) -> ModuleType:
+    return importlib.import_module(DIALECTS[item.dialect].package)

@@ -1,8 +1,8 @@
 """Plots as SVG inside the page: they follow light and dark mode, and their ids do not meet those of other plots.
 
-matplotlib writes each colour as six digits. A colour that `experiments.plots.style` names becomes the page's variable
-of that meaning; any other keeps its hue and chroma and, in the dark, exchanges light for dark, so that a text on a cell
-stays as readable as it was. Texts stay texts, in the page's own font.
+matplotlib writes each colour as six digits. A colour that `experiments.plots.look.style` names becomes the page's
+variable of that meaning; any other keeps its hue and chroma and, in the dark, exchanges light for dark, so that a text
+on a cell stays as readable as it was. Texts stay texts, in the page's own font.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import matplotlib
 from markupsafe import Markup
 
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.plots.pictures import PICTURES
 from experiments.report.anchors import anchor
 from experiments.report.colours import dark_twin
@@ -30,7 +30,7 @@ _NAMED = {
     style.FAILED: "failed",
     "#ffffff": "paper",
     "#000000": "ink",
-    **{colour: dialect for dialect, colour in style.COLOURS.items()},
+    **{look.colour: dialect for dialect, look in style.LOOKS.items()},
 }
 _PAINT = re.compile(r"\b(fill|stroke|stop-color|color): ?(#[0-9a-f]{6})\b")
 _FONT = re.compile(r"font-family: ?[^;]*;? ?")

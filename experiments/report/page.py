@@ -14,11 +14,12 @@ from markupsafe import Markup, escape
 
 import gemm_ref
 from experiments.documents import blocks
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import PASS, SKIPPED
 from experiments.report import figures, rungs, tables
+from gemm_ref import DIALECTS
 
 _FOLDER = Path(__file__).resolve().parent
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
@@ -70,7 +71,8 @@ def render(folder: Path, questions: Mapping[str, str]) -> str:
         facts=_facts(at_size, folder),
         sections=sections,
         rungs=found,
-        dialects=style.LABELS,
+        dialects=DIALECTS,
+        looks=style.LOOKS,
         runs=_runs(runs),
     )
 
@@ -95,7 +97,7 @@ def _facts(at_size: pd.DataFrame, folder: Path) -> list[Fact]:
     own = at_size[at_size["dialect"] != ""].sort_values("median_us")
     if not own.empty:
         best = own.iloc[0]
-        where = f"{style.LABELS[best.dialect]}, at {best.m}"
+        where = f"{DIALECTS[best.dialect].title}, at {best.m}"
         facts.append(Fact(f"{style.number(best.tflops)} TFLOP/s", f"the fastest fp32 kernel, {best.stage} in {where}"))
         if pd.notna(best.vs_cublas):
             low, high = (style.number(100 * value) for value in (best.vs_cublas_low, best.vs_cublas_high))
@@ -108,13 +110,13 @@ def _facts(at_size: pd.DataFrame, folder: Path) -> list[Fact]:
         first = blocks.default_row(at_size, next(iter(gemm_ref.STAGES.values())), best.dialect)
         if first is not None:
             times = style.number(first.median_us / best.median_us)
-            facts.append(Fact(f"×{times}", f"over {first.stage}, also in {style.LABELS[best.dialect]}"))
+            facts.append(Fact(f"×{times}", f"over {first.stage}, also in {DIALECTS[best.dialect].title}"))
     checked = store.read(folder, "correctness")
     if not checked.empty:
         run = (checked["status"] != SKIPPED).sum()
         passed = (checked["status"] == PASS).sum()
         facts.append(Fact(f"{passed:,}", f"of {run:,} checks against the float64 oracle passed"))
-    facts.append(Fact(f"{kernels}", f"kernels on {len(gemm_ref.STAGES)} rungs, in {len(gemm_ref.DIALECTS)} dialects"))
+    facts.append(Fact(f"{kernels}", f"kernels on {len(gemm_ref.STAGES)} rungs, in {len(DIALECTS)} dialects"))
     return facts
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import blocks, tensor_tables
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.records import store, workloads
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
@@ -93,7 +93,7 @@ def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd
         variants=[(v, {d: cell(stage, v, d, below, at_size) for d in DIALECTS}) for v in stage.variants],
         below=below.id.split("_")[0] if below else "",
         shape=_shape(stage, edge),
-        findings=[(style.LABELS[dialect], text) for dialect, text in stage.compiler.items()],
+        findings=[(DIALECTS[dialect].title, text) for dialect, text in stage.compiler.items()],
         resources=resources(stage, compiled),
         sources=sources(stage),
     )
@@ -147,7 +147,7 @@ def _shape(stage: Stage, edge: int) -> Shape:
 
 
 def _dialects(stage: Stage, variant: str) -> str:
-    return ", ".join(style.LABELS[d] for d in stage.dialects if variant in stage.variants_in(d))
+    return ", ".join(DIALECTS[d].title for d in stage.dialects if variant in stage.variants_in(d))
 
 
 def _then(launch: Launch | None) -> str:

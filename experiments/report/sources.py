@@ -13,14 +13,10 @@ from pygments.lexers.c_like import CudaLexer
 from pygments.lexers.python import PythonLexer
 from pygments.token import Token, _TokenType
 
-import cuda_kernels
-import triton_kernels
-from experiments.plots.style import LABELS
-from gemm_ref import Stage
+from gemm_ref import DIALECTS, Stage
+from gemm_ref.dialect import BY_HAND
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CUDA, _TRITON = (Path(package.__file__).resolve().parent for package in (cuda_kernels, triton_kernels))
-_FOLDERS = {"cuda": _CUDA, "triton": _TRITON, "gluon": _TRITON / "gluon"}
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
 _INDENT = re.compile(r"\s*((//|#)\s*)?")
 _DEEPEST = 20  # characters; further in, too little of a narrow column would be left
@@ -56,19 +52,19 @@ class Source:
 def sources(stage: Stage) -> list[Source]:
     """The files of a rung, in the order of its dialects."""
     found = []
-    for dialect in stage.dialects:
-        path = _path(stage, dialect)
+    for dialect in (DIALECTS[name] for name in stage.dialects):
+        path = _ROOT / dialect.file_of(stage.id)
         lexer = CudaLexer(stripnl=False) if path.suffix == ".cu" else PythonLexer(stripnl=False)
         html = colour(path.read_text(encoding="utf-8"), lexer)
-        found.append(Source(dialect, LABELS[dialect], path.relative_to(_ROOT).as_posix(), html))
+        found.append(Source(dialect.name, dialect.title, dialect.file_of(stage.id), html))
     return found
 
 
 def header(stage: Stage) -> dict[str, str]:
-    """The five fields that open a rung's .cu: Idea, Changed, Tile/threads, Cost, Requires."""
+    """The five fields that open a rung's file by hand: Idea, Changed, Tile/threads, Cost, Requires."""
     fields: dict[str, str] = {}
     name = ""
-    for line in _path(stage, "cuda").read_text(encoding="utf-8").splitlines():
+    for line in (_ROOT / DIALECTS[BY_HAND].file_of(stage.id)).read_text(encoding="utf-8").splitlines():
         if not line.startswith("//"):
             break
         if match := _FIELD.match(line):
@@ -107,7 +103,3 @@ def _lineage(kind: _TokenType | None) -> Iterator[_TokenType]:
     while kind is not None:
         yield kind
         kind = kind.parent
-
-
-def _path(stage: Stage, dialect: str) -> Path:
-    return _FOLDERS[dialect] / f"{stage.id}{'.cu' if dialect == 'cuda' else '.py'}"

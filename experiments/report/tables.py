@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.plots.style import LABELS
 from experiments.records import stats
 from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from gemm_ref import DIALECTS
 
 MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
 LONG = 40  # characters beyond which a text may be broken into lines
@@ -152,7 +152,7 @@ def _selects(columns: list[Column], texts: list[list[str]]) -> list[Select]:
             if column.name != name:
                 continue
             there = set(texts[index]) - {""}
-            known = [text for text in LABELS.values() if text in there]
+            known = [dialect.title for dialect in DIALECTS.values() if dialect.title in there]
             options = known if name == "dialect" else sorted(there, key=_volume)
             if len(options) > 1:
                 found.append(Select(label, index, tuple(options)))
@@ -175,7 +175,7 @@ def _kind(values: pd.Series, name: str, cells: list[str]) -> str:
 
 def _texts(values: pd.Series, name: str) -> list[str]:
     if name == "dialect":
-        return [LABELS.get(value, value) for value in values]
+        return [DIALECTS[value].title if value in DIALECTS else value for value in values]
     if name == "variant":
         return ["" if value == "default" else str(value) for value in values]
     if not pd.api.types.is_numeric_dtype(values):

@@ -12,7 +12,8 @@ import torch
 
 import gemm_ref
 from experiments.documents import blocks
-from experiments.plots import ladder, style
+from experiments.plots import ladder
+from experiments.plots.look import style
 from experiments.records import store
 from experiments.records.contenders import contenders
 from gemm_ref.baselines import BASELINES, CUTLASS_PACKAGE, cutlass

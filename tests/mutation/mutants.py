@@ -114,7 +114,7 @@ def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | 
 
 
 def _package(implementation: Implementation) -> str:
-    return "triton_kernels.gluon" if implementation.dialect == "gluon" else "triton_kernels"
+    return gemm_ref.DIALECTS[implementation.dialect].module
 
 
 def _module_file(package: str, name: str) -> Path:

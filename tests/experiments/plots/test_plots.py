@@ -5,7 +5,8 @@ import dataclasses
 import matplotlib.image
 import pytest
 
-from experiments.plots import accuracy, correctness, inputs, ladder, modes, shapes, squares, style
+from experiments.plots import accuracy, correctness, inputs, ladder, modes, shapes, squares
+from experiments.plots.look import style
 from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
@@ -51,8 +52,8 @@ def test_ladder_plots(data, tmp_path):
     svg = (tmp_path / "one" / "ladder_tflops.svg").read_text(encoding="utf-8")
     for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3 TFLOP/s", "11.6", "NVIDIA Fixture", "2020"):
         assert text in svg, text  # matplotlib writes each text as a comment beside its outlines
-    for colour in style.COLOURS.values():
-        assert colour in svg
+    for look in style.LOOKS.values():
+        assert look.colour in svg
     assert _names((tmp_path / "one").iterdir()) == _names(first)
 
 

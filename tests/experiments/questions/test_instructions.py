@@ -13,7 +13,7 @@ from rich.console import Console
 from experiments import runner
 from experiments.documents import instruction_tables
 from experiments.plots import instructions as plot_instructions
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.progress import Bars
 from experiments.questions import instructions
 from experiments.records import store
@@ -221,7 +221,7 @@ def test_plots(data, tmp_path):
         assert text in mixed, text
     assert "80.0%" not in mixed  # sm_80's
     limits = (tmp_path / "one" / "instructions_limits.svg").read_text(encoding="utf-8")
-    assert all(colour in limits for colour in style.COLOURS.values())
+    assert all(look.colour in limits for look in style.LOOKS.values())
 
 
 @pytest.mark.usefixtures("svg_alone")

@@ -20,7 +20,7 @@ from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
 from experiments import cli
 from experiments.plots import roofs as plot_roofs
-from experiments.plots.labels import beside
+from experiments.plots.look.labels import beside
 from experiments.plots.roofline import requested_intensity
 from experiments.progress import Bars
 from experiments.questions import datasheets, probes, roofs

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from experiments import cli, report
-from experiments.plots import style
+from experiments.plots.look import style
 from experiments.plots.pictures import PICTURES
 from experiments.records import store
 from experiments.records.request import UsageError

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,16 +19,41 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 import gemm_ref
+from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT
 
-# Told apart under the three common kinds of colour blindness too; the marker says the same again.
-COLOURS = MappingProxyType({"cuda": "#76b900", "triton": "#14467f", "gluon": "#d1495b"})
-MARKERS = MappingProxyType({"cuda": "o", "triton": "s", "gluon": "D"})
-LABELS = MappingProxyType({"cuda": "CUDA", "triton": "Triton", "gluon": "Gluon"})
-BASELINE = "#6b7280"
 INK, MUTED, FAILED = "#1f2933", "#6b7280", "#b91c1c"
+BASELINE, BAND = "#6b7280", "#f5f7fa"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How what belongs to a dialect is drawn."""
+
+    colour: str
+    dark: str  # the same on a dark page
+    marker: str
+    lane: int = 0  # beside the other dialects of a rung: steps from the middle of its row
+
+
+# Told apart under the three common kinds of colour blindness too; the marker says the same again.
+LOOKS = MappingProxyType(
+    {
+        "cuda": Look("#76b900", "#84c41b", "o", -1),
+        "triton": Look("#14467f", "#6ea6e8", "s"),
+        "gluon": Look("#d1495b", "#ee7b8b", "D", 1),
+    }
+)
+_LIBRARY = Look(BASELINE, BASELINE, "o")
+
+
+def look_of(name: str) -> Look:
+    """The look of a dialect; for a baseline's name, and the empty dialect of its rows, that of all libraries."""
+    return LOOKS.get(name, _LIBRARY)
+
+
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
 _DPI = 160
 _SLOWER_FASTER = LinearSegmentedColormap.from_list("share", ["#e8a0a0", "#fbe9e7", "#ffffff", "#dcefc0", "#76b900"])
@@ -82,6 +108,20 @@ def bare(ax: Axes, axis: str = "both") -> None:
     ax.tick_params(length=0)
     ax.grid(False, axis=axis, which="both")
     sns.despine(ax=ax, left=True, bottom=True)
+
+
+def bands(ax: Axes, count: int) -> None:
+    """Shade every other of `count` rows, the first of them too."""
+    for index in range(0, count, 2):
+        ax.axhspan(index - 0.5, index + 0.5, color=BAND, zorder=0, lw=0)
+
+
+def legend(figure: Figure, ax: Axes, marker: str = "") -> None:
+    """Name the dialects at the top right, by their own markers or all by one; `ax` holds the marks, unseen."""
+    for dialect, look in LOOKS.items():
+        ax.plot([], [], marker or look.marker, color=look.colour, label=DIALECTS[dialect].title)
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
 
 
 def heading(figure: Figure, title: str, subtitle: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from experiments.plots import style
+from experiments.plots.look import style
 
 _SIZE = 8.0  # points
 _LINE = 1.12 * _SIZE  # from one label to the next

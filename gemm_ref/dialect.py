@@ -1,0 +1,47 @@
+"""What a dialect is: its name, its title, the package that runs its kernels, and where their files are.
+
+The table is in the order of every other table's columns and every plot's marks; how a dialect looks in a plot is in
+`experiments.plots.look.style`. What only one dialect has is asked of it here, not told from its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A language that kernels are written in."""
+
+    name: str  # of the option `--backend` and of the results' column
+    title: str  # in words
+    backend: str  # who compiles it; a package's `gemm` runs the dialect of its backend's name where none is named
+    folder: str  # of its files, from the root
+    suffix: str = ".py"
+    compiled_ahead: bool = False  # its package's `build_all` compiles kernels before they are called
+
+    @property
+    def package(self) -> str:
+        """The package whose `gemm` runs its kernels."""
+        return f"{self.backend}_kernels"
+
+    @property
+    def module(self) -> str:
+        """The Python package that its files are in."""
+        return self.folder.replace("/", ".")
+
+    def file_of(self, stage: str) -> str:
+        """The file of the rung with the id `stage`, from the root."""
+        return f"{self.folder}/{stage}{self.suffix}"
+
+
+_TABLE = (
+    Dialect("cuda", "CUDA", "cuda", "cuda_kernels", suffix=".cu", compiled_ahead=True),
+    Dialect("triton", "Triton", "triton", "triton_kernels"),
+    Dialect("gluon", "Gluon", "triton", "triton_kernels/gluon"),
+)
+DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in _TABLE})
+BY_HAND = "cuda"  # leaves least to its compiler: the others are compared with it, and its files say what a rung is
+OTHERS = tuple(name for name in DIALECTS if name != BY_HAND)
