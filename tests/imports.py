@@ -21,7 +21,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "gemm_ref.launch": (),
     "gemm_ref.build": (),
     "gemm_ref.toolchain": ("gemm_ref.build",),
-    "gemm_ref.sass": ("gemm_ref.toolchain",),
+    "gemm_ref.sass": ("gemm_ref.launch", "gemm_ref.toolchain"),
     "gemm_ref.ptx.text": (),
     "gemm_ref.ptx.core": ("gemm_ref.ptx.text", "gemm_ref.launch"),
     "gemm_ref.ptx.units": ("gemm_ref.ptx.core",),

@@ -9,8 +9,8 @@ import torch
 
 from gemm_ref import Launch, cdiv, ptx
 from gemm_ref.operands import as_layout, lies_in
+from gemm_ref.operands.transpose import transposed
 from gemm_ref.toolchain import run_nvcc
-from gemm_ref.transpose import transposed
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 SIZES = ((1, 1), (1, 7), (7, 1), (63, 65), (64, 128), (128, 64), (129, 257), (260, 132), (0, 5), (5, 0), (1024, 512))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gemm_ref.launch import cdiv
-from gemm_ref.transpose import transposed
+from gemm_ref.operands.transpose import transposed
 
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 

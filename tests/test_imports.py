@@ -1,0 +1,39 @@
+"""The house: no circle of files, imports that run one way, and folders that one can take in at a look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests import imports
+
+MOST_FILES = 16  # of a folder
+RUNGS = ("cuda_kernels", "triton_kernels", "triton_kernels/gluon")  # as many files as the ladder has rungs
+SOURCES = ("*.py", "*.cu", "*.cuh", "*.cpp")
+
+
+def test_no_circle_of_files():
+    assert imports.circles(imports.house().values()) == []
+
+
+def test_imports_run_one_way():
+    assert imports.upward(imports.house().values()) == []
+
+
+def test_no_folder_holds_more_than_one_can_take_in():
+    paths = [path for package in imports.PACKAGES for kind in SOURCES for path in (imports.ROOT / package).rglob(kind)]
+    folders = Counter(str(path.parent.relative_to(imports.ROOT)) for path in paths if path.name != "__init__.py")
+    assert {folder: count for folder, count in folders.items() if count > MOST_FILES and folder not in RUNGS} == {}
+
+
+def test_circles_and_upward_imports_are_seen(tmp_path: Path):
+    for name, text in {
+        "gemm_ref/launch.py": "def run():\n    from gemm_ref.ptx import program\n",
+        "gemm_ref/ptx/program.py": "from gemm_ref.ptx.core.machine import Machine\n",
+        "gemm_ref/ptx/core/machine.py": "if TYPE_CHECKING:\n    from gemm_ref.launch import Launch\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    files = imports.house(tmp_path).values()
+    assert imports.circles(files) == [["gemm_ref.launch", "gemm_ref.ptx.core.machine", "gemm_ref.ptx.program"]]
+    assert imports.upward(files) == [("gemm_ref.launch", "gemm_ref.ptx.program")]
