@@ -122,7 +122,11 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
-    against = f"TFLOP/s (% of cuBLAS), times {_defaults(below)}" if below else "TFLOP/s (% of cuBLAS)"
+    against = (
+        f"TFLOP/s (% of cuBLAS), times {f'`{below.id[:3]}` {markdown.defaults(below)}'.strip()}"
+        if below
+        else "TFLOP/s (% of cuBLAS)"
+    )
     lines = [[against, *(DIALECTS[dialect].title for dialect in DIALECTS)]]
     lines.append(["---", *["---:"] * len(DIALECTS)])
     for variant in stage.variants:
@@ -130,15 +134,6 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
         lines.append([variant, *cells])
     findings = [f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items()]
     return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
-
-
-def _defaults(stage: Stage) -> str:
-    """A rung with the variant that its kernels are compared in, by dialect where they differ."""
-    names = {d: stage.find_variant(DEFAULT_VARIANT, d) for d in stage.dialects}
-    if len(set(names.values())) > 1:
-        return f"`{stage.id[:3]}` " + " / ".join(f"{name} ({DIALECTS[d].title})" for d, name in names.items())
-    variant = next(iter(names.values()))
-    return f"`{stage.id[:3]}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
 
 def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
@@ -161,7 +156,7 @@ def _deep(at_size: pd.DataFrame) -> str:
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
     lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
     for row in rungs.head(6).itertuples():
-        name = _name(gemm_ref.STAGES[row.stage], row.variant)
+        name = markdown.named(row.stage, row.variant)
         interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
         lines.append([name, DIALECTS[row.dialect].title, f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
@@ -175,7 +170,7 @@ def _table(at_size: pd.DataFrame) -> str:
     lines = [head, ["---", "---", *["---:"] * len(DIALECTS)]]
     for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
-            name = _name(stage, variant)
+            name = markdown.named(stage.id, variant)
             cells = [_cell(stage, variant, dialect, at_size) for dialect in DIALECTS]
             lines.append([name, "" if index else stage.idea, *cells])
     for row in at_size[at_size["backend"] == "cutlass"].itertuples():
@@ -220,16 +215,12 @@ def _not_faster(at_size: pd.DataFrame) -> str:
             said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
             speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
             lines.append(
-                f"- {_name(rung, new.variant)} {said} {_name(below, old.variant)} in {DIALECTS[dialect].title}: "
+                f"- {markdown.named(rung.id, new.variant)} {said} {markdown.named(below.id, old.variant)} in {DIALECTS[dialect].title}: "
                 f"{speed}, {verdict}."
             )
     if not lines:
         return ""
     return "\n".join(["Beside the rung below, best variant beside best variant ([method](docs/method.md)):\n", *lines])
-
-
-def _name(stage: Stage, variant: str) -> str:
-    return f"`{stage.id}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
 
 def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):

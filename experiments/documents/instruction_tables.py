@@ -16,6 +16,7 @@ from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref import DIALECTS
 from gemm_ref.sass.mix import GROUPS
+from gemm_ref.stage import DEFAULT_VARIANT
 
 _NOT_MEASURED = "not measured"
 
@@ -39,7 +40,7 @@ _READINGS = MappingProxyType(
     }
 )
 _TENSOR_CORES = "instructions-tensor-cores"
-_MMA_RUNGS, _MMA_MATH, _MMA_K = ("s15_wmma", "s16_mma_sync", "s17_wgmma_tma", "s18_warp_specialized"), "bf16", 64
+_MMA_MATH, _MMA_K = "bf16", 64
 BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes
 
 
@@ -74,7 +75,7 @@ def _side_by_side(frame: pd.DataFrame) -> str:
             " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in DIALECTS)
             for text in columns.values()
         ]
-        lines.append([f"`{stage}`", *cells])
+        lines.append([f"`{stage}` {markdown.defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
     return markdown.table(lines)
 
 
@@ -94,7 +95,8 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
             row = next(own.itertuples())
             groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
             counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
-            name = DIALECTS[dialect].title + (f", {arch}" if several else "")
+            own_variant = "" if variant in (DEFAULT_VARIANT, reading.variant) else f" {variant}"
+            name = DIALECTS[dialect].title + own_variant + (f", {arch}" if several else "")
             lines.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
     variant = f" {reading.variant}" if reading.variant else ""
     where = "" if several else f" on {reading.archs[0]}"
@@ -107,16 +109,18 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
     groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
     lines = [["kernel", "registers", "threads", "all", *groups], ["---", *["---:"] * (len(groups) + 3)]]
     frame = frame[frame["math"] == _MMA_MATH]
-    for stage in _MMA_RUNGS:
+    for stage in (each.id for each in gemm_ref.stages_in(_MMA_MATH)):
         for dialect in gemm_ref.get_stage(stage).dialects:
             variant = compiled.default_variant(stage, dialect)
+            kernel = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
             own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
             if own.empty:
-                return _NOT_MEASURED
+                lines.append([kernel, _NOT_MEASURED, *[""] * (len(lines[0]) - 2)])
+                continue
             row = next(own.itertuples())
             counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
             each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
-            lines.append([f"`{stage}` {DIALECTS[dialect].title}", f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+            lines.append([kernel, f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
     said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
     return f"{markdown.table(lines)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
 

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gemm_ref import DIALECTS, Stage
+from gemm_ref.stage import DEFAULT_VARIANT
+
+
+def named(stage: str, variant: str) -> str:
+    """A rung's id, and its variant where it has a name."""
+    return f"`{stage}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
+
+
+def defaults(stage: Stage) -> str:
+    """The variant that each dialect's numbers are of, where a rung has several; `one_block (CUDA) / narrow (Triton)`."""
+    names = {dialect: stage.find_variant(DEFAULT_VARIANT, dialect) for dialect in stage.dialects}
+    if len(set(names.values())) > 1:
+        return " / ".join(f"{name} ({DIALECTS[dialect].title})" for dialect, name in names.items())
+    variant = next(iter(names.values()))
+    return "" if variant == DEFAULT_VARIANT else variant
+
 
 def table(lines: Sequence[Sequence[str]]) -> str:
     """Markdown of a table: its head, a line of `---` or `---:` for each column, and its rows."""

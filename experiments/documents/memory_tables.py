@@ -34,7 +34,7 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
             " / ".join(_number(table.loc[key, f"{level}_intensity"]) if key in table.index else "–" for key in keys)
             for level in ("shared", "l2")
         ]
-        lines.append([f"`{stage.id}`", *cells])
+        lines.append([f"`{stage.id}` {markdown.defaults(stage)}".strip(), *cells])
     m, n, k = table.iloc[0][["m", "n", "k"]]
     said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {_caption(frame, published)}."
     return f"{markdown.table(lines)}\n\n{said}"
@@ -54,7 +54,7 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
     for key, row in table.iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
-        name = f"`{stage}`" + ("" if variant == "default" else f" {variant}") + f" {DIALECTS[dialect].title}{second}"
+        name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
     runs = store.runs_of(frame[frame["view"] == "hardware"], published)
     return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."

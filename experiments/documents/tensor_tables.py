@@ -14,6 +14,7 @@ from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
+from gemm_ref.stage import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # of the README
 MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
@@ -69,6 +70,8 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, but in "
         f"fp8, which cuBLAS has for {LAYOUT_WORDS['nk']} alone."
     )
+    variants = [f"{stage.id[:3]} {names}" for stage in _stages() if (names := markdown.defaults(stage))]
+    said += f" Variants: {'; '.join(variants)}." if variants else ""
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
     return f"{markdown.table(lines)}\n\n{said} {caption}."
 
@@ -94,7 +97,10 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
     for stage, dialect in sorted(keys, key=lambda key: order[key[0]]):
         own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect)]
         cells = [_cell(own[(own["b_layout"] == layout) & (own["m"] == size)]) for layout, size in columns]
-        name = f"`{stage}` {DIALECTS[dialect].title}" if dialect else BASELINES[stage].title
+        name = "" if dialect else BASELINES[stage].title
+        if dialect:
+            variant = gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
+            name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
         lines.append([name, *cells])
     said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)

@@ -53,11 +53,10 @@ from tests.mutation.score import (
 
 ROOT = Path(__file__).resolve().parents[2]
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
-TENSOR_CORES = {  # the math modes in which a rung's mutants are tried: s18 reads B by rows otherwise in tf32
-    "s15_wmma": ("bf16",),
-    "s16_mma_sync": ("bf16",),
-    "s17_wgmma_tma": ("bf16",),
-    "s18_warp_specialized": ("bf16", "tf32"),
+TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf32 where C^T is computed
+    stage.id: (stage.maths[0], *(("tf32",) if stage.turned else ()))
+    for stage in gemm_ref.STAGES.values()
+    if stage.id not in SIMT
 }
 ALL = (*SIMT, *TENSOR_CORES)
 
