@@ -47,6 +47,28 @@ def test_readme_has_a_row_for_every_rung_and_no_other():
     assert sorted(set(rows)) == sorted(STAGES)
 
 
+SECTIONS = {  # a rung's place in the documents: how its section begins, with its number
+    True: ("docs/ladder.md", "## {}: "),  # fp32
+    False: ("docs/tensor_cores.md", "**{}, "),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.id)
+def test_every_rung_has_its_section(stage):
+    page, begin = SECTIONS["fp32" in stage.maths]
+    begin = begin.format(stage.id.split("_")[0])
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert any(line.startswith(begin) for line in lines), f"{page} has no section of {stage.id}: it begins {begin!r}"
+
+
+def test_documents_have_no_section_of_a_rung_that_is_not():
+    numbers = {stage.id.split("_")[0] for stage in STAGES.values()}
+    for page, begin in SECTIONS.values():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        pattern = re.escape(begin).replace(r"\{\}", r"(s\d\d)")
+        assert set(re.findall(f"^{pattern}", text, re.M)) <= numbers
+
+
 def test_documents_are_what_the_data_gives():
     from experiments.documents import blocks
 

@@ -122,11 +122,9 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
-    against = (
-        f"TFLOP/s (% of cuBLAS), times {f'`{below.id[:3]}` {markdown.defaults(below)}'.strip()}"
-        if below
-        else "TFLOP/s (% of cuBLAS)"
-    )
+    against = "TFLOP/s (% of cuBLAS)"
+    if below:
+        against += f", times `{below.id[:3]}` {markdown.defaults(below)}".rstrip()
     lines = [[against, *(DIALECTS[dialect].title for dialect in DIALECTS)]]
     lines.append(["---", *["---:"] * len(DIALECTS)])
     for variant in stage.variants:
@@ -214,10 +212,8 @@ def _not_faster(at_size: pd.DataFrame) -> str:
                 continue
             said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
             speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
-            lines.append(
-                f"- {markdown.named(rung.id, new.variant)} {said} {markdown.named(below.id, old.variant)} in {DIALECTS[dialect].title}: "
-                f"{speed}, {verdict}."
-            )
+            who, other = markdown.named(rung.id, new.variant), markdown.named(below.id, old.variant)
+            lines.append(f"- {who} {said} {other} in {DIALECTS[dialect].title}: {speed}, {verdict}.")
     if not lines:
         return ""
     return "\n".join(["Beside the rung below, best variant beside best variant ([method](docs/method.md)):\n", *lines])

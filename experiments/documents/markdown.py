@@ -14,7 +14,7 @@ def named(stage: str, variant: str) -> str:
 
 
 def defaults(stage: Stage) -> str:
-    """The variant that each dialect's numbers are of, where a rung has several; `one_block (CUDA) / narrow (Triton)`."""
+    """The variant that each dialect's numbers are of, where a rung has several: one_block (CUDA) / narrow (Triton)."""
     names = {dialect: stage.find_variant(DEFAULT_VARIANT, dialect) for dialect in stage.dialects}
     if len(set(names.values())) > 1:
         return " / ".join(f"{name} ({DIALECTS[dialect].title})" for dialect, name in names.items())
