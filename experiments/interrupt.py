@@ -7,6 +7,7 @@ a weak reference, of which matplotlib has many, nothing can be raised on: Python
 from __future__ import annotations
 
 import _thread
+import gc
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ _AGAIN_S = 0.02  # by then the callback is over
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Inside, a KeyboardInterrupt that Python has to ignore is raised again; after it, Ctrl-C ends the process."""
+    """Inside, a KeyboardInterrupt that Python has to ignore is raised again; after it, the process ends soon."""
     before = sys.unraisablehook
 
     def raise_again(ignored: sys.UnraisableHookArgs) -> None:
@@ -31,5 +32,6 @@ def heeded() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # as it ends, Python would look for garbage among all that torch and matplotlib have made
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is written: no traceback while Python takes itself down
         sys.unraisablehook = before

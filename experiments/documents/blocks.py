@@ -22,7 +22,7 @@ from experiments.records.controls import Controls, explained
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
-from gemm_ref.build import write_whole
+from gemm_ref.build import CHECKOUT, write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +70,10 @@ def update_page(document: Path, write: bool, published: Path = store.PUBLISHED) 
 def stale(write: bool) -> list[Path]:
     """All documents that are not what the published data give; they are rewritten if `write`.
 
-    Raises MarkerError and UsageError as `update` does.
+    Raises MarkerError and UsageError as `update` does, and where the documents are not here.
     """
+    if CHECKOUT is None:
+        raise UsageError("the documents are not part of the installed package: run this in a checkout of the repo")
     changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
     return changed + [path for path in PAGES if update_page(path, write)]
 

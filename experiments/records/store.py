@@ -57,14 +57,14 @@ def prepare(folder: Path) -> None:
         read(folder, experiment)
 
 
-def check_writable(folder: Path) -> None:
-    """Create the folder where it is missing. Raises UsageError if no file can be made in it."""
+def check_writable(folder: Path, option: str = "--results") -> None:
+    """Create the folder where it is missing. Raises UsageError if no file can be made in it; `option` names another."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}; pass another --results") from error
+        raise UsageError(f"{folder} cannot be written: {error.strerror}; pass another {option}") from error
 
 
 def read(folder: Path, experiment: str) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def make(folder: Path, target: Path, questions: Mapping[str, str]) -> Path:
     """
     if not has_data(folder):
         raise UsageError(f"no data to report in {folder}: `python -m experiments run` measures some")
-    check_writable(target.parent)
+    check_writable(target.parent, "--output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
     write_whole(target, render(folder, questions))

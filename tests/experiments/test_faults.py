@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 import subprocess
@@ -179,3 +180,23 @@ def test_ctrl_c_is_heeded_in_a_callback(delay_s):
     time.sleep(delay_s)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
+
+
+def test_documents_are_written_in_a_checkout_alone(invoke, monkeypatch):
+    monkeypatch.setattr("experiments.documents.blocks.CHECKOUT", None)
+    code, said = invoke("readme")
+    assert code == 2 and "run this in a checkout of the repo" in said
+
+
+def test_an_installed_package_keeps_results_in_the_working_folder(tmp_path):
+    program = (
+        "from pathlib import Path\n"
+        "from gemm_ref import build\n"
+        "build.CHECKOUT = None\n"
+        "from experiments.records import store\n"
+        "assert store.RESULTS == Path.cwd() / 'results', store.RESULTS\n"
+        "assert store.holding('ladder') == [store.PUBLISHED]"
+    )
+    command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
