@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import findings, instruction_tables, markdown, memory_tables, tensor_tables
+from experiments.documents import findings, instruction_tables, instructions, markdown, memory_tables, tensor_tables
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
@@ -33,7 +33,10 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
     ROOT / "docs" / "tensor_cores.md": tensor_tables.PAGE,
 }
-PAGES = {ROOT / "docs" / "findings.md": findings.render}  # file -> what writes the whole of it from a folder of results
+PAGES = {  # file -> what writes the whole of it from a folder of results
+    ROOT / "docs" / "findings.md": findings.render,
+    ROOT / "docs" / "instructions.md": instructions.render,
+}
 
 
 class MarkerError(UsageError):

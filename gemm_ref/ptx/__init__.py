@@ -7,8 +7,13 @@ It is functional, not a timing model: right results and exact counts, never time
 PTX, so all of them run here as they were compiled. Observers see every access and barrier; `Detectors` is one that
 reports races and other faults which lockstep hides. Hopper's asynchronous units (mbarriers, bulk copies, wgmma,
 clusters) do their work as late as they may, so that what does not wait for them shows; a `TensorMap` is the argument
-for a CUtensorMap. The instruction set is the one those compilers use for GEMM; an
-instruction that is missing is an error that names it and its source line.
+for a CUtensorMap. The instruction set is the one those compilers use for GEMM (`isa.table`, docs/instructions.md); an
+instruction that is missing is an error that names it and its source line. Sections of the manual, 'PTX ISA', are quoted
+everywhere by the numbers that they have in its version 8.7.
+
+The rooms, each standing on those before it: `text` reads PTX; `core` is the machine, with what it tells observers;
+`units` work on their own, later than they are asked to; `isa` is one table of instructions; `program` puts these
+together. `detect` and `count` are observers.
 """
 
 from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, watched

@@ -86,8 +86,7 @@ class Schedule:
 
     def branch_each(self, lanes: np.ndarray, onward: int, targets: np.ndarray) -> int:
         """Send each of these lanes to its own target and the other active ones `onward`."""
-        here = self.lanes_of(self.active)
-        self._places[here] = onward
+        self._send(onward)
         self._places[lanes] = targets[lanes]
         return self._choose()
 
@@ -104,13 +103,10 @@ class Schedule:
 
     def leave(self, mask: np.ndarray | None, onward: int) -> int:
         """End the lanes of the mask."""
-        here, gone = self.access_mask(self.active), self.access_mask(mask)
+        gone = self.access_mask(mask)
         for observer in self._observers:
             observer.on_leave(self.instruction, gone, self._machine)
-        if here is not None:
-            self._places[here] = onward
-        else:
-            self._places[:] = onward
+        self._send(onward)
         if gone is None:
             self.alive = np.zeros(self._lanes, bool)
         else:
@@ -140,12 +136,21 @@ class Schedule:
         return np.ones(self._lanes, bool) if self.alive is None else self.alive
 
     def regroup(self, place: int) -> int | None:
-        here = self.access_mask(self.active)
-        if here is None:
+        if self.access_mask(self.active) is None:
             return None  # past the last instruction, all together
-        self._places[here] = place
+        self._send(place)
         place = self._choose()
         return None if place == len(self.program) else place
+
+    def _send(self, place: int) -> None:
+        """The active lanes go on at this place."""
+        here = self.access_mask(self.active)
+        self._places[slice(None) if here is None else here] = place
+
+    def _hold(self, key: tuple, lanes: np.ndarray) -> None:
+        """These lanes wait at a barrier."""
+        self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
+        self._waiting |= lanes
 
     def _choose(self) -> int:
         """Make the group of lanes that is furthest behind the active one; returns its place."""
@@ -186,8 +191,7 @@ class Schedule:
                 self._tell(key, lanes, expected, opens=True)
                 return onward  # all threads of all blocks are here
         lanes = np.ones(self._lanes, bool) if lanes is None else lanes
-        here = self.access_mask(self.active)
-        self._places[slice(None) if here is None else here] = onward
+        self._send(onward)
         self._join(lanes, key, expected, waits)
         return self._choose()
 
@@ -196,8 +200,7 @@ class Schedule:
         lanes = self.lanes_of(mask)
         for observer in self._observers:
             observer.on_barrier(self.instruction, lanes, self._machine)
-        here = self.access_mask(self.active)
-        self._places[slice(None) if here is None else here] = onward
+        self._send(onward)
         kinds = np.stack(
             [np.broadcast_to(which, self._lanes), np.broadcast_to(0 if expected is None else expected, self._lanes)]
         )
@@ -215,8 +218,7 @@ class Schedule:
         state[0] += counts
         state[1] = expected
         if waits:
-            self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
-            self._waiting |= lanes
+            self._hold(key, lanes)
         self._release(key)
 
     def _release(self, key: tuple) -> None:
@@ -240,16 +242,14 @@ class Schedule:
 
     def park(self, key: tuple, lanes: np.ndarray, onward: int) -> int:
         """The active lanes go on at `onward`, these ones when `wake` is called for them."""
-        here = self.access_mask(self.active)
-        self._places[slice(None) if here is None else here] = onward
-        self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
-        self._waiting |= lanes
+        self._send(onward)
+        self._hold(key, lanes)
         return self._choose()
 
     def assemble(self, key: tuple, mask: np.ndarray | None, place: int, group_of_lane: np.ndarray, size: int) -> int:
         """Lanes come to an instruction that the `size` lanes of a group execute together; they wait for the others."""
-        lanes, here = self.lanes_of(mask), self.access_mask(self.active)
-        self._places[slice(None) if here is None else here] = place + 1
+        lanes = self.lanes_of(mask)
+        self._send(place + 1)
         self._places[lanes] = place
         before = self._waits.get(key, np.zeros(self._lanes, bool))
         whole = np.bincount(group_of_lane[lanes | before], minlength=int(group_of_lane[-1]) + 1) == size
@@ -289,11 +289,9 @@ class Schedule:
         if lanes is None:
             self._tell(key, lanes, None, member, opens=True)
             return onward
-        here = self.access_mask(self.active)
-        self._places[slice(None) if here is None else here] = onward
+        self._send(onward)
         self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
-        self._waits[key] = self._waits.get(key, np.zeros(self._lanes, bool)) | lanes
-        self._waiting |= lanes
+        self._hold(key, lanes)
         self._release_warps(key)
         return self._choose()
 

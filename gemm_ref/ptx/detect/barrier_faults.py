@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import Lanes, Synchronisation
-from gemm_ref.ptx.detect.finding import MIXED, SKIPPED, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.finding import MIXED, SKIPPED, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -77,13 +77,13 @@ class BarrierFaults:
         scene = self._scene
 
         def make() -> dict:
-            (block, thread), (_, other) = map(scene.who, scene.threads(self._machine, np.array([lane, before])))
+            thread, other = scene.threads(self._machine, np.array([lane, before]))
             text = (
-                f"{place(event.instruction)}: block {block} thread {thread} comes to barrier {event.barrier[1]} of "
-                f"{event.expected} threads, and does not know that the phase of thread {other} and its mates has "
-                "ended: it may be counted as one of them. Give each group a barrier number of its own"
+                f"comes to barrier {event.barrier[1]} of {event.expected} threads, and does not know that the phase of "
+                f"{scene.name_other(other, thread)} and its mates has ended: it may be counted as one of them. Give "
+                "each group a barrier number of its own"
             )
-            return {"block": block, "thread": thread, "other_block": block, "other_thread": other, "text": text}
+            return scene.told(event.instruction, thread, other, text)
 
         self._findings.add(MIXED, event.instruction, None, 1, make)
 
@@ -115,16 +115,13 @@ class BarrierFaults:
         lane = int(np.argmax(here & (block == block[missing])))
 
         def make() -> dict:
-            (block, thread), (_, absentee) = (
-                scene.who(machine.block_of_lane[i] * machine.launch.threads + machine.thread_of_lane[i])
-                for i in (lane, missing)
-            )
+            thread, absentee = scene.threads(machine, np.array([lane, missing]))
             line = place_from(absent, waiting)
             did = f"left at {line}" if left else f"waits at another, at {line}"
             text = (
-                f"{place(waiting)}: block {block} thread {thread} waits at this barrier, and thread {absentee} of its "
-                f"block {did}: all threads of a block must reach the same one"
+                f"waits at this barrier, and {scene.name_other(absentee, thread)} of its block {did}: all threads of a "
+                "block must reach the same one"
             )
-            return {"block": block, "thread": thread, "other_block": block, "other_thread": absentee, "text": text}
+            return scene.told(waiting, thread, absentee, text)
 
         self._findings.add(SKIPPED, waiting, absent, int(there.sum()), make)

@@ -21,7 +21,7 @@ from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Kernel, Lanes, Observer, Synchronisation
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.detect.barrier_faults import BarrierFaults
-from gemm_ref.ptx.detect.finding import EARLY, Finding, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.finding import EARLY, Finding, Findings, Scene, place_from
 from gemm_ref.ptx.detect.global_faults import GlobalFaults
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.lifetime_faults import LifetimeFaults
@@ -99,14 +99,12 @@ class Detectors(Observer):
         scene, lane, here = self._scene, int(np.argmax(lanes)), machine.instruction
 
         def make() -> dict:
-            block, thread = scene.who(
-                machine.block_of_lane[lane] * machine.launch.threads + machine.thread_of_lane[lane]
-            )
+            (thread,) = scene.threads(machine, np.array([lane]))
             text = (
-                f"{place(here)}: block {block} thread {thread} reads {name}, an accumulator of the wgmma at "
-                f"{place_from(issued, here)} that was not waited for: wait for its group (wgmma.wait_group) first"
+                f"reads {name}, an accumulator of the wgmma at {place_from(issued, here)} that was not waited for: "
+                "wait for its group (wgmma.wait_group) first"
             )
-            return {"block": block, "thread": thread, "text": text}
+            return scene.told(here, thread, None, text)
 
         self._findings.add(EARLY, here, issued, int(lanes.sum()), make)
 

@@ -99,10 +99,18 @@ class Scene:
         """The numbers in the whole grid of a machine's lanes."""
         return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
 
-    def name_other(self, thread: int, block: tuple[int, int, int]) -> str:
-        """A number in the whole grid as `thread (1, 0, 0)`, with its block where that is not this one."""
-        its_block, name = self.who(thread)
-        return f"thread {name}" if its_block == block else f"block {its_block} thread {name}"
+    def name_other(self, thread: int, beside: int) -> str:
+        """A number in the whole grid as `thread (1, 0, 0)`, with its block where that is not also the other's."""
+        block, name = self.who(thread)
+        return f"thread {name}" if block == self.who(beside)[0] else f"block {block} thread {name}"
+
+    def told(self, here: Instruction, thread: int, other: int | None, text: str) -> dict:
+        """The fields of a finding: what a thread did `here`, and who else had a part; numbers in the whole grid."""
+        block, name = self.who(thread)
+        found = {"block": block, "thread": name, "text": f"{place(here)}: block {block} thread {name} {text}"}
+        if other is not None:
+            found["other_block"], found["other_thread"] = self.who(other)
+        return found
 
     def shared_name(self, byte: int) -> str:
         """`byte 132 of a_smem`."""

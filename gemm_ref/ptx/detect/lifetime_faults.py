@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Lanes
-from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -87,9 +87,6 @@ class LifetimeFaults:
 
         def make() -> dict:
             (last,) = scene.threads(self._machine, np.array([lane]))
-            (block, mine), (ended, other) = scene.who(thread), scene.who(last)
-            told = text.format(ended, place_from(leaves, here))
-            told = f"{place(here)}: block {block} thread {mine} {told}"
-            return {"block": block, "thread": mine, "other_block": ended, "other_thread": other, "text": told}
+            return scene.told(here, thread, last, text.format(scene.who(last)[0], place_from(leaves, here)))
 
         self._findings.add(ENDED, here, leaves, 1, make)

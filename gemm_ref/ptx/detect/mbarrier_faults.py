@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import BarrierUse, Lanes
-from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.shadow import NOBODY
 
@@ -53,11 +53,10 @@ class MBarrierFaults:
 
         def make() -> dict:
             first, name = self._thread[number], scene.shared_name(number % self._per_block * 8)
-            (block, thread), (other_block, other) = scene.who(threads[at]), scene.who(first)
             text = (
-                f"{place(use.instruction)}: block {block} thread {thread} uses the mbarrier at {name}, which "
-                f"{scene.name_other(first, block)} initialises at {place_from(there, use.instruction)}, {why}"
+                f"uses the mbarrier at {name}, which {scene.name_other(first, threads[at])} initialises at "
+                f"{place_from(there, use.instruction)}, {why}"
             )
-            return {"block": block, "thread": thread, "other_block": other_block, "other_thread": other, "text": text}
+            return scene.told(use.instruction, threads[at], first, text)
 
         self._findings.add(RACE, use.instruction, there, int(wrong.sum()), make)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BulkAccess
-from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place, place_from
+from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
 from gemm_ref.ptx.text.parser import Immediate, Vector
 
@@ -92,18 +92,12 @@ class Races:
         there = scene.instructions[mark.instruction[element]] if mark else None
 
         def make() -> dict:
-            block, thread = scene.who(touch.threads[entry])
-            found = {"block": block, "thread": thread}
-            other = line = ""
+            thread, other, name, line = touch.threads[entry], None, "", ""
             if mark is not None:
-                found["other_block"], found["other_thread"] = scene.who(mark.thread[element])
-                other = scene.name_other(mark.thread[element], block)
-                line = place_from(there, here)
+                other = mark.thread[element]
+                name, line = scene.name_other(other, thread), place_from(there, here)
             does = "reads" if touch.access.kind in ("load", "async load") else "writes"
-            found["text"] = (
-                f"{place(here)}: block {block} thread {thread} {does} {self.name(element)}, "
-                f"{self.relation(kind, element, other, did, line)}"
-            )
-            return found
+            relation = self.relation(kind, element, name, did, line)
+            return scene.told(here, thread, other, f"{does} {self.name(element)}, {relation}")
 
         self.findings.add(kind, here, there, entries.size, make)

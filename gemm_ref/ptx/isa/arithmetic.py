@@ -79,14 +79,14 @@ def no_floats(parts: list[str]) -> np.dtype:
 
 
 def add(parts: list[str]) -> Function:
-    """`add`, `sub`: of all integer types, f16, f32, f64."""
+    """`add`, `sub`: of all types, floats to nearest."""
     dtype = DTYPES[parts[-1]]
     only(parts, *_HARMLESS)
     return Function((dtype, dtype), dtype, np.add if parts[0] == "add" else np.subtract)
 
 
 def multiply(parts: list[str]) -> Function:
-    """`mul`, `mad`: integers `.lo .hi .wide`, floats to nearest."""
+    """`mul`, `mad`: integers `.lo .hi .wide`, floats to nearest, `mad.f32` as `fma`."""
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         only(parts, *_HARMLESS)
@@ -126,7 +126,7 @@ def _high_product(dtype: np.dtype) -> Callable[[Value, Value], Value]:
 
 
 def fma(parts: list[str]) -> Function:
-    """`fma.rn.f32`, rounded once."""
+    """`fma`: `.rn.f32`, a * b + c rounded once."""
     only(parts, *_HARMLESS)
     if parts[-1] != "f32":
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
@@ -171,7 +171,7 @@ def _round_to_odd(product: np.ndarray, c: np.ndarray, total: np.ndarray) -> np.n
 
 
 def divide(parts: list[str]) -> Function:
-    """`div`, and of integers `rem`."""
+    """`div`, `rem`: integers toward zero; of floats the quotient alone."""
     dtype = DTYPES[parts[-1]]
     if is_float(dtype):
         if parts[0] == "rem":
@@ -197,7 +197,7 @@ def _truncated(floored: np.ufunc) -> Callable[[Value, Value], Value]:
 
 
 def reciprocal(parts: list[str]) -> Function:
-    """`rcp`, `sqrt`, `rsqrt` of f32 and f64."""
+    """`rcp`, `sqrt`, `rsqrt`: of floats, `.rn` or `.approx`."""
     dtype = DTYPES[parts[-1]]
     only(parts, *_HARMLESS)
     apply = {
@@ -212,14 +212,14 @@ def reciprocal(parts: list[str]) -> Function:
 
 
 def magnitude(parts: list[str]) -> Function:
-    """`abs`, `neg`."""
+    """`abs`, `neg`: a number without its sign, and with the other."""
     dtype = DTYPES[parts[-1]]
     only(parts)
     return Function((dtype,), dtype, np.abs if parts[0] == "abs" else np.negative)
 
 
 def extreme(parts: list[str]) -> Function:
-    """`min`, `max`, of floats `.NaN` too."""
+    """`min`, `max`: a NaN loses against a number; with `.NaN` it wins."""
     dtype = DTYPES[parts[-1]]
     only(parts, "NaN")
     smaller = parts[0] == "min"

@@ -34,7 +34,7 @@ GlobalSide = Callable[[Machine, np.ndarray], tuple[Tile | Line, np.ndarray]]
 
 
 def cp(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`cp.async` of 4, 8 or 16 bytes and its groups; `cp.async.bulk` and `.tensor`, multicast too, and their groups."""
+    """`cp`: `.async` of 4, 8 or 16 bytes, `.async.bulk` and `.async.bulk.tensor`, multicast too, and their groups."""
     if instruction.parts[1] != "async":
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     build = _bulk_copy if instruction.parts[2] == "bulk" else _small_copy

@@ -11,7 +11,7 @@ _U32 = DTYPES["u32"]
 
 
 def logic(parts: list[str]) -> Function:
-    """`and`, `or`, `xor` of bits and of predicates."""
+    """`and`, `or`, `xor`: of bits, and of predicates."""
     dtype = no_floats(parts)
     only(parts)
     apply = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[0]]
@@ -19,14 +19,14 @@ def logic(parts: list[str]) -> Function:
 
 
 def invert(parts: list[str]) -> Function:
-    """`not`, `cnot`."""
+    """`not`, `cnot`: the opposite bits, and 1 for zero and 0 for all else."""
     dtype = no_floats(parts)
     only(parts)
     return Function((dtype,), dtype, np.invert if parts[0] == "not" else lambda a: (a == 0).astype(dtype))
 
 
 def lop3(parts: list[str]) -> Function:
-    """`lop3.b32`: any logic of three sources, by its table."""
+    """`lop3`: `.b32`, any logic of three sources, by its table."""
     only(parts)
 
     def apply(a: Value, b: Value, c: Value, table: Value) -> Value:
@@ -59,7 +59,7 @@ def shift(parts: list[str]) -> Function:
 
 
 def funnel_shift(parts: list[str]) -> Function:
-    """`shf.l .r`, `.wrap .clamp`: of two words as one."""
+    """`shf`: `.l .r` and `.wrap .clamp`, two words shifted as one."""
     only(parts, "l", "r", "wrap", "clamp")
 
     def apply(low: Value, high: Value, amount: Value) -> Value:
@@ -76,7 +76,7 @@ def funnel_shift(parts: list[str]) -> Function:
 
 
 def bit_field_extract(parts: list[str]) -> Function:
-    """`bfe`: with its sign for signed types."""
+    """`bfe`: a field of bits, of signed types with its sign."""
     dtype = no_floats(parts)
     only(parts)
     bits = 8 * dtype.itemsize
@@ -97,7 +97,7 @@ def bit_field_extract(parts: list[str]) -> Function:
 
 
 def bit_field_insert(parts: list[str]) -> Function:
-    """`bfi`."""
+    """`bfi`: a word with a field of bits put into it."""
     dtype = no_floats(parts)
     only(parts)
     shift_left = shift(["shl", parts[-1]]).apply
@@ -137,7 +137,7 @@ def count_bits(parts: list[str]) -> Function:
 
 
 def permute_bytes(parts: list[str]) -> Function:
-    """`prmt.b32`: bytes of two words, by a selector."""
+    """`prmt`: `.b32`, four bytes of two words, by a selector."""
     only(parts)
 
     def apply(a: Value, b: Value, selector: Value) -> Value:

@@ -22,7 +22,7 @@ def branch(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
-    """`brx.idx`: each lane to the label that its index chooses from a table."""
+    """`brx`: `.idx`, each lane to the label that its index chooses from a table."""
     index, table = instruction.operands[:2]
     names = decoder.entry.tables.get(table.name, []) if isinstance(table, Symbol) else []
     if not names or any(name not in decoder.entry.labels for name in names):
@@ -43,7 +43,7 @@ def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def leave(decoder: Decoder, instruction: Instruction) -> Control:
-    """`ret` and `exit`: these lanes are done."""
+    """`ret`, `exit`: these lanes are done."""
     return Control(lambda machine, mask, place: machine.schedule.leave(mask, place + 1))
 
 

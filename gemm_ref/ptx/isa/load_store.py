@@ -85,7 +85,7 @@ _UPDATES: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`atom` and `red`: `.add .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
+    """`atom`, `red`: `.add .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
     returns = instruction.parts[0] == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
     space, operation = "generic", None
@@ -137,7 +137,7 @@ def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
 
 
 def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`ldmatrix` and `stmatrix`: a warp moves 1, 2 or 4 matrices of 8 x 8 elements of 16 bits, `.trans` too.
+    """`ldmatrix`, `stmatrix`: a warp moves 1, 2 or 4 matrices of 8 x 8 elements of 16 bits, `.trans` too.
 
     A lane l holds 32 bits of a matrix, word l % 4 of row l / 4. Lane 8 j + r gives the address of row r of matrix j, 16
     bytes of shared memory.

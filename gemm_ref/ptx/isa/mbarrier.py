@@ -36,7 +36,7 @@ def _parse(instruction: Instruction) -> tuple[str, set[str]]:
 
 
 def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
-    """`mbarrier.init .inval .expect_tx .complete_tx .arrive .arrive_drop .try_wait .test_wait .pending_count`."""
+    """`mbarrier`: `.init .inval .expect_tx .complete_tx .arrive .arrive_drop .try_wait .test_wait .pending_count`."""
     operation, form = _parse(instruction)
     if operation in ("try_wait", "test_wait"):
         return _wait(decoder, instruction, by_parity=bool(form))

@@ -131,7 +131,7 @@ _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2
 
 
 def mma(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`mma.sync` m16n8: D = A @ B + C, A row-major, B column-major, of f16, bf16, tf32, e4m3 or e5m2."""
+    """`mma`: `.sync` m16n8, D = A @ B + C, A row-major, B column-major, of f16, bf16, tf32, e4m3 or e5m2."""
     found = _NAME.fullmatch(instruction.name)
     if found is None:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")

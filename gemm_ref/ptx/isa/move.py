@@ -51,7 +51,7 @@ def _join_words(parts: list[Value]) -> Value:
 
 
 def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`cvta` and `cvta.to`: between a generic address and one in global, shared, local, const or parameter memory."""
+    """`cvta`: also `.to`, between a generic address and one in global, shared, local, const or parameter memory."""
     parts = instruction.parts
     space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
     windows = {"param": PARAMETER_WINDOW, "shared::cluster": SHARED_WINDOW}
@@ -77,7 +77,7 @@ def cache_policy(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def set_registers(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`setmaxnreg.inc .dec`: how many registers a warp's threads have, which nobody runs out of here."""
+    """`setmaxnreg`: `.inc .dec`, how many registers a warp's threads have, which nobody runs out of here."""
     count = instruction.operands[0].value
     if instruction.name not in ("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")

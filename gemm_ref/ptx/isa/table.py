@@ -26,7 +26,8 @@ class Row:
     build: Builder  # its docstring says which forms it has
 
 
-# By section of the manual, PTX ISA 8.7.
+MANUAL = "PTX ISA 8.7"
+# By its sections.
 SECTIONS: dict[str, tuple[Row, ...]] = {
     "9.7.1 and 9.7.3, integer and floating-point arithmetic": (
         Row(("add", "sub"), computes(arithmetic.add)),

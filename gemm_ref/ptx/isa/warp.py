@@ -20,7 +20,7 @@ def _destinations(decoder: Decoder, operand: Operand) -> list[Write | None]:
 
 
 def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`shfl.sync.up .down .bfly .idx`: a lane's value from another lane of its warp."""
+    """`shfl`: `.sync.up .down .bfly .idx`, a lane's value from another lane of its warp."""
     mode = instruction.parts[2]
     write, write_valid = _destinations(decoder, instruction.operands[0])
     if instruction.name not in {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}:
@@ -49,7 +49,7 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def vote(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`vote.sync.all .any .uni .ballot`: of a predicate over the warp's active lanes."""
+    """`vote`: `.sync.all .any .uni .ballot` of a predicate over the warp's active lanes."""
     mode = instruction.parts[2]
     write = decoder.destination(instruction.operands[0])
     if instruction.name not in {f"vote.sync.{form}" for form in ("all.pred", "any.pred", "uni.pred", "ballot.b32")}:
@@ -78,7 +78,7 @@ def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def elect(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`elect.sync`: the lowest lane of the member mask is the leader."""
+    """`elect`: `.sync`, the lowest lane of the member mask is the leader."""
     write, write_leader = _destinations(decoder, instruction.operands[0])
     member = decoder.source(instruction.operands[1], _U32)
 

@@ -22,7 +22,7 @@ _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
 
 
 def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
-    """`wgmma.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, `.fence .commit_group .wait_group`.
+    """`wgmma`: `.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, `.fence .commit_group .wait_group`.
 
     Each waits for all lanes of its warpgroup.
     """

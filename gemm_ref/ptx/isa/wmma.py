@@ -195,5 +195,5 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
 
 
 def wmma(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`wmma.load .store .mma`: m16n16k16, m32n8k16 and m8n32k16 of f16 and bf16, m16n16k8 of tf32."""
+    """`wmma`: `.load .store .mma` in m16n16k16, m32n8k16 and m8n32k16 of f16 and bf16, m16n16k8 of tf32."""
     return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)
