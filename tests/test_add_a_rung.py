@@ -1,0 +1,110 @@
+"""What CONTRIBUTING.md says of a new rung, done for real: s04 under a new id, in a copy of the repo."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OLD, NEW = "s04_shared_tile", "s99_copied_tile"
+ENTRY = f"""\
+    Stage(
+        id="{NEW}",
+        title="Copied tile",
+        idea="what s04 does, once more",
+        variants=_only(_SQUARE),
+        launch_shape=grids.columns_on_x,
+    ),
+"""
+SIZE = (33, 35, 34)
+
+
+def test_a_copied_rung_is_picked_up_or_what_is_missing_is_named(tmp_path):
+    pytest.importorskip("triton")
+    tree = tmp_path / "repo"
+    skipped = shutil.ignore_patterns("__pycache__", "build", ".*", "results", "*.egg-info")
+    shutil.copytree(ROOT, tree, ignore=skipped)
+    (tree / "experiments" / "results").symlink_to(ROOT / "experiments" / "results")
+    environment = os.environ | {"GEMM_LADDER_BUILD": str(tmp_path / "build"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", "from tests.test_add_a_rung import add; add()"]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def add() -> None:
+    """The steps, in a copy of the repo and in a process of its own; each asserts what is said before and after it."""
+    registry = Path("gemm_ref/registry.py")
+    text = registry.read_text(encoding="utf-8")
+    end = re.search(r"^_LADDER = \(\n.*?^\)\n", text, re.MULTILINE | re.DOTALL).end() - len(")\n")
+    registry.write_text(text[:end] + ENTRY + text[end:], encoding="utf-8")
+    from gemm_ref import DIALECTS, STAGES
+
+    assert list(STAGES)[-1] == NEW
+    for dialect, about in DIALECTS.items():
+        with missing(f"{dialect} has no file of {{'{NEW}'}}"):
+            repo().test_a_file_for_every_entry_and_no_other(dialect)
+        source = Path(about.file_of(OLD)).read_text(encoding="utf-8")
+        Path(about.file_of(NEW)).write_text(source.replace(OLD, NEW), encoding="utf-8")
+        repo().test_a_file_for_every_entry_and_no_other(dialect)
+    repo().test_cuda_files_open_with_the_five_fields(Path(DIALECTS["cuda"].file_of(NEW)))
+
+    assert re.search(rf"{NEW} .*what s04 does, once more", run("list"))
+    size = "x".join(map(str, SIZE))
+    said = run("run", "correctness", "--stage", NEW[:3], "--size", size, "--device", "cpu", "--results", "out")
+    assert "pass" in said and "fail" not in said and "error" not in said
+    rows = Path("out/correctness.csv").read_text(encoding="utf-8").splitlines()
+    for dialect in DIALECTS:
+        assert any(f"{NEW},default," in row and f",{dialect},fp32," in row and ",pass," in row for row in rows), dialect
+
+    with missing(f"docs/ladder.md has no section of {NEW}: it begins '## {NEW[:3]}: '"):
+        repo().test_every_rung_has_its_section(STAGES[NEW])
+    with missing(f"README.md has no row of {{'{NEW}'}}"):
+        repo().test_readme_has_a_row_for_every_rung_and_no_other()
+    begin, end = f"<!-- {NEW}:begin -->", f"<!-- {NEW}:end -->"
+    assert f"ladder.md needs one line {begin}" in run("readme", code=2)
+    with Path("docs/ladder.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n## {NEW[:3]}: a copy\n\n{begin}\n{end}\n")
+    run("readme")
+    assert f"| `{NEW}` | what s04 does, once more | not measured |" in Path("README.md").read_text(encoding="utf-8")
+    assert f"{begin}\n| TFLOP/s (% of cuBLAS), times `s13` |" in Path("docs/ladder.md").read_text(encoding="utf-8")
+    repo().test_every_rung_has_its_section(STAGES[NEW])
+    repo().test_readme_has_a_row_for_every_rung_and_no_other()
+
+
+def repo():
+    """tests/test_repo.py as the copy has it, read anew."""
+    spec = importlib.util.spec_from_file_location("test_repo_of_the_copy", Path("tests/test_repo.py").resolve())
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def missing(what: str) -> Iterator[None]:
+    """Inside, a check must fail; what it compares or says names `what`."""
+    try:
+        yield
+    except AssertionError as error:
+        assert what in str(error), f"{error!s} does not name {what}"
+        return
+    raise AssertionError(f"nothing says that {what} is missing")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    """What the command line prints."""
+    from typer.testing import CliRunner
+
+    from experiments.cli import app
+
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
+    assert done.exit_code == code, f"{arguments}: {done.exit_code}\n{done.output}\n{done.exception}"
+    return done.output
