@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 
 import matplotlib
 import numpy as np
@@ -298,8 +296,7 @@ def test_resources_are_shown_where_there_are_some():
 
 
 def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
-    module = ModuleType("experiments.questions.made_up")
-    module.__doc__ = """Does `a < b` hold?
+    asked = """Does `a < b` hold?
 
     Expectation: it does.
 
@@ -308,14 +305,13 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
 
     Run: `python -m experiments run made_up`
     """
-    module.NAME = "made_up"
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    texts = questions() | {"made_up": asked}
     monkeypatch.setitem(EXPERIMENTS, "made_up", Checked)
     monkeypatch.setitem(PICTURES, "made_up", _heatmap)
     who = {"experiment": "made_up", "stage": "s01_naive", "variant": "default", "backend": "cuda", "dialect": "cuda"}
     row = Checked(**who, math="fp32", dtype="float32", m=8, n=8, k=8, rel_error=0.25)
     store.save(tmp_path, "made_up", [row], ENVIRONMENT)
-    text = report.make(tmp_path, tmp_path / "report.html", questions()).read_text(encoding="utf-8")
+    text = report.make(tmp_path, tmp_path / "report.html", texts).read_text(encoding="utf-8")
     section = section_of(text, "made_up")
     assert "<code>a &lt; b</code>" in section and "by looking. Twice." in section
     assert "<td>0.2500" in section and "made_up.csv" in section
