@@ -61,7 +61,11 @@ app = typer.Typer(
 
 Results = Annotated[
     Path | None,
-    typer.Option("--results", help="Folder of the CSV, environment.json and plots. [experiments/results/<device>]"),
+    typer.Option(
+        "--results",
+        help="Folder of the CSV, environment.json and plots. [experiments/results/<device>] in a checkout, else "
+        "[results/<device>]",
+    ),
 ]
 
 
@@ -149,12 +153,11 @@ def run(
     chosen = {module: runner.choose(module, request, contenders()) for module in modules}
     empty = [module for module, found in chosen.items() if not found]
     if empty and (given or len(empty) == len(modules)):
-        reasons = [
-            f"nothing to run in {module.NAME} on the {request.device}: "
-            + runner.why_nothing(module, request, contenders())
-            for module in empty
-        ]
-        raise UsageError("; ".join(reasons) + ". `python -m experiments list` shows what there is")
+        reasons: dict[str, list[str]] = {}
+        for module in empty:
+            reasons.setdefault(runner.why_nothing(module, request, contenders()), []).append(module.NAME)
+        said = [f"nothing to run in {', '.join(of)} on the {request.device}: {why}" for why, of in reasons.items()]
+        raise UsageError("; ".join(said) + ". `python -m experiments list` shows what there is")
     failed, measured = False, False
     for module in modules:
         if chosen[module]:

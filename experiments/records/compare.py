@@ -59,7 +59,7 @@ class Comparison:
             if total := verdicts.total():
                 said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
                 parts.append(f"{total} {what}: {said} ({100 * verdicts[stats.SAME] / total:.1f}% SAME)")
-        parts.append(f"{len(self.statuses)} with another status")
+        parts.append(f"{len(self.statuses)} of {self.in_common} in both with another status")
         apart = (("old", self.only_old), ("new", self.only_new))
         parts += [f"{count} only in the {which} folder" for which, count in apart if count]
         return f"{self.experiment}: " + "; ".join(parts)
