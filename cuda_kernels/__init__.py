@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 
 import gemm_ref
-from cuda_kernels import source, tensor_map
+from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import ptx
-from gemm_ref.build import open_library
+from gemm_ref.call import Call
+from gemm_ref.plan import Launcher, Scales, run
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm"]
@@ -39,8 +40,7 @@ def gemm(
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
-    names = {"stage": stage, "variant": variant, "math": math, "dialect": "cuda"}
-    return gemm_ref.run(a, b, out, _launch, **names, scale_a=scale_a, scale_b=scale_b)
+    return run(a, b, out, _prepare, stage, "cuda", variant, math, scale_a, scale_b)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -60,62 +60,15 @@ def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tu
         build.result()
 
 
-class _LaunchShape(ctypes.Structure):
-    """`LaunchShape` of include/launch.cuh."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("partials", ctypes.c_void_p),
-        ("then", ctypes.c_void_p),
-        ("tensor_maps", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p * 2),
-    ]
-
-    @classmethod
-    def of(cls, launch: gemm_ref.Launch, **more: object) -> _LaunchShape:
-        axes = ctypes.c_uint * 3
-        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, **more)
-
-
-def _launch(call: gemm_ref.Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    implementation, problem = call.implementation, call.problem
-    launch = call.launch
-    partials = torch.empty(launch.partials, dtype=c.dtype, device=c.device) if launch.then else None
+def _prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     if a.device.type == "cpu":
-        _run_on_reference_gpu(call, launch, a, b, c, partials)
-        return
-    library = open_library(source.library(implementation, torch.cuda.get_device_capability(a.device)))
-    shape = _LaunchShape.of(launch)
-    if launch.then:
-        then = _LaunchShape.of(launch.then)
-        shape.partials, shape.then = partials.data_ptr(), ctypes.addressof(then)
-    rows, columns = problem.m, problem.n
-    if implementation.stage.tma:
-        boxed, rows, columns = tensor_map.operands(call, a, b, c)
-        maps = tensor_map.for_gpu(boxed)
-        shape.tensor_maps = ctypes.addressof(maps)
-    shape.scales[:] = [scale.data_ptr() if scale is not None else None for scale in call.scales]
-    with torch.cuda.device(a.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        pointers = (ctypes.c_void_p(x.data_ptr()) for x in (a, b, c))
-        error = library.launch(*pointers, rows, columns, problem.k, ctypes.byref(shape), ctypes.c_void_p(stream))
-    if error:
-        library.describe_error.restype = ctypes.c_char_p
-        reason = library.describe_error(error).decode()
-        raise RuntimeError(f"{implementation} did not start at {problem} with {launch}: {reason}")
+        return functools.partial(_run_on_reference_gpu, call)
+    return launcher.prepare(call, a, b, c)
 
 
-def _run_on_reference_gpu(
-    call: gemm_ref.Call,
-    launch: gemm_ref.Launch,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor,
-    partials: torch.Tensor | None,
-) -> None:
+def _run_on_reference_gpu(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
+    launch = call.launch
     implementation = call.implementation
     text = source.ptx(implementation)
     m, k = a.shape
@@ -129,14 +82,14 @@ def _run_on_reference_gpu(
     first = load(implementation.stage.id)
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
-        scales = [0 if scale is None else scale for scale in call.scales]
         maps = tensor_map.for_reference_gpu(boxed)
-        ptx.run(first, launch, [*maps, rows, columns, k, *scales], names=("left", "right", "C"))
+        of_scales = [0 if scale is None else scale for scale in scales]
+        ptx.run(first, launch, [*maps, rows, columns, k, *of_scales], names=("left", "right", "C"))
         return
     if launch.then is None:
         ptx.run(first, launch, [a, b, c, m, n, k], names=("A", "B", "C"))
         return
-    partials.fill_(float("nan"))  # so that a place which the first kernel misses shows in C
+    partials = torch.full((launch.partials,), float("nan"), dtype=c.dtype)  # a place that the first kernel misses shows
     ptx.run(first, launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
     second, splits = load(implementation.stage.second_kernel), launch.grid[2]
     ptx.run(second, launch.then, [partials, c, m * n, splits], names=("partials", "C"))

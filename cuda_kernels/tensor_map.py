@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -56,11 +57,18 @@ def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> t
     return (first, second, result), problem.m, problem.n
 
 
-def for_gpu(boxed: tuple[Boxed, ...]) -> ctypes.Array:
-    """The maps one after another, as CUtensorMaps. Raises RuntimeError with the driver's error where it refuses one."""
-    return _aligned(
-        b"".join(_encode(x.matrix.data_ptr(), x.element_type, *x.matrix.shape, x.row_bytes, x.box) for x in boxed)
-    )
+def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
+    """From the addresses of such matrices to their maps one after another, as CUtensorMaps.
+
+    It raises RuntimeError with the driver's error where that refuses one.
+    """
+    shapes = [(x.element_type, *x.matrix.shape, x.row_bytes, x.box) for x in boxed]
+
+    def maps_at(*addresses: int) -> ctypes.Array:
+        pairs = zip(addresses, shapes, strict=True)
+        return _aligned(b"".join(_encode(address, *shape) for address, shape in pairs))
+
+    return maps_at
 
 
 def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:

@@ -1,22 +1,18 @@
-"""The one validation of a GEMM call, and the skeleton that every backend's `gemm` shares."""
+"""The one validation of a GEMM call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.launch import Launch
-from gemm_ref.operands import as_operand, as_operand_b, check_shapes, has_tma_rows, padded, with_tma_rows
+from gemm_ref.operands import check_shapes
 from gemm_ref.problem import MATHS, MAX_SIZE, Problem
 from gemm_ref.registry import Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_SMS
-from gemm_ref.wait import warn_if_long
-
-Launcher = Callable[["Call", torch.Tensor, torch.Tensor, torch.Tensor], None]  # (call, a, b, c)
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,6 @@ class Call:
 
     implementation: Implementation
     problem: Problem
-    scales: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)  # of A and B; None is 1
     sms: int = REFERENCE_SMS  # multiprocessors of the device
 
     @property
@@ -76,53 +71,7 @@ def validate(
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if scale is not None:
             _check_scale(name, scale, a, math)
-    return Call(Implementation(rung, variant, dialect, math), problem, (scale_a, scale_b), sms_of(a.device))
-
-
-def run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor | None,
-    launch: Launcher,
-    **names: str | torch.Tensor | None,
-) -> torch.Tensor:
-    """Validate, lay the operands out as the rung reads them, allocate C, `launch(call, a, b, c)`, and hand C back.
-
-    What every backend's `gemm` does around its launch. Operands are copied first where they are stored otherwise: A
-    that is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
-    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
-    """
-    call = validate(a, b, out, **names)
-    stage, problem = call.implementation.stage, call.problem
-    if a.device.type == "cpu":
-        warn_if_long(problem)
-    direct = out is not None and out.is_contiguous() and not out.is_neg()
-    c = out if direct else a.new_empty((problem.m, problem.n), dtype=MATHS[problem.math].out_dtype)
-    if problem.m and problem.n:
-        b, layout = as_operand_b(b, stage.reads_b(problem.math, call.implementation.dialect))
-        laid_out = replace(call.implementation, b_layout=layout)
-        call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=layout))
-        if stage.tma:
-            _launch_with_tma(launch, call, as_operand(a), b, c.detach())
-        else:
-            launch(call, as_operand(a), b, c.detach())
-    if out is None or direct:
-        return c
-    return out.copy_(c)
-
-
-def _launch_with_tma(launch: Launcher, call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """`launch`, with copies of the matrices whose rows the TMA unit could not find."""
-    if call.problem.k == 0:
-        c.zero_()  # the unit has no empty matrices
-        return
-    b = with_tma_rows(b) if call.problem.b_layout == "kn" else with_tma_rows(b.t()).t()
-    if "C" not in call.implementation.stage.tma or has_tma_rows(c):
-        launch(call, with_tma_rows(a), b, c)
-        return
-    beside = padded(c)
-    launch(call, with_tma_rows(a), b, beside)
-    c.copy_(beside)
+    return Call(Implementation(rung, variant, dialect, math), problem, sms_of(a.device))
 
 
 def sms_of(device: torch.device) -> int:
@@ -187,8 +136,15 @@ def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Prob
         raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
     if _overlaps_itself(out):
         raise ValueError("several elements of out share one place in memory (an expanded tensor): pass out.clone()")
+    check_overlap(out, a, b)
+
+
+def check_overlap(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Raise ValueError if `out` shares memory with an operand (conservative for interleaved strides)."""
+    first, end = span(out)
     for name, x in (("a", a), ("b", b)):
-        if _overlap(out, x):
+        x_first, x_end = span(x)
+        if first < x_end and x_first < end:
             raise ValueError(f"out shares memory with {name}, which the kernel still reads: pass a separate tensor")
 
 
@@ -197,6 +153,8 @@ def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> 
         raise ValueError(f"{name} is for fp8, whose numbers span little; in {math} multiply the result")
     if not isinstance(scale, torch.Tensor) or scale.dtype != torch.float32 or scale.numel() != 1:
         raise ValueError(f"{name} must be a torch.float32 tensor of one element, as torch.tensor(0.5, device=a.device)")
+    if scale.is_neg():
+        raise ValueError(f"{name} is negated by a flag, which a kernel does not see: pass {name}.resolve_neg()")
     if scale.device != a.device:
         raise ValueError(f"{name} is on {scale.device} and a on {a.device}: move it there")
 
@@ -211,13 +169,8 @@ def _overlaps_itself(x: torch.Tensor) -> bool:
     return False
 
 
-def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether the address ranges that x and y span meet (conservative for interleaved strides)."""
-    (x_first, x_end), (y_first, y_end) = _span(x), _span(y)
-    return x_first < y_end and y_first < x_end
-
-
-def _span(x: torch.Tensor) -> tuple[int, int]:
+def span(x: torch.Tensor) -> tuple[int, int]:
+    """The addresses from the first byte of x to the end of its last; (0, 0) if it has none."""
     if x.numel() == 0:
         return 0, 0
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))

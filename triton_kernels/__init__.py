@@ -11,9 +11,10 @@ import types
 
 import torch
 
-from gemm_ref import Implementation, run
+from gemm_ref import Implementation
 from gemm_ref.call import Call
 from gemm_ref.dialect import DIALECTS
+from gemm_ref.plan import Launcher, run
 from gemm_ref.stage import DEFAULT_VARIANT
 
 
@@ -42,8 +43,7 @@ def gemm(
     """
     if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
-    names = {"stage": stage, "dialect": dialect, "variant": variant, "math": math}
-    return run(a, b, out, _launch, **names, scale_a=scale_a, scale_b=scale_b)
+    return run(a, b, out, _prepare, stage, dialect, variant, math, scale_a, scale_b)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:
@@ -61,5 +61,5 @@ def kernel_module(implementation: Implementation) -> types.ModuleType:
         raise ModuleNotFoundError(message, name=error.name) from error
 
 
-def _launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    kernel_module(call.implementation).launch(call, a, b, c)
+def _prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    return kernel_module(call.implementation).prepare(call, a, b, c)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -15,37 +16,32 @@ import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call
 from gemm_ref.operands import with_tma_rows
+from gemm_ref.plan import Scales, stream_of
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, without_gpu
-from triton_kernels.descriptors import Operand
+from triton_kernels.descriptors import Descriptor, Operand
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
+MOST_ADDRESSES = 64  # whose descriptors a launcher keeps, of each operand
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
-def launch(
+def prepare(
     kernel: triton.JITFunction,
     call: Call,
-    a: Operand,
-    b: Operand,
-    c: Operand,
     *,
     num_stages: int,
     num_warps: int | None = None,
+    describe: Callable[..., tuple[Descriptor, ...]] | None = None,
     **more: int | str,
-) -> CompiledKernel | None:
-    """Run `kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
+) -> Prepared:
+    """`kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
 
     The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
-    the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for
-    them: tensors of one element, or None for 1.
-
-    a: (M, K), b: (K, N), c: (M, N), as the rung reads them: pointers, or tensor descriptors of them. Where
-    they are decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's interpreter, in a
-    process that has it switched on), and `meta` tensors nobody: they are compiled for only. Returns the compiled
-    kernel; the interpreter has none.
+    the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for them: tensors of one
+    element, or None for 1. describe: from a, b and c to the tensor descriptors that the kernel takes in their place.
     """
     problem, implementation, shape = call.problem, call.implementation, call.launch
     if num_warps is not None:
@@ -55,34 +51,104 @@ def launch(
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
-    scales = call.scales if "scale_a" in kernel.arg_names else ()
-    args = (a, b, c, problem.m, problem.n, problem.k, *scales)
-    return start(kernel, shape, args, ("A", "B", "C"), num_stages=num_stages, **constants)
+    sizes = problem.m, problem.n, problem.k
+    return Prepared(kernel, shape, ("A", "B", "C"), sizes, describe, num_stages=num_stages, **constants)
 
 
-def start(
-    kernel: triton.JITFunction,
-    shape: gemm_ref.Launch,
-    args: tuple,
-    names: tuple[str, ...],
-    *,
-    num_stages: int = 1,
-    **constants: int | str,
-) -> CompiledKernel | None:
-    """Run `kernel(*args, **constants)` over a grid; `names` are what messages of the reference GPU call its tensors.
+class Prepared:
+    """A kernel, its grid, its sizes and its constants: a launcher for matrices that are alike (`plan.Prepare`).
 
-    The first argument is a tensor, or a tensor descriptor, and where it is decides who runs it, as for `launch`.
+    names: what messages of the reference GPU call the matrices.
     """
-    first = args[0].base if _is_descriptor(args[0]) else args[0]
-    options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
-    interpreted = not isinstance(kernel, triton.JITFunction)
-    if first.is_cuda or interpreted:
-        with without_gpu.driver_lock, torch.cuda.device_of(first):
-            return kernel[shape.grid](*args, **options)
-    compiled = without_gpu.compiled(kernel, *_without_ones(kernel, args), grid=shape.grid, **options)
-    if not first.is_meta:
-        _run_on_reference_gpu(compiled, shape.grid, args, names)
-    return compiled
+
+    def __init__(
+        self,
+        kernel: triton.JITFunction,
+        shape: gemm_ref.Launch,
+        names: tuple[str, ...],
+        sizes: tuple[int, ...],
+        describe: Callable[..., tuple[Descriptor, ...]] | None = None,
+        *,
+        num_stages: int = 1,
+        **constants: int | str,
+    ) -> None:
+        self._kernel, self._grid, self._names, self._sizes, self._describe = kernel, shape.grid, names, sizes, describe
+        self._options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
+        self._scaled = "scale_a" in kernel.arg_names
+        self._again: Callable[..., CompiledKernel] | None = None
+
+    def __call__(self, *given) -> CompiledKernel | None:
+        """Run it on the matrices, and after them a tuple of the scales of A and B: tensors of one element, or None.
+
+        Where the first is decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's
+        interpreter, in a process that has it switched on), and `meta` tensors nobody: they are compiled for only.
+        Returns the compiled kernel; the interpreter has none.
+        """
+        matrices = given[: len(self._names)]
+        scales = given[len(matrices)] if self._scaled else ()
+        if self._again is not None and not self._kernel.pre_run_hooks:
+            return self._again(matrices, scales)
+        described = matrices if self._describe is None else self._describe(*matrices)
+        args = (*described, *self._sizes, *scales)
+        if matrices[0].is_cuda or not isinstance(self._kernel, triton.JITFunction):
+            with without_gpu.driver_lock, torch.cuda.device_of(matrices[0]):
+                compiled = self._kernel[self._grid](*args, **self._options)
+            if isinstance(compiled, CompiledKernel):
+                self._again = self._launched(compiled, matrices[0].get_device(), args, described)
+            return compiled
+        compiled = without_gpu.compiled(
+            self._kernel, *_without_ones(self._kernel, args), grid=self._grid, **self._options
+        )
+        if not matrices[0].is_meta:
+            _run_on_reference_gpu(compiled, self._grid, args, self._names)
+        return compiled
+
+    def _launched(
+        self, compiled: CompiledKernel, index: int, args: tuple, described: tuple[Operand, ...]
+    ) -> Callable[..., CompiledKernel]:
+        """`again(matrices, scales)`, which launches on GPU `index` what was compiled for `args`, as Triton would.
+
+        Triton looks at every argument of a launch, to find the kernel that was compiled for such arguments. That one
+        is known here, since the matrices are alike (an address that is a multiple of 16 stays one), and so are the
+        sizes. Its launcher takes all of the jit function's parameters, constants too, and addresses for pointers.
+        """
+        parameters = self._kernel.signature.parameters
+        names = self._kernel.arg_names[len(args) :]
+        constants = [self._options[name] if name in self._options else parameters[name].default for name in names]
+        run, sizes = compiled[self._grid], self._sizes
+        finders = None if self._describe is None else [_descriptors_like(x) for x in described]
+
+        def again(matrices: tuple[torch.Tensor, ...], scales: Scales | tuple[()]) -> CompiledKernel:
+            if torch.cuda.current_device() != index:
+                with torch.cuda.device(index):
+                    return again(matrices, scales)
+            operands = [x.data_ptr() for x in matrices]
+            if finders is not None:
+                operands = [find(address) for find, address in zip(finders, operands, strict=True)]
+            of_scales = [None if scale is None else scale.data_ptr() for scale in scales]
+            with without_gpu.driver_lock:
+                run(*operands, *sizes, *of_scales, *constants, stream=stream_of(index))
+            return compiled
+
+        return again
+
+
+@dataclass(frozen=True)
+class _Address:
+    """What a launch reads of a descriptor's matrix; unlike the matrix it keeps no memory from being used again."""
+
+    value: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        return self.value
+
+
+def _descriptors_like(x: Descriptor) -> Callable[[int], Descriptor]:
+    """From an address to the descriptor of a matrix there that is like that of x."""
+    dtype = x.base.dtype
+    pattern = replace(x, base=_Address(x.base.data_ptr(), dtype))
+    return functools.lru_cache(MOST_ADDRESSES)(lambda address: replace(pattern, base=_Address(address, dtype)))
 
 
 _NO_MULTIPLE = 3  # of 16, nor 1
@@ -132,7 +198,7 @@ def compile_for_inspection(
     a, b, c = _meta_operands(problem, rung.tma)
     before = without_gpu.capability.set(capability)
     try:
-        return kernel_module(implementation).launch(Call(implementation, problem), a, b, c)
+        return kernel_module(implementation).prepare(Call(implementation, problem), a, b, c)(a, b, c, (None, None))
     finally:
         without_gpu.capability.reset(before)
 

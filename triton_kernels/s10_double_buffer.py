@@ -14,9 +14,9 @@ Requires: as s09.
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
 
 
@@ -50,7 +50,7 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
     num_stages = call.implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=num_stages)
+    return launcher.prepare(_gemm_kernel, call, num_stages=num_stages)

@@ -12,9 +12,9 @@ Requires: as s12.
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher, Scales
 from triton_kernels import launcher
 
 
@@ -62,15 +62,21 @@ def _add_kernel(partials_ptr, c_ptr, elements: tl.int64, splits, BLOCK: tl.const
     tl.store(c_ptr + i, total, mask=i < elements)
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
     problem, shape = call.problem, call.launch
     num_stages = call.implementation.config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
+    multiply = launcher.prepare(_gemm_kernel, call, num_stages=num_stages)
     if shape.then is None:
-        return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=num_stages)
-    splits = shape.grid[2]
-    partials = torch.empty((splits, problem.m, problem.n), dtype=c.dtype, device=c.device)
-    compiled = launcher.launch(_gemm_kernel, call, a, b, partials, num_stages=num_stages)
-    args = (partials, c, problem.m * problem.n, splits)
-    launcher.start(_add_kernel, shape.then, args, ("partials", "C"), BLOCK=shape.then.block[0])
-    return compiled
+        return multiply
+    room, dtype, block = (shape.grid[2], problem.m, problem.n), c.dtype, shape.then.block[0]
+    sizes = problem.m * problem.n, shape.grid[2]
+    add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, BLOCK=block)
+
+    def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+        partials = torch.empty(room, dtype=dtype, device=c.device)
+        compiled = multiply(a, b, partials, scales)
+        add(partials, c)
+        return compiled
+
+    return launch_both

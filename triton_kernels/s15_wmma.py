@@ -11,9 +11,9 @@ Requires: any M, N, K; contiguous A, B, C. tf32: every slice of B is transposed 
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
 
@@ -48,6 +48,6 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc.to(c_ptr.dtype.element_ty), mask=(row < M) & (col < N))
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, BLOCK_K=block_k(call))
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
+    return launcher.prepare(_gemm_kernel, call, num_stages=1, BLOCK_K=block_k(call))

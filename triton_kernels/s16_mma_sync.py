@@ -11,9 +11,9 @@ Requires: any M, N, K; contiguous A, B, C. tf32: B is transposed on its way, 4 b
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
 from triton_kernels.descriptors import block_k
 from triton_kernels.tiles import tile_place
@@ -51,7 +51,7 @@ def _gemm_kernel(
     tl.store(c_ptr + row * N + col, acc.to(c_ptr.dtype.element_ty), mask=(row < M) & (col < N))
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
     stages = call.implementation.config.NUM_STAGES
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=stages, BLOCK_K=block_k(call))
+    return launcher.prepare(_gemm_kernel, call, num_stages=stages, BLOCK_K=block_k(call))

@@ -12,11 +12,11 @@ Cost: as in CUDA; C is stored in pieces of 32 KiB, not 16. Requires: as s17.
 import torch
 import triton
 import triton.language as tl
-from triton.compiler import CompiledKernel
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
-from triton_kernels.descriptors import block_k, describe, describe_operands
+from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
 
 WARPS = 8  # two warpgroups: none loads alone
@@ -50,10 +50,12 @@ def _gemm_kernel(
         store_tile(c_desc, row, col, scaled(acc, scale_a, scale_b))
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
     config = call.implementation.config
-    a, b = describe_operands(call, a, b)
-    c = describe(c, config.BLOCK_M, STORE_BYTES // config.BLOCK_M // c.itemsize)
+
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
+        return *describe_operands(call, a, b), describe(c, config.BLOCK_M, STORE_BYTES // config.BLOCK_M // c.itemsize)
+
     more = {"num_stages": config.NUM_STAGES, "num_warps": WARPS, "BLOCK_K": block_k(call)}
-    return launcher.launch(_gemm_kernel, call, a, b, c, **more)
+    return launcher.prepare(_gemm_kernel, call, describe=described, **more)

@@ -21,7 +21,7 @@ from gemm_ref.baselines import BASELINES, cutlass
 from gemm_ref.baselines.cublaslt import best_algorithm
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call import check_out, check_tensors
-from gemm_ref.operands import as_layout, as_operand, as_operand_b, lies_in
+from gemm_ref.operands import as_layout, as_operand, as_operand_b, layout_of, lies_in
 from gemm_ref.problem import B_LAYOUTS, MATHS, Problem
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
@@ -125,7 +125,8 @@ def cublaslt_best(
     """cuBLASLt by the fastest of its algorithms, not the one its heuristic puts first (`cublaslt`)."""
     c = _result(a, b, out, "cuda", math)
     whole = c.contiguous()
-    b, layout = as_operand_b(b, B_LAYOUTS)
+    layout = layout_of(b, B_LAYOUTS)
+    b = as_operand_b(b, layout)
     best_algorithm(as_operand(a), b, whole, Problem(a.shape[0], b.shape[1], a.shape[1], math, layout))
     return c if whole is c else c.copy_(whole)
 

@@ -41,18 +41,25 @@ def as_layout(b: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def as_operand(x: torch.Tensor) -> torch.Tensor:
-    """The numbers of x as a kernel reads them: row-major, outside autograd, with a lazy negation carried out."""
-    return x.detach().resolve_neg().contiguous()
+    """The numbers of x as a kernel reads them: row-major, outside autograd, with a lazy negation carried out.
 
-
-def as_operand_b(b: torch.Tensor, layouts: tuple[str, ...]) -> tuple[torch.Tensor, str]:
-    """As `as_operand`, for a kernel that reads b (K, N) in several layouts: b in one of them, and which it is.
-
-    What is stored as none of them is copied into the first.
+    x itself where it is so.
     """
-    b = b.detach().resolve_neg()
-    layout = next((layout for layout in layouts if lies_in(b, layout)), layouts[0])
-    return as_layout(b, layout), layout
+    return _plain(x).contiguous()
+
+
+def as_operand_b(b: torch.Tensor, layout: str) -> torch.Tensor:
+    """As `as_operand`, laid out as one of B_LAYOUTS says."""
+    return as_layout(_plain(b), layout)
+
+
+def layout_of(b: torch.Tensor, layouts: tuple[str, ...]) -> str:
+    """In which of the layouts that a kernel reads b (K, N) is stored; the first, to be copied to, where in none."""
+    return next((layout for layout in layouts if lies_in(b, layout)), layouts[0])
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    return (x.detach() if x.requires_grad else x).resolve_neg()
 
 
 def with_tma_rows(x: torch.Tensor) -> torch.Tensor:
@@ -63,6 +70,13 @@ def with_tma_rows(x: torch.Tensor) -> torch.Tensor:
     padding does not matter: the unit knows where a row ends, and gives zeros past it.
     """
     return x if has_tma_rows(x) else padded(x).copy_(x)
+
+
+def with_tma_lines(b: torch.Tensor, layout: str) -> torch.Tensor:
+    """As `with_tma_rows`, for b (K, N) that is stored as `layout` says: its columns are rows where it is "nk"."""
+    if layout == "kn":
+        return with_tma_rows(b)
+    return b if has_tma_rows(b.t()) else with_tma_rows(b.t()).t()
 
 
 def has_tma_rows(x: torch.Tensor) -> bool:

@@ -129,7 +129,7 @@ def test_a_long_wait_is_announced(package, monkeypatch):
     """Before it starts, at the line that called, and once."""
     a, b = torch.zeros(1200, 1200), torch.zeros(1200, 1200)
     started = []
-    monkeypatch.setattr(package, "_launch", lambda *_: started.append(len(said)))
+    monkeypatch.setattr(package, "_prepare", lambda *_: lambda *_: started.append(len(said)))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(2):

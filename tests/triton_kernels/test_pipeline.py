@@ -76,7 +76,7 @@ def test_triton_keeps_one_buffer_fewer_than_num_stages():
     stage = get_stage("s10")
     call = Call(Implementation(stage, "one_block", "triton", "fp32"), Problem(4096, 4096, 4096))
     a = torch.empty((4096, 4096), device="meta")
-    kernel = launcher.launch(s10_double_buffer._gemm_kernel, call, a, a, a, num_stages=2)
+    kernel = launcher.prepare(s10_double_buffer._gemm_kernel, call, num_stages=2)(a, a, a)
     assert "!ttg.memdesc<1x128x16xf32" in kernel.asm["ttgir"]
     assert kernel.metadata.shared == SLICE_BYTES
 

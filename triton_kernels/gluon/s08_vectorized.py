@@ -14,11 +14,11 @@ Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`. A matr
 """
 
 import torch
-from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
 
 
@@ -70,6 +70,6 @@ def _gemm_kernel(
     gl.store(c_ptr + c_row * N + c_col, acc, mask=(c_row < M) & (c_col < N))
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1)
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
+    return launcher.prepare(_gemm_kernel, call, num_stages=1)

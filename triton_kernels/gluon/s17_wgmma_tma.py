@@ -11,14 +11,14 @@ Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (
 """
 
 import torch
-from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from gemm_ref.call import Call
+from gemm_ref.plan import Launcher
 from triton_kernels import launcher
-from triton_kernels.descriptors import block_k, describe, describe_operands
+from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
 from triton_kernels.gluon.tiles import tile_place
 
@@ -68,8 +68,11 @@ def _gemm_kernel(
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
-def launch(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> CompiledKernel | None:
-    """C = A @ B into `c`: a (M, K), b (K, N), c (M, N), as `launcher.launch` takes them."""
-    a, b = describe_operands(call, a, b, swizzled)
-    c = describe(c, call.implementation.config.BLOCK_M, SWIZZLE // c.itemsize, swizzled(c.dtype))
-    return launcher.launch(_gemm_kernel, call, a, b, c, num_stages=1, BLOCK_K=block_k(call))
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
+    rows = call.implementation.config.BLOCK_M
+
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
+        return *describe_operands(call, a, b, swizzled), describe(c, rows, SWIZZLE // c.itemsize, swizzled(c.dtype))
+
+    return launcher.prepare(_gemm_kernel, call, num_stages=1, BLOCK_K=block_k(call), describe=described)

@@ -1,0 +1,114 @@
+"""Launching a rung's shared library on a GPU: what its C launcher is given, once for all calls that are alike."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+import torch
+
+from cuda_kernels import source, tensor_map
+from gemm_ref.build import open_library
+from gemm_ref.call import Call
+from gemm_ref.launch import Launch
+from gemm_ref.plan import Launcher, Scales, stream_of
+
+MOST_SHAPES = 32  # that a launcher keeps, where they hold addresses
+
+
+class _LaunchShape(ctypes.Structure):
+    """`LaunchShape` of include/launch.cuh."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("partials", ctypes.c_void_p),
+        ("then", ctypes.c_void_p),
+        ("tensor_maps", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p * 2),
+    ]
+
+    @classmethod
+    def of(cls, launch: Launch) -> _LaunchShape:
+        axes = ctypes.c_uint * 3
+        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes)
+
+
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """The launcher of a rung for tensors on a GPU (`gemm_ref.plan.Prepare`).
+
+    It may be used by several threads and on several streams: what differs between two launches is never written into
+    what they share. Raises `gemm_ref.build.BuildError` without a compiler, and the launcher RuntimeError if the launch
+    fails.
+    """
+    launch = call.launch
+    if call.implementation.stage.tma:
+        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+        turned, maps_at = boxed[0].matrix is not a, tensor_map.for_gpu(boxed)
+        start, shape_at = _start(call, a.device, rows, columns), _shape_with_maps(launch, maps_at)
+
+        def launch_with_maps(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+            left, right = (b, a) if turned else (a, b)
+            of_scales = [0 if scale is None else scale.data_ptr() for scale in scales]
+            start(a, b, c, shape_at(left.data_ptr(), right.data_ptr(), c.data_ptr(), *of_scales))
+
+        return launch_with_maps
+
+    start = _start(call, a.device, call.problem.m, call.problem.n)
+    if launch.then is not None:
+        shape_at, partials, dtype = _shape_with_partials(launch), launch.partials, c.dtype
+
+        def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+            room = torch.empty(partials, dtype=dtype, device=c.device)
+            start(a, b, c, shape_at(room.data_ptr()))
+
+        return launch_both
+    shape = _LaunchShape.of(launch)
+    return lambda a, b, c, scales: start(a, b, c, shape)
+
+
+def _shape_with_partials(launch: Launch) -> Callable[[int], _LaunchShape]:
+    @functools.lru_cache(maxsize=MOST_SHAPES)
+    def shape_at(partials: int) -> _LaunchShape:
+        shape, then = _LaunchShape.of(launch), _LaunchShape.of(launch.then)
+        shape.partials, shape.then = partials, ctypes.addressof(then)
+        shape.kept = then  # it lives as long as what points to it
+        return shape
+
+    return shape_at
+
+
+def _shape_with_maps(launch: Launch, maps_at: Callable[[int, int, int], ctypes.Array]) -> Callable[..., _LaunchShape]:
+    @functools.lru_cache(maxsize=MOST_SHAPES)
+    def shape_at(left: int, right: int, result: int, scale_a: int, scale_b: int) -> _LaunchShape:
+        shape, maps = _LaunchShape.of(launch), maps_at(left, right, result)
+        shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), (scale_a, scale_b)
+        shape.kept = maps
+        return shape
+
+    return shape_at
+
+
+def _start(call: Call, device: torch.device, rows: int, columns: int) -> Callable[..., None]:
+    """`start(a, b, c, shape)` calls the C launcher on the device and on its current stream."""
+    implementation, problem, launch = call.implementation, call.problem, call.launch
+    library = open_library(source.library(implementation, torch.cuda.get_device_capability(device)))
+    function, describe_error = library.launch, library.describe_error
+    sizes, shape = [ctypes.c_int] * 3, ctypes.POINTER(_LaunchShape)
+    function.argtypes = [*[ctypes.c_void_p] * 3, *sizes, shape, ctypes.c_void_p]
+    describe_error.restype = ctypes.c_char_p
+    index, depth = device.index, problem.k
+
+    def start(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, shape: _LaunchShape) -> None:
+        if torch.cuda.current_device() != index:
+            with torch.cuda.device(index):
+                return start(a, b, c, shape)
+        stream = stream_of(index)
+        error = function(a.data_ptr(), b.data_ptr(), c.data_ptr(), rows, columns, depth, shape, stream)
+        if error:
+            reason = describe_error(error).decode()
+            raise RuntimeError(f"{implementation} did not start at {problem} with {launch}: {reason}")
+
+    return start

@@ -1,0 +1,192 @@
+"""A call from its operands to C: the skeleton that every backend's `gemm` shares.
+
+Most of what a call costs its host is the same for two calls that differ in their numbers alone: whether it is right,
+how its operands must be laid out, which kernel is launched with what. On a GPU that is worked out once and kept, as a
+`Plan`. For the reference GPU it is worked out at each call: seconds of work follow, and what it runs may be exchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from gemm_ref.call import Call, check_overlap, span, validate
+from gemm_ref.operands import (
+    TMA_BYTES,
+    as_operand,
+    as_operand_b,
+    has_tma_rows,
+    layout_of,
+    padded,
+    with_tma_lines,
+    with_tma_rows,
+)
+from gemm_ref.problem import MATHS
+from gemm_ref.wait import warn_if_long
+
+Scales = tuple[torch.Tensor | None, torch.Tensor | None]  # of A and B; None is 1
+# (a, b, c, scales): fills c (M, N) from operands that are laid out as the rung reads them.
+Launcher = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Scales], object]
+# The launcher for a call, and for those after it whose matrices agree with these a, b and c in all that `_facts` says:
+# it may keep that of them, and nothing else. Of what torch allocates, every address is a multiple of TMA_BYTES.
+Prepare = Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], Launcher]
+
+MOST_PLANS = 1024  # that are kept; the one that was not used for longest goes first
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # of another subclass, the facts may not be all there is
+
+
+def run(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None,
+    prepare: Prepare,
+    stage: str,
+    dialect: str,
+    variant: str,
+    math: str | None,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
+) -> torch.Tensor:
+    """Validate (`call.validate`, which says what is raised), lay the operands out, allocate C, launch, hand C back.
+
+    prepare: the backend's. Operands are copied first where they are stored otherwise than the rung reads them: A that
+    is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
+    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
+    """
+    place = _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b)
+    if place is None or place.plan is None:
+        names = {"stage": stage, "dialect": dialect, "variant": variant, "math": math}
+        call = validate(a, b, out, **names, scale_a=scale_a, scale_b=scale_b)
+        if not _on_gpu(a):
+            warn_if_long(call.problem)
+        plan = _plan(call, prepare, a, b, out)
+        if place is not None:
+            place.plan = plan
+    else:
+        plan = place.plan
+        if out is not None and plan.may_overlap(out, a, b):
+            check_overlap(out, a, b)
+    return plan.carry_out(a, b, out, (scale_a, scale_b))
+
+
+def stream_of(device: int) -> int:
+    """The handle of torch's current stream on a GPU; `torch.cuda.current_stream` takes ten times as long."""
+    return torch._C._cuda_getCurrentRawStream(device)
+
+
+class _Place:
+    """Where a plan is kept, once a call of its key has turned out right."""
+
+    plan: Plan | None = None
+
+
+@functools.lru_cache(maxsize=MOST_PLANS)
+def _place_of(*key: object) -> _Place:
+    return _Place()
+
+
+def _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b) -> _Place | None:
+    """Where the plan for a call is kept, by all that the plan depends on; None for a call that is planned anew."""
+    if not _on_gpu(a):
+        return None
+    facts = []
+    for x in (a, b, out, scale_a, scale_b):
+        if x is None:
+            facts.append(None)
+        elif type(x) in _PLAIN and x.layout is torch.strided:
+            facts.append(_facts(x))
+        else:
+            return None
+    try:
+        return _place_of(prepare, stage, dialect, variant, math, torch.is_grad_enabled(), *facts)
+    except TypeError:  # a name that cannot be hashed: `validate` says what would be right
+        return None
+
+
+def _on_gpu(a: object) -> bool:
+    return isinstance(a, torch.Tensor) and a.is_cuda
+
+
+def _facts(x: torch.Tensor) -> tuple:
+    """Everything about a dense tensor but its numbers and where they begin."""
+    alignment = x.data_ptr() % TMA_BYTES
+    return x.shape, x.stride(), x.dtype, x.get_device(), alignment, x.is_neg(), x.requires_grad
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one call does after another, whose tensors agree in all that `_facts` says."""
+
+    shape: tuple[int, int]  # of C
+    dtype: torch.dtype
+    direct: bool  # whether there is an `out` that the rung can write to
+    spans: tuple[int, ...]  # bytes from the first element of out, a and b to the end of their last; 0 without out
+    lay_a: Callable[[torch.Tensor], torch.Tensor] | None = None  # None where it is stored as the rung reads it
+    lay_b: Callable[[torch.Tensor], torch.Tensor] | None = None
+    launch: Launcher | None = None  # None where C has no elements
+
+    def may_overlap(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+        """Whether `out` may share memory with an operand, which depends on addresses; `check_overlap` is sure."""
+        first, first_a, first_b = out.data_ptr(), a.data_ptr(), b.data_ptr()
+        of_out, of_a, of_b = self.spans
+        end = first + of_out
+        return (first < first_a + of_a and first_a < end) or (first < first_b + of_b and first_b < end)
+
+    def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
+        """C, which is `out` where there is one."""
+        c = out if self.direct else a.new_empty(self.shape, dtype=self.dtype)
+        if self.launch is not None:
+            a = a if self.lay_a is None else self.lay_a(a)
+            b = b if self.lay_b is None else self.lay_b(b)
+            self.launch(a, b, c, scales)
+        return c if out is None or self.direct else out.copy_(c)
+
+
+def _plan(call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> Plan:
+    stage, problem = call.implementation.stage, call.problem
+    direct = out is not None and out.is_contiguous() and not out.is_neg()
+    shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
+    ends = [(0, 0) if x is None else span(x) for x in (out, a, b)]
+    plan = functools.partial(Plan, shape, dtype, direct, tuple(end - first for first, end in ends))
+    if not (problem.m and problem.n):
+        return plan()
+    layouts = stage.reads_b(problem.math, call.implementation.dialect)
+    b_layout = layout_of(b, layouts)
+    laid_out = replace(call.implementation, b_layout=b_layout)
+    call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=b_layout))
+    if stage.tma and problem.k == 0:  # the unit has no empty matrices
+        return plan(launch=_zero)
+
+    def lay_a(a: torch.Tensor) -> torch.Tensor:
+        a = as_operand(a)
+        return with_tma_rows(a) if stage.tma else a
+
+    def lay_b(b: torch.Tensor) -> torch.Tensor:
+        b = as_operand_b(b, b_layout)
+        return with_tma_lines(b, b_layout) if stage.tma else b
+
+    laid_a, laid_b = lay_a(a), lay_b(b)
+    c = out if direct else a.new_empty(shape, dtype=dtype)
+    if "C" in stage.tma and not has_tma_rows(c):
+        launch = _beside(prepare(call, laid_a, laid_b, padded(c)))
+    else:
+        launch = prepare(call, laid_a, laid_b, c)
+    return plan(None if laid_a is a else lay_a, None if laid_b is b else lay_b, launch)
+
+
+def _zero(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+    c.zero_()
+
+
+def _beside(launch: Launcher) -> Launcher:
+    """`launch` for a C whose rows the TMA unit could not find: beside it, and then copied."""
+
+    def launch_beside(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+        beside = padded(c)
+        launch(a, b, beside, scales)
+        c.copy_(beside)
+
+    return launch_beside

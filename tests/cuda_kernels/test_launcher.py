@@ -1,0 +1,141 @@
+"""What a rung's C launcher is given on a GPU, seen by a library that launches nothing."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import gemm_ref
+from cuda_kernels import launcher, source, tensor_map
+from gemm_ref import Problem, make_inputs
+from gemm_ref.call import validate
+from gemm_ref.launch import cdiv
+
+STREAM = 7
+
+
+class _Library:
+    """The two functions of a rung's library; `launch` notes what it is called with, and fails with `error`."""
+
+    def __init__(self) -> None:
+        self.given, self.error = [], 0
+        self.launch = self._Function(lambda *given: self.given.append(given) or self.error)
+        self.describe_error = self._Function(lambda error: f"error {error}".encode())
+
+    class _Function:
+        def __init__(self, function) -> None:
+            self._function = function
+
+        def __call__(self, *given):
+            return self._function(*given)
+
+
+@pytest.fixture
+def library(monkeypatch) -> _Library:
+    """In place of what nvcc would build; CPU tensors stand for those of a GPU."""
+    made = _Library()
+    monkeypatch.setattr(source, "library", lambda *_: "no file")
+    monkeypatch.setattr(launcher, "open_library", lambda _: made)
+    monkeypatch.setattr(launcher, "stream_of", lambda _: STREAM)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the index of the CPU
+    monkeypatch.setattr(tensor_map, "_encode", lambda address, *_: address.to_bytes(8, "little").ljust(128, b"\0"))
+    return made
+
+
+def _prepared(stage: str, problem: Problem):
+    a, b = make_inputs(problem)
+    c = torch.empty(problem.m, problem.n, dtype=gemm_ref.MATHS[problem.math].out_dtype)
+    call = validate(a, b, c, stage=stage, math=problem.math)
+    call = replace(call, problem=problem)
+    return launcher.prepare(call, a, b, c), call, (a, b, c)
+
+
+def _pointers(*tensors) -> tuple[int, ...]:
+    return tuple(x.data_ptr() for x in tensors)
+
+
+def test_one_kernel(library):
+    start, call, first = _prepared("s08", Problem(300, 200, 100))
+    others = tuple(torch.empty_like(x) for x in first)
+    for matrices in (first, others):
+        start(*matrices, (None, None))
+        *given, shape, stream = library.given.pop()
+        assert tuple(given) == (*_pointers(*matrices), 300, 200, 100) and stream == STREAM
+        assert (tuple(shape.grid), tuple(shape.block)) == (call.launch.grid, call.launch.block)
+        assert not (shape.partials or shape.then or shape.tensor_maps or shape.scales[0] or shape.scales[1])
+
+
+def test_partial_sums_have_room_of_their_own_in_each_call(library, monkeypatch):
+    start, call, matrices = _prepared("s13", Problem(128, 128, 4096))
+    rooms = []
+
+    def empty(size, *, dtype, device):
+        assert (size, dtype, device) == (call.launch.partials, torch.float32, matrices[2].device)
+        rooms.append(torch.zeros(size, dtype=dtype))
+        return rooms[-1]
+
+    monkeypatch.setattr(torch, "empty", empty)
+    for _ in range(2):
+        start(*matrices, (None, None))
+    shapes = [shape for *_, shape, _ in library.given]
+    assert [shape.partials for shape in shapes] == list(_pointers(*rooms)) and len(set(_pointers(*rooms))) == 2
+    then = ctypes.cast(shapes[0].then, ctypes.POINTER(launcher._LaunchShape)).contents
+    assert tuple(then.grid) == call.launch.then.grid == (cdiv(128 * 128, 256), 1, 1)
+
+
+@pytest.mark.parametrize("stage", ["s17", "s18"])
+@pytest.mark.parametrize("math", ["bf16", "tf32"])
+def test_tensor_maps_are_of_the_matrices_of_each_call(library, stage, math):
+    problem = Problem(256, 512, 64, math, "nk" if stage == "s17" and math == "tf32" else "kn")
+    start, _, first = _prepared(stage, problem)
+    others = tuple(torch.empty_like(x) for x in first)
+    kept = []
+    for matrices in (first, others, first):
+        scales = torch.tensor(2.0), None
+        start(*matrices, scales)
+        *_, rows, columns, depth, shape, _ = library.given.pop()
+        turned = stage == "s18" and math == "tf32"
+        assert (rows, columns, depth) == ((512, 256, 64) if turned else (256, 512, 64))
+        addresses = _maps(shape)
+        a, b, c = _pointers(*matrices)
+        assert addresses == ((b, a, c) if turned else (a, b, c)) and shape.tensor_maps % 64 == 0
+        assert (shape.scales[0], shape.scales[1]) == (scales[0].data_ptr(), None)
+        kept.append((shape, addresses))
+    assert all(_maps(shape) == addresses for shape, addresses in kept), "a launch changed what another was given"
+
+
+def _maps(shape) -> tuple[int, ...]:
+    words = ctypes.cast(shape.tensor_maps, ctypes.POINTER(ctypes.c_uint64))
+    return words[0], words[16], words[32]
+
+
+def test_an_error_is_told(library):
+    start, _, matrices = _prepared("s08", Problem(300, 200, 100))
+    library.error = 98
+    with pytest.raises(RuntimeError, match=r"s08_vectorized-cuda-fp32 did not start at 300x200x100.*grid.*: error 98"):
+        start(*matrices, (None, None))
+
+
+def test_another_gpu_than_the_current_one(library, monkeypatch):
+    now = SimpleNamespace(index=1)
+
+    class Device:
+        def __init__(self, index) -> None:
+            self.index = index
+
+        def __enter__(self):
+            self.before, now.index = now.index, self.index
+
+        def __exit__(self, *_):
+            now.index = self.before
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: now.index)
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    start, _, matrices = _prepared("s08", Problem(300, 200, 100))
+    start(*matrices, (None, None))
+    assert len(library.given) == 1 and now.index == 1

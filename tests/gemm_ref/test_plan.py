@@ -1,0 +1,211 @@
+"""Plans, with a launch that only pretends: what is worked out once, and what is not kept beyond one call."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+import gemm_ref
+from gemm_ref import plan
+
+NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
+
+
+class Backend:
+    """It has torch multiply, and counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[gemm_ref.Call] = []
+        self.given: list[tuple[torch.Tensor, ...]] = []
+
+    def prepare(self, call, a, b, c):
+        self.calls.append(call)
+        strides = a.stride(), b.stride(), c.stride()
+        rows_of_b = b if call.problem.b_layout == "kn" else b.t()
+        assert a.stride(1) == c.stride(1) == 1 and (rows_of_b.stride(1) == 1 or rows_of_b.shape[1] < 2)
+
+        def launch(a, b, c, scales):
+            assert (a.stride(), b.stride(), c.stride()) == strides, "not like those that it was prepared for"
+            assert not a.is_neg() and not b.is_neg() and not a.requires_grad
+            one, two = (1.0 if scale is None else scale for scale in scales)
+            c.copy_((a.double() @ b.double()) * one * two)
+
+        return launch
+
+    def __call__(self, a, b, out=None, scale_a=None, scale_b=None, **names):
+        return plan.run(a, b, out, self.prepare, **{**NAMES, **names}, scale_a=scale_a, scale_b=scale_b)
+
+
+@pytest.fixture
+def gemm(monkeypatch) -> Backend:
+    """Its plans are kept, as those of calls on a GPU are."""
+    monkeypatch.setattr(plan, "_on_gpu", lambda a: isinstance(a, torch.Tensor))
+    return Backend()
+
+
+def matrices(m=8, n=12, k=4, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(-4, 5, shape, generator=generator).to(dtype) for shape in ((m, k), (k, n)))
+    return a, b
+
+
+def test_the_second_call_is_not_planned_again(gemm):
+    for seed in range(3):
+        a, b = matrices(seed=seed)
+        c = gemm(a, b)
+        assert torch.equal(c, a @ b) and c.data_ptr() not in (a.data_ptr(), b.data_ptr())
+    assert len(gemm.calls) == 1
+
+
+def test_for_the_reference_gpu_every_call_is_planned():
+    gemm = Backend()
+    for _ in range(2):
+        gemm(*matrices())
+    assert len(gemm.calls) == 2
+
+
+def _shifted(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers, an element past a multiple of 16 bytes."""
+    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers, in every other column of a wider matrix."""
+    return torch.stack([x, x], dim=2)[:, :, 0]
+
+
+A, B = matrices()
+OUT = torch.empty(8, 12)
+# name -> operands, and names and scales; each is another call than every one before it
+OTHERS = {
+    "as it is": ((A, B), {}),
+    "another size": (matrices(m=9), {}),
+    "another depth": (matrices(k=5), {}),
+    "none to sum": (matrices(k=0), {}),
+    "nothing to compute": (matrices(m=0), {}),
+    "a shifted": ((_shifted(A), B), {}),
+    "b shifted": ((A, _shifted(B)), {}),
+    "both shifted": ((_shifted(A), _shifted(B)), {}),
+    "a apart": ((_apart(A), B), {}),
+    "b by columns": ((A, B.t().contiguous().t()), {}),
+    "a negated by a flag": ((torch._neg_view(A), B), {}),
+    "b negated by a flag": ((A, torch._neg_view(B)), {}),
+    "an out": ((A, B, OUT), {}),
+    "an out, shifted": ((A, B, _shifted(OUT)), {}),
+    "an out, apart": ((A, B, _apart(OUT)), {}),
+    "an out by columns": ((A, B, OUT.t().contiguous().t()), {}),
+    "an out negated by a flag": ((A, B, torch._neg_view(OUT.clone())), {}),
+    "another stage": ((A, B), {"stage": "s09"}),
+    "another variant": ((A, B), {"stage": "s09", "variant": "one_block"}),
+    "another dialect": ((A, B), {"dialect": "triton"}),
+    "another dtype": (matrices(dtype=torch.bfloat16), {"stage": "s17"}),
+    "another math": ((A, B), {"stage": "s17", "math": "tf32"}),
+    "tma, shifted": ((_shifted(A), B), {"stage": "s17", "math": "tf32"}),
+    "tma, ragged": (matrices(7, 9, 5), {"stage": "s17", "math": "tf32"}),
+    "tma, ragged by columns": ((A, matrices(9, 9, 4)[1].t().contiguous().t()), {"stage": "s17", "math": "tf32"}),
+    "tma, none to sum": (matrices(k=0), {"stage": "s17", "math": "tf32"}),
+    "fp8": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17"}),
+    "fp8, scale of a": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17", "scale_a": torch.tensor(0.5)}),
+    "fp8, scale of b": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17", "scale_b": torch.tensor([2.0])}),
+}
+
+
+def test_all_that_a_plan_depends_on_is_its_key(gemm):
+    """Each call after each other one, twice: the result is right, and nothing is planned a second time."""
+    for round_ in range(2):
+        for name, (operands, more) in OTHERS.items():
+            a, b, *out = operands
+            planned = len(gemm.calls)
+            c = gemm(*operands, **more)
+            scale = more.get("scale_a", 1.0) * more.get("scale_b", 1.0)
+            assert torch.equal(c.double(), a.double() @ b.double() * scale), name
+            assert not out or c is out[0]
+            launched = c.numel() > 0 and not name.startswith("tma, none")
+            assert len(gemm.calls) - planned == (launched and round_ == 0), name
+
+
+def test_grad_mode_is_part_of_the_key(gemm):
+    a, b = A.clone().requires_grad_(), torch.nn.Parameter(B.clone())
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(gemm(a, b), A @ B)
+    assert len(gemm.calls) == 1
+    for operands in ((a, B), (A, b)):
+        with pytest.raises(ValueError, match="requires grad"):
+            gemm(*operands)
+
+
+def test_what_guards_memory_is_looked_at_in_every_call(gemm):
+    """Whether `out` meets an operand depends on addresses, which are in no key."""
+    arena = torch.zeros(400)
+    a, b = arena[:32].view(8, 4), arena[64:112].view(4, 12)
+    for first in (128, 256, 304):
+        gemm(a, b, arena[first : first + 96].view(8, 12))
+    for first, name in ((0, "a"), (28, "a"), (108, "b"), (64, "b")):
+        with pytest.raises(ValueError, match=f"out shares memory with {name}"):
+            gemm(a, b, arena[first : first + 96].view(8, 12))
+    gemm(a, b, arena[112:208].view(8, 12))  # right after b
+    assert len(gemm.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: {"a": A[:, :3]}, "inner sizes differ"),
+        (lambda: {"b": B.double()}, "a is torch.float32 and b is torch.float64"),
+        (lambda: {"out": torch.empty(8, 11)}, "out must have shape"),
+        (lambda: {"out": torch.empty(8, 12, requires_grad=True)}, "out requires grad"),
+        (lambda: {"a": A.to_sparse()}, "a must be dense"),
+        (lambda: {"scale_a": torch.tensor(2.0)}, "scale_a is for fp8"),
+        (lambda: {"stage": ["s08"]}, "a stage is named by its id"),
+        (lambda: {"a": None}, "a must be a torch.Tensor"),
+    ],
+)
+def test_a_wrong_call_is_wrong_every_time(gemm, wrong, message):
+    right = {"a": A, "b": B}
+    for _ in range(2):
+        gemm(**right)
+        with pytest.raises(ValueError, match=message):
+            gemm(**right | wrong())
+
+
+def test_the_number_of_plans_is_bounded(gemm):
+    plan._place_of.cache_clear()
+    for m in range(1, plan.MOST_PLANS + 50):
+        a = torch.ones(m, 1)
+        assert torch.equal(gemm(a, torch.ones(1, 1)), a)
+    assert plan._place_of.cache_info().currsize == plan.MOST_PLANS
+    assert torch.equal(gemm(torch.ones(1, 1), torch.ones(1, 1)), torch.ones(1, 1))  # planned again
+
+
+@pytest.mark.parametrize("stage", ["s08", "s17"])
+def test_a_plan_keeps_no_matrix(gemm, stage):
+    a, b = matrices(7, 9, 5)
+    out, math = torch.empty(7, 9), "fp32" if stage == "s08" else "tf32"
+    gemm(_apart(a), _apart(b), _apart(out), stage=stage, math=math)
+    gemm(a, b, out, stage=stage, math=math)
+    kept = [weakref.ref(x) for x in (a, b, out)]
+    del a, b, out
+    gc.collect()
+    assert [x() for x in kept] == [None] * 3
+
+
+def test_several_threads_share_a_plan(gemm):
+    operands = [matrices(64, 64, 64, seed=seed) for seed in range(4)]
+    wrong = []
+
+    def work(a, b):
+        for _ in range(50):
+            if not torch.equal(gemm(a, b), a @ b):
+                wrong.append(a)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in operands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

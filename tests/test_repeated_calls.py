@@ -1,0 +1,144 @@
+"""On a GPU, a call that is like one before it goes by that one's plan: it is right whatever has changed in between."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from gemm_ref import MATHS, Problem, make_inputs, plan
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+SIZES = (150, 272, 208)  # partial tiles, and rows that are whole vectors
+
+
+@pytest.fixture
+def operands(implementation):
+    """`operands(seed)`: integers, so that the product is known to the bit."""
+    return lambda seed: make_inputs(Problem(*SIZES, implementation.math), "integers", seed, "cuda")
+
+
+def is_right(c, a, b) -> bool:
+    return torch.equal(c.double(), (a.double() @ b.double()).to(c.dtype).double())
+
+
+def _shifted(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    apart = x.new_empty((x.shape[0], 2 * x.shape[1]))[:, ::2]
+    return apart.copy_(x)
+
+
+def _in_wider(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((x.shape[0], 2 * x.shape[1]))[:, : x.shape[1]].copy_(x)
+
+
+def test_other_numbers_addresses_and_strides(gemm, operands):
+    """Plans are made in one order, and used in another."""
+    forms = (
+        lambda x: x,
+        torch.clone,
+        _shifted,
+        _apart,
+        lambda x: x.t().contiguous().t(),
+        _in_wider,
+    )
+    for seed in range(2):
+        a, b = operands(seed)
+        for of_a in forms:
+            for of_b in forms[:: 1 - 2 * seed]:
+                assert is_right(gemm(of_a(a), of_b(b)), a, b)
+
+
+def test_every_kind_of_out(gemm, operands, implementation):
+    dtype = MATHS[implementation.math].out_dtype
+    whole = torch.empty(SIZES[0], SIZES[1], dtype=dtype, device="cuda")
+    outs = (whole, _shifted(whole), _apart(whole), whole.t().contiguous().t(), whole.clone())
+    for seed in range(2):
+        a, b = operands(seed)
+        for out in outs:
+            out.fill_(float("nan"))
+            assert gemm(a, b, out=out) is out and is_right(out, a, b)
+
+
+def test_a_graph_is_captured_and_replayed(gemm, operands):
+    """A call of a known shape, so that nothing is compiled while it is captured."""
+    a, b = operands(0)
+    expected = gemm(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        c = gemm(a, b)
+    for seed in range(2):
+        for x, new in zip((a, b), operands(seed), strict=True):
+            x.copy_(new)
+        c.zero_()
+        graph.replay()
+        assert is_right(c, a, b)
+        assert seed or torch.equal(c, expected)
+
+
+def test_streams_share_no_room(gemm, operands, implementation):
+    """Calls of one plan on two streams at a time: partial sums of one are not those of the other."""
+    deep = Problem(128, 128, 4096 if implementation.math != "fp8" else 512, implementation.math)
+    pairs = [make_inputs(deep, "integers", seed, "cuda") for seed in range(2)]
+    streams = [torch.cuda.Stream() for _ in pairs]
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(20):
+        for stream, (a, b) in zip(streams, pairs, strict=True):
+            with torch.cuda.stream(stream):
+                found.append((gemm(a, b), a, b))
+    torch.cuda.synchronize()
+    assert all(is_right(*each) for each in found)
+
+
+def test_threads_share_a_plan(gemm, operands):
+    gemm(*operands(0))  # compiled before the threads start
+    found = [None] * 4
+
+    def work(number: int) -> None:
+        a, b = operands(number)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+            found[number] = all([is_right(gemm(a, b), a, b) for _ in range(20)])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(found))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * len(found)
+
+
+def test_scales_are_those_of_each_call(gemm, operands, implementation):
+    if implementation.math != "fp8":
+        pytest.skip("scales are for fp8")
+    a, b = operands(0)
+    for one, two in ((2.0, 4.0), (0.5, 1.0), (None, 8.0), (0.25, None), (None, None), (2.0, 4.0)):
+        scale_a, scale_b = (None if x is None else torch.tensor([x], device="cuda") for x in (one, two))
+        expected = gemm(a, b).double() * (one or 1.0) * (two or 1.0)
+        assert torch.equal(gemm(a, b, scale_a=scale_a, scale_b=scale_b).double(), expected)
+
+
+def test_out_on_an_operand_is_refused_again(gemm, operands, implementation):
+    a, b = operands(0)
+    dtype = MATHS[implementation.math].out_dtype
+    arena = torch.zeros(2 * SIZES[0] * SIZES[1] + a.numel() * 4 // dtype.itemsize, dtype=dtype, device="cuda")
+    apart = arena[: SIZES[0] * SIZES[1]].view(SIZES[0], SIZES[1])
+    on_a = arena.view(a.dtype)[: a.numel()].view(a.shape)
+    for _ in range(2):
+        gemm(a, b, out=apart)
+        with pytest.raises(ValueError, match="out shares memory with a"):
+            gemm(on_a, b, out=apart)
+
+
+def test_more_shapes_than_plans_are_kept(implementation, gemm):
+    if implementation.stage.id != "s02_coalesced" or implementation.dialect != "cuda":
+        pytest.skip("one kernel shows it")
+    for _ in range(2):
+        for m in range(1, plan.MOST_PLANS + 10):
+            a, b = torch.ones(m, 3, device="cuda"), torch.ones(3, 2, device="cuda")
+            assert gemm(a, b)[-1, 0] == 3

@@ -1,0 +1,92 @@
+"""Launching again what Triton has compiled: past its look at every argument, with the same arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import triton_kernels
+from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
+from gemm_ref.call import Call
+from gemm_ref.operands import as_layout
+
+launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
+LazyDict = pytest.importorskip("triton.compiler.compiler").LazyDict
+
+
+def _recorded(kernel, given: list) -> None:
+    """Have a kernel that was compiled without a GPU note what its launcher is called with."""
+    kernel.module, kernel._run = object(), lambda *args: given.append(args)
+
+
+@pytest.mark.parametrize(
+    ("stage", "dialect", "math"),
+    [
+        ("s04", "triton", "fp32"),
+        ("s09", "gluon", "fp32"),
+        ("s13", "triton", "fp32"),
+        ("s16", "gluon", "bf16"),
+        ("s17", "triton", "fp8"),
+        ("s18", "gluon", "bf16"),
+    ],
+)
+def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math, monkeypatch):
+    """A kernel's launcher is called as by Triton's own `kernel[grid](...)`, but with addresses for tensors."""
+    from triton_kernels import without_gpu
+
+    problem = Problem(128, 256, 4096, math)
+    a, b = make_inputs(problem, "zeros")
+    problem = replace(problem, b_layout=get_stage(stage).reads_b(math, dialect)[0])
+    matrices = a, as_layout(b, problem.b_layout), torch.zeros(128, 256, dtype=MATHS[math].out_dtype)
+    scales = (torch.ones(1), None) if math == "fp8" else (None, None)
+    made = []
+
+    class Prepared(launcher.Prepared):
+        def __init__(self, *given, **more) -> None:
+            super().__init__(*given, **more)
+            made.append(self)
+
+    monkeypatch.setattr(launcher, "Prepared", Prepared)
+    monkeypatch.setattr(launcher, "_run_on_reference_gpu", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
+    monkeypatch.setattr(without_gpu._NoGpu, "get_current_stream", lambda *_: 7)
+    rung = get_stage(stage)
+    implementation = Implementation(rung, rung.find_variant("default", dialect), dialect, math, problem.b_layout)
+    triton_kernels.kernel_module(implementation).prepare(Call(implementation, problem), *matrices)(*matrices, scales)
+    for prepared in made:
+        given = []
+        operands = matrices if len(prepared._names) == 3 else (matrices[0], matrices[2])
+        described = operands if prepared._describe is None else prepared._describe(*operands)
+        args = (*described, *prepared._sizes, *(scales if prepared._scaled else ()))
+        compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)
+        _recorded(compiled, given)
+        with without_gpu._without_gpu():
+            assert prepared._kernel[prepared._grid](*args, **prepared._options) is compiled
+        again = prepared._launched(compiled, -1, args, described)
+        others = tuple(torch.empty_like(x) for x in operands)
+        for tensors in (operands, others):
+            assert again(tensors, scales if prepared._scaled else ()) is compiled
+        by_triton, same, other = given
+        assert [_shown(x) for x in by_triton] == [_shown(x) for x in same]
+        assert len(other) == len(same) and {id(x) for x in others}.isdisjoint(map(id, other))
+        places = [place for place, x in enumerate(by_triton) if _address(x) in map(_address, operands)]
+        assert len(places) == len(operands)
+        assert [_address(other[place]) for place in places] == [x.data_ptr() for x in others]
+    assert len(made) == (2 if stage == "s13" else 1)
+
+
+def _shown(x: object) -> object:
+    """An argument of a launch, with an address for a tensor, and a descriptor as what its map is made of."""
+    if hasattr(x, "block_shape"):
+        return x.base.data_ptr(), x.base.dtype, *map(tuple, (x.shape, x.strides, x.block_shape)), x.padding
+    if isinstance(x, torch.Tensor):
+        return x.data_ptr()
+    return x.data if isinstance(x, LazyDict) else x
+
+
+def _address(x: object) -> object:
+    shown = _shown(x)
+    return shown[0] if isinstance(shown, tuple) and shown else shown
