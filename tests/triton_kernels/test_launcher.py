@@ -113,11 +113,11 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
     class Told(Exception):
         pass
 
-    def start(kernel, shape, *args, **options):
+    def prepared(kernel, shape, *args, **options):
         told.update(options, grid=shape.grid)
         raise Told
 
-    monkeypatch.setattr(launcher, "start", start)
+    monkeypatch.setattr(launcher, "Prepared", prepared)
     with pytest.raises(Told):
         launcher.compile_for_inspection(
             rung.stage.id, rung.dialect, 512, 512, 512, variant=rung.variant, math=rung.math, b_layout=rung.b_layout

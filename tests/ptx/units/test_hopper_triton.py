@@ -143,11 +143,18 @@ def operands(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[torch.Tensor, 
     return a, b, torch.full((m, n), torch.nan), a.float() @ b.float()
 
 
+def started(kernel, grid: Launch, args: tuple, **constants):
+    """Run on A, B and C or descriptors of them, and sizes; returns the compiled kernel."""
+    described, sizes = args[:3], args[3:]
+    matrices = [getattr(x, "base", x) for x in described]
+    return launcher.Prepared(kernel, grid, ("A", "B", "C"), sizes, lambda *_: described, **constants)(*matrices)
+
+
 def launch(kernel, args: tuple, m: int, n: int, warps: int, observers=(), **constants) -> str:
     """Run over the tiles of C; returns the PTX."""
     grid = (cdiv(n, constants["BN"]), cdiv(m, constants["BM"]), 1)
     with ptx.watched(*observers):
-        compiled = launcher.start(kernel, Launch(grid, (32 * warps, 1, 1)), args, ("A", "B", "C"), **constants)
+        compiled = started(kernel, Launch(grid, (32 * warps, 1, 1)), args, **constants)
     return compiled.asm["ptx"]
 
 
@@ -184,7 +191,7 @@ def test_narrow_tiles_take_the_other_swizzles(blocks, swizzles):
     args = [TensorDescriptor.from_tensor(x, block) for x, block in shapes]
     grid = Launch((cdiv(n, block_n), cdiv(m, 64), 1), (128, 1, 1))
     constants = {"BM": 64, "BN": block_n, "BK": block_k, "num_stages": 2}
-    compiled = launcher.start(descriptors, grid, (*args, m, n, k), ("A", "B", "C"), **constants)
+    compiled = started(descriptors, grid, (*args, m, n, k), **constants)
     assert tuple(about["swizzle"] for about in compiled.metadata.tensordesc_meta[:2]) == swizzles
     assert "wgmma" in compiled.asm["ptx"] and torch.equal(c, product)
 
