@@ -13,7 +13,7 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.plan import Launcher, Scales, run
+from gemm_ref.call.plan import Launcher, Scales, run
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm"]

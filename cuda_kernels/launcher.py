@@ -11,8 +11,8 @@ import torch
 from cuda_kernels import source, tensor_map
 from gemm_ref.build import open_library
 from gemm_ref.call import Call
+from gemm_ref.call.plan import Launcher, Scales, stream_of
 from gemm_ref.launch import Launch
-from gemm_ref.plan import Launcher, Scales, stream_of
 
 MOST_SHAPES = 32  # that a launcher keeps, where they hold addresses
 
@@ -37,7 +37,7 @@ class _LaunchShape(ctypes.Structure):
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """The launcher of a rung for tensors on a GPU (`gemm_ref.plan.Prepare`).
+    """The launcher of a rung for tensors on a GPU (`gemm_ref.call.plan.Prepare`).
 
     It may be used by several threads and on several streams: what differs between two launches is never written into
     what they share. Raises `gemm_ref.build.BuildError` without a compiler, and the launcher RuntimeError if the launch

@@ -20,9 +20,9 @@ from gemm_ref.stage import Box, Config, Stage
 if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
     from gemm_ref import ptx
     from gemm_ref.call import Call, validate
+    from gemm_ref.call.plan import run
     from gemm_ref.correct import Accuracy, WrongResult, check, checked_run
     from gemm_ref.inputs import make_inputs
-    from gemm_ref.plan import run
     from gemm_ref.reference import Oracle, gemm
 
 # Module -> what is imported from it when it is first asked for. None is called like the module that it is in.
@@ -31,7 +31,7 @@ _LATER = MappingProxyType(
         "call": ("Call", "validate"),
         "correct": ("Accuracy", "WrongResult", "check", "checked_run"),
         "inputs": ("make_inputs",),
-        "plan": ("run",),
+        "call.plan": ("run",),
         "reference": ("Oracle", "gemm"),
     }
 )

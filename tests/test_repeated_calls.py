@@ -7,7 +7,8 @@ import threading
 import pytest
 import torch
 
-from gemm_ref import MATHS, Problem, make_inputs, plan
+from gemm_ref import MATHS, Problem, make_inputs
+from gemm_ref.call import plan
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 SIZES = (150, 272, 208)  # partial tiles, and rows that are whole vectors

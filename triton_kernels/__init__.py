@@ -13,8 +13,8 @@ import torch
 
 from gemm_ref import Implementation
 from gemm_ref.call import Call
+from gemm_ref.call.plan import Launcher, run
 from gemm_ref.dialect import DIALECTS
-from gemm_ref.plan import Launcher, run
 from gemm_ref.stage import DEFAULT_VARIANT
 
 

@@ -15,8 +15,8 @@ from triton.runtime.autotuner import Autotuner
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call
+from gemm_ref.call.plan import Scales, stream_of
 from gemm_ref.operands import with_tma_rows
-from gemm_ref.plan import Scales, stream_of
 from gemm_ref.problem import MATHS
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
@@ -56,7 +56,7 @@ def prepare(
 
 
 class Prepared:
-    """A kernel, its grid, its sizes and its constants: a launcher for matrices that are alike (`plan.Prepare`).
+    """A kernel, its grid, its sizes and its constants: a launcher for matrices that are alike (`call.plan.Prepare`).
 
     names: what messages of the reference GPU call the matrices.
     """

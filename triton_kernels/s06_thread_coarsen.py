@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from gemm_ref.call import Call
-from gemm_ref.plan import Launcher
+from gemm_ref.call.plan import Launcher
 from triton_kernels import launcher
 
 
@@ -50,5 +50,5 @@ def _gemm_kernel(
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
     return launcher.prepare(_gemm_kernel, call, num_stages=1)

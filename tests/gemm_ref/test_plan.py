@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gemm_ref
-from gemm_ref import plan
+from gemm_ref.call import plan
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
 

@@ -15,7 +15,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from gemm_ref.call import Call
-from gemm_ref.plan import Launcher
+from gemm_ref.call.plan import Launcher
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
@@ -106,7 +106,7 @@ def _gemm_kernel(
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.plan.Prepare`."""
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
         return *describe_operands(call, a, b, swizzled), describe(c, WGMMA_M, SWIZZLE // c.itemsize, swizzled(c.dtype))
