@@ -1,8 +1,7 @@
 """The ladder's registry: every rung that exists, in order.
 
-Kernels, tests, experiments, plots and the README's tables all loop over `STAGES`. To add a rung, add its
-entry here and one file of the same stem to `cuda_kernels/`, `triton_kernels/` and (where `dialects` says
-so) `triton_kernels/gluon/`; a test fails when an entry, a file or a README row is missing or left over.
+Kernels, tests, experiments, plots and the README's tables all loop over `STAGES`. CONTRIBUTING.md says what a new rung
+takes; a test fails when an entry, a file, a README row or a section of the docs is missing or left over.
 """
 
 from __future__ import annotations

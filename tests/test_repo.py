@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,13 @@ def test_clang_format():
     files = [path for suffix in ("cu", "cuh") for path in sorted((ROOT / "cuda_kernels").rglob(f"*.{suffix}"))]
     done = subprocess.run([CLANG_FORMAT, "--dry-run", "--Werror", *files], capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stderr}\n`clang-format -i` with these files mends it"
+
+
+def test_a_citation_names_this_version_and_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {project['version']}" in citation and f"license: {project['license']}" in citation
+    assert all((ROOT / name).exists() for name in project["license-files"])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install ruff")
