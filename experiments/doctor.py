@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import MappingProxyType
 import torch
 
 from experiments.bench import provenance
+from gemm_ref import build
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 from gemm_ref.sass.tools import find as find_sass_tool
 
@@ -47,7 +49,7 @@ def examine() -> list[Finding]:
     python = Finding("Python", "ok", f"{platform.python_version()} on {provenance.cpu_name()}")
     tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
     extras = [_extra(*extra) for extra in _EXTRAS]
-    return [python, *packages, *extras, *tools, *_gpus(), _counters()]
+    return [python, *packages, *extras, *tools, _cache(), *_gpus(), _counters()]
 
 
 def _package(name: str) -> Finding:
@@ -117,6 +119,18 @@ def _nvdisasm() -> Finding:
         return Finding(
             "nvdisasm", "absent", "not found", f"the instruction experiment reads machine code with it; {error}"
         )
+
+
+def _cache() -> Finding:
+    """Where built kernels are kept."""
+    try:
+        build.CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=build.CACHE):
+            pass
+    except OSError as error:
+        advice = "set GEMM_LADDER_BUILD to a folder that can be written"
+        return Finding("built files", "missing", f"{build.CACHE} cannot be written ({error.strerror})", advice)
+    return Finding("built files", "ok", str(build.CACHE))
 
 
 def _gpus() -> list[Finding]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from experiments import cli, selection
+from experiments import cli, doctor, selection
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
@@ -82,6 +82,14 @@ def test_a_folder_that_cannot_be_written_is_told(invoke, published_data, command
     else:
         code, said = invoke("report", "--results", published_data, "--output", NOWHERE / "report.html")
     assert code == 2 and "/proc/nowhere cannot be written" in said
+
+
+@needs_proc
+def test_doctor_says_where_built_files_go(monkeypatch, tmp_path):
+    monkeypatch.setattr("gemm_ref.build.CACHE", tmp_path / "cache")
+    assert (doctor._cache().state, doctor._cache().found) == ("ok", str(tmp_path / "cache"))
+    monkeypatch.setattr("gemm_ref.build.CACHE", NOWHERE)
+    assert doctor._cache().state == "missing" and "GEMM_LADDER_BUILD" in doctor._cache().advice
 
 
 def test_a_compiler_that_is_missing_is_told(invoke, monkeypatch, tmp_path):
