@@ -1,9 +1,11 @@
-"""`python -m cuda_kernels build`, `... ptx STAGE`, `... registry` and `... sanitize [STAGE]`."""
+"""`python -m cuda_kernels build`, `... ptx STAGE`, `... export STAGE`, `... registry` and `... sanitize [STAGE]`."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
+from typing import Annotated
 
 import typer
 
@@ -44,6 +46,27 @@ def ptx(stage: str, variant: str = "default") -> None:
         variant = rung.find_variant(variant, "cuda")
         typer.echo(ptx_of(gemm_ref.Implementation(rung, variant, "cuda", rung.maths[0])), nl=False)
     except (ValueError, gemm_ref.build.BuildError) as error:
+        _fail(str(error))
+
+
+@app.command()
+def export(
+    stage: str,
+    variant: str = "default",
+    math: Annotated[str, typer.Option(help="such as bf16; the rung's first if not given")] = "",
+    b_layout: Annotated[str, typer.Option(help="how B is stored: kn, or nk; the first that the rung reads")] = "",
+    size: Annotated[str, typer.Option(help="4096, or MxNxK")] = "4096",
+) -> None:
+    """Print one rung as one .cu that needs nothing else: with a main that checks and times it at one size."""
+    from cuda_kernels import source
+    from cuda_kernels.export import export as text_of
+
+    try:
+        item = source.choose(gemm_ref.get_stage(stage), variant, math or None, b_layout or None)
+        sizes = gemm_ref.Problem.parse(size)
+        problem = dataclasses.replace(sizes, math=item.math, b_layout=item.b_layout)
+        typer.echo(text_of(item, problem), nl=False)
+    except ValueError as error:
         _fail(str(error))
 
 

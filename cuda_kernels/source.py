@@ -26,27 +26,34 @@ def compose(implementation: Implementation) -> str:
     is stored. A #line directive keeps the file's own line numbers.
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
-    return f'{values(implementation)}#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+    return f'#define {_GUARD}\n{values(implementation)}#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
 
 
 def values(implementation: Implementation) -> str:
     """The registry's values of one implementation in C++, as include/registry.cuh has those of the defaults."""
-    return f"#define {_GUARD}\n{_ENUMS}{_namespace(implementation)}"
+    return _ENUMS + _namespace(implementation)
 
 
 def registry_header() -> str:
     """What include/registry.cuh must say: each rung's values in its default variant and first math mode."""
-    defaults = "\n".join(_namespace(default(stage)) for stage in STAGES.values())
+    defaults = "\n".join(_namespace(choose(stage)) for stage in STAGES.values())
     return _HEADER.format(guard=_GUARD, enums=_ENUMS, defaults=defaults)
 
 
-def default(stage: Stage, variant: str = DEFAULT_VARIANT, math: str | None = None) -> Implementation:
-    """A rung's CUDA kernel, with the first layout of B that it reads; in its first math mode if none is given.
+def choose(
+    stage: Stage, variant: str = DEFAULT_VARIANT, math: str | None = None, b_layout: str | None = None
+) -> Implementation:
+    """A rung's CUDA kernel; of math modes, and of layouts in which it reads B, the first where none is given.
 
-    Raises ValueError for a variant that the rung has not.
+    Raises ValueError for what the rung has not.
     """
     math = math or stage.maths[0]
-    return Implementation(stage, stage.find_variant(variant, "cuda"), "cuda", math, stage.reads_b(math, "cuda")[0])
+    if math not in stage.maths:
+        raise ValueError(f"{stage.id} does not compute in {math}: it has {', '.join(stage.maths)}")
+    layouts = stage.reads_b(math, "cuda")
+    if b_layout not in (None, *layouts):
+        raise ValueError(f"{stage.id} does not read B as {b_layout!r} in {math}: as {', '.join(layouts)}")
+    return Implementation(stage, stage.find_variant(variant, "cuda"), "cuda", math, b_layout or layouts[0])
 
 
 # Which values a .cu is compiled with: those that stand before it, or else the defaults.

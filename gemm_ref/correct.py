@@ -72,9 +72,11 @@ def check(
         want = want.to(c.dtype).double()
     else:
         mode = MATHS[math]
-        # What underflow may lose: in each product, and where C is rounded.
-        tiny = oracle.k * _subnormal(torch.float32) + _subnormal(c.dtype)
-        allowed = oracle.on(c.device, "scale").mul(2 * mode.operand_eps + oracle.k * mode.sum_eps).add_(tiny)
+        allowed = (
+            oracle.on(c.device, "scale")
+            .mul(2 * mode.operand_eps + oracle.k * mode.sum_eps)
+            .add_(underflow(oracle.k, c.dtype))
+        )
         if mode.result_eps:
             allowed += mode.result_eps * want.abs()
     got = c.double()
@@ -131,6 +133,11 @@ def checked_run(
             offset = first + int(touched[0])
             raise WrongResult(f"{len(touched)} elements {name} C were written, the first at C's element {offset}")
     return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle)
+
+
+def underflow(k: int, out_dtype: torch.dtype) -> float:
+    """What an element of C may lose to underflow: in each of K products, and where C is rounded."""
+    return k * _subnormal(torch.float32) + _subnormal(out_dtype)
 
 
 def _subnormal(dtype: torch.dtype) -> float:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from gemm_ref.operands import as_layout
+from gemm_ref.operands import as_layout, with_tma_rows
 from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, MATHS, Problem, integers_are_exact
 
 _CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
@@ -41,6 +41,15 @@ def make_inputs(
         a, b = _random((problem.m, problem.k), kind, seed_a), _random((problem.k, problem.n), kind, seed_b)
     a, b = (torch.from_numpy(x).to(device=device, dtype=dtype) for x in (a, b))
     return a, as_layout(b, problem.b_layout)
+
+
+def meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung whose TMA unit moves those of `tma`."""
+    math, rows = MATHS[problem.math], problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1]
+    a, b = (torch.empty(shape, dtype=math.dtype, device="meta") for shape in (problem.a_shape, rows))
+    c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
+    a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
+    return a, b if problem.b_layout == "kn" else b.t(), c
 
 
 def _random(shape: tuple[int, int], kind: str, seed: np.random.SeedSequence) -> np.ndarray:

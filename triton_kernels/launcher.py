@@ -16,8 +16,7 @@ import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Scales, stream_of
-from gemm_ref.operands import with_tma_rows
-from gemm_ref.problem import MATHS
+from gemm_ref.inputs import meta_operands
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, without_gpu
@@ -195,21 +194,12 @@ def compile_for_inspection(
         raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: as {known}")
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
-    a, b, c = _meta_operands(problem, rung.tma)
+    a, b, c = meta_operands(problem, rung.tma)
     before = without_gpu.capability.set(capability)
     try:
         return kernel_module(implementation).prepare(Call(implementation, problem), a, b, c)(a, b, c, (None, None))
     finally:
         without_gpu.capability.reset(before)
-
-
-def _meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung whose TMA unit moves those of `tma`."""
-    math, rows = MATHS[problem.math], problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1]
-    a, b = (torch.empty(shape, dtype=math.dtype, device="meta") for shape in (problem.a_shape, rows))
-    c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
-    a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
-    return a, b if problem.b_layout == "kn" else b.t(), c
 
 
 @contextlib.contextmanager

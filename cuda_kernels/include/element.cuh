@@ -16,7 +16,7 @@ template <> struct Types<Math::fp8> { using Element = __nv_fp8_e4m3; using Resul
 using Element = Types<config::MATH>::Element;  // of A and B
 using Result = Types<config::MATH>::Result;    // of C
 
-constexpr int CHUNK = 16 / sizeof(Element);  // elements in the 16 bytes that one thread can load or store at once
+inline constexpr int CHUNK = 16 / sizeof(Element);  // elements in the 16 bytes that a thread can access at once
 
 // Two neighbours of a row, rounded to nearest, at a multiple of their size.
 __device__ __forceinline__ void store_pair(float* to, float x, float y) {

@@ -20,4 +20,4 @@ def test_a_file_compiles_as_it_is_stored(stage, tmp_path):
     strict = ("-Werror", "all-warnings")
     run_nvcc([f"-I{source.INCLUDE}", *FAST, *strict, "-arch=compute_90a", "-ptx", str(file), "-o", str(target)])
     names = re.findall(r"\.entry (\w+)", target.read_text(encoding="utf-8"))
-    assert sorted(names) == sorted(ptx.entries(source.ptx(source.default(stage))))
+    assert sorted(names) == sorted(ptx.entries(source.ptx(source.choose(stage))))

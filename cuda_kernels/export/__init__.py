@@ -1,0 +1,128 @@
+"""One rung as one file that needs nothing of the project: for a colleague, or Compiler Explorer.
+
+The file holds the registry's values, the include files in place, the rung, and `main.cu` beside this one, which checks
+and times it. A launch is numbers that `gemm_ref.grids` computes for one size, so the file is for that size: for another
+one, export again.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from cuda_kernels import source, tensor_map
+from gemm_ref.call import Call
+from gemm_ref.correct import underflow
+from gemm_ref.inputs import meta_operands
+from gemm_ref.launch import Launch
+from gemm_ref.operands import row_elements
+from gemm_ref.problem import MATHS, Problem
+from gemm_ref.registry import Implementation
+
+_MAIN = Path(__file__).with_name("main.cu")
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"\n', re.M)
+_TYPES = {  # as include/element.cuh has them
+    torch.float32: "float",
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float8_e4m3fn: "__nv_fp8_e4m3",
+}
+
+
+def export(implementation: Implementation, problem: Problem) -> str:
+    """The text of a .cu that computes `problem` (its math mode and layout of B are the implementation's).
+
+    Raises ValueError for a size of 0, of which there is nothing to launch, and where a grid would pass a GPU's limits.
+    """
+    if 0 in (problem.m, problem.n, problem.k):
+        raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
+    rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
+    parts = (_header(implementation, problem), _inlined(rung, implementation, set()), _values(implementation, problem))
+    return "\n".join((*parts, _MAIN.read_text(encoding="utf-8")))
+
+
+def _header(implementation: Implementation, problem: Problem) -> str:
+    name, stage, math = implementation.stage.id.split("_")[0], implementation.stage, implementation.math
+    alone = stage.only_capability is not None
+    arch = "-gencode arch=compute_90a,code=sm_90a" if alone else "-arch=native"
+    options = f"--variant {implementation.variant} --math {math} --b-layout {implementation.b_layout}"
+    return f"""\
+// {stage.title}: C[M, N] = A[M, K] @ B[K, N], {problem}, as GEMM Ladder has it in {implementation}.
+//
+//     nvcc -O3 -std=c++17 {arch} {name}.cu -o {name} && ./{name}
+//
+// exits with 0 if C is right, with 1 if it is wrong, and with 2 where the GPU cannot run it. The launch in this file is
+// for this size, and for a GPU of {Call(implementation, problem).sms} multiprocessors. Another size:
+//
+//     python -m cuda_kernels export {name} {options} --size 1024x2048x512 > {name}.cu
+"""
+
+
+def _inlined(text: str, implementation: Implementation, seen: set[str]) -> str:
+    """The text with each of our include files in its place, once, and the registry's values in place of theirs."""
+
+    def put(match: re.Match) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        path = source.INCLUDE / name
+        if path == source.REGISTRY_HEADER:
+            return source.values(implementation)
+        inner = _inlined(path.read_text(encoding="utf-8"), implementation, seen)
+        return f"// --- include/{name} ---\n{inner}\n"
+
+    return _INCLUDE.sub(put, text).replace("#pragma once\n", "")
+
+
+def _values(implementation: Implementation, problem: Problem) -> str:
+    """What `main.cu` is told: types and sizes, how the matrices are stored, the launch, and what an error may be."""
+    math, call = MATHS[problem.math], Call(implementation, problem)
+    a, b, c = meta_operands(problem, implementation.stage.tma)
+    stored_b = b if problem.b_layout == "kn" else b.t()
+    boxed, rows, columns = (), problem.m, problem.n
+    if implementation.stage.tma:
+        boxed, rows, columns = tensor_map.operands(call, a, b, c)
+    of = {id(a): "A", id(c): "C"}
+    maps = ", ".join(_map(of.get(id(x.matrix), "B"), x) for x in boxed) or "{}"
+    launch = call.launch
+    return f"""\
+// --- The launch and the problem, computed for {problem} ---
+namespace exported {{
+using Operand = {_TYPES[math.dtype]};
+using Output = {_TYPES[math.out_dtype]};
+constexpr const char* NAME = "{implementation} at {problem}";
+constexpr int M = {problem.m}, N = {problem.n}, K = {problem.k};
+constexpr int ROWS = {rows}, COLUMNS = {columns};  // of what the kernel computes: C, or C^T
+constexpr bool B_BY_ROWS = {str(problem.b_layout == "kn").lower()};  // B is stored as (K, N), else as (N, K)
+constexpr size_t A_PITCH = {row_elements(a)}, B_PITCH = {row_elements(stored_b)}, C_PITCH = {row_elements(c)};
+constexpr LaunchShape LAUNCH = {_launch_shape(launch)};
+constexpr LaunchShape THEN = {_launch_shape(launch.then) if launch.then else "{}"};
+constexpr size_t PARTIALS = {launch.partials};  // floats between the two kernels
+
+struct Map {{  // of what the TMA unit copies at once, as cuTensorMapEncodeTiled takes it
+    char matrix;
+    int element_type;  // CUtensorMapDataType
+    unsigned long long rows, columns, row_bytes;
+    unsigned box_rows, box_columns;
+}};
+constexpr Map MAPS[] = {{{maps}}};
+
+// An element of C may be off by (2 * OPERAND_EPS + K * SUM_EPS) * (|A| @ |B|) + RESULT_EPS * |C| + TINY.
+constexpr double OPERAND_EPS = {math.operand_eps!r}, SUM_EPS = {math.sum_eps!r};
+constexpr double RESULT_EPS = {math.result_eps!r}, TINY = {underflow(problem.k, math.out_dtype)!r};
+}}  // namespace exported
+"""
+
+
+def _map(matrix: str, boxed: tensor_map.Boxed) -> str:
+    (rows, columns), box = boxed.matrix.shape, boxed.box
+    numbers = (boxed.element_type, rows, columns, boxed.row_bytes, box.rows, box.columns)
+    return f"{{'{matrix}', {', '.join(map(str, numbers))}}}"
+
+
+def _launch_shape(launch: Launch) -> str:
+    grid, block = (", ".join(map(str, axes)) for axes in (launch.grid, launch.block))
+    return f"{{{{{grid}}}, {{{block}}}, {launch.shared_bytes}}}"

@@ -1,0 +1,79 @@
+"""Each rung as a file of its own: it compiles with plain nvcc, and on a GPU it finds its own result right."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cuda_kernels import source
+from cuda_kernels.__main__ import app
+from cuda_kernels.export import export
+from gemm_ref import B_LAYOUTS, STAGES, Implementation, Problem
+from gemm_ref.toolchain import run_nvcc
+
+RAGGED = Problem(333, 277, 129)  # partial tiles, a K with a tail, rows that the TMA unit wants padded
+# Every rung's default variant in every math mode.
+EXPORTED = [source.choose(stage, math=math) for stage in STAGES.values() for math in stage.maths]
+STRICT = ("-std=c++17", "-Werror", "all-warnings")
+ARCH = ("-gencode", "arch=compute_90a,code=sm_90a")
+
+
+def text(item: Implementation, problem: Problem = RAGGED) -> str:
+    return export(item, replace(problem, math=item.math, b_layout=item.b_layout))
+
+
+@pytest.mark.parametrize("item", EXPORTED, ids=str)
+def test_an_export_compiles(item, tmp_path):
+    """Its main too, which nvcc reads before it makes PTX of the kernels; neither is optimised, for time."""
+    file = tmp_path / "exported.cu"
+    file.write_text(text(item), encoding="utf-8")
+    assert '#include "' not in file.read_text(encoding="utf-8")
+    run_nvcc([*STRICT, "-Xcicc", "-O0", "-arch=compute_90a", "-ptx", str(file), "-o", str(tmp_path / "out.ptx")])
+
+
+def build(item: Implementation, folder) -> str:
+    file, program = folder / "exported.cu", folder / "exported"
+    file.write_text(text(item), encoding="utf-8")
+    run_nvcc([*STRICT, *ARCH, str(file), "-o", str(program)])
+    return str(program)
+
+
+@pytest.mark.parametrize("stage", ["s13_split_k", "s18_warp_specialized"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, so all are built and run")
+def test_an_export_links_with_nothing_but_cuda(stage, tmp_path):
+    """The one with two kernels, and one that asks the driver for tensor maps."""
+    done = subprocess.run([build(source.choose(STAGES[stage]), tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("a GPU: "), done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("layout", B_LAYOUTS)
+@pytest.mark.parametrize("item", EXPORTED, ids=str)
+def test_an_export_is_right(item, layout, tmp_path):
+    if layout not in item.stage.reads_b(item.math, "cuda"):
+        pytest.skip(f"B is not read as {layout}")
+    item = replace(item, b_layout=layout)
+    if refusal := item.stage.refusal(torch.cuda.get_device_capability()):
+        pytest.skip(refusal)
+    done = subprocess.run([build(item, tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"{RAGGED.m} of {RAGGED.m} rows right" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("s04", "--size", "0x5x5"), "nothing to multiply"),
+        (("s04", "--size", "five"), "write 4096 for a cube"),
+        (("s04", "--math", "bf16"), "s04_shared_tile does not compute in bf16: it has fp32"),
+        (("s18", "--math", "fp8", "--b-layout", "kn"), "does not read B as 'kn' in fp8: as nk"),
+        (("s12", "--variant", "huge"), "huge"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(arguments, message):
+    done = CliRunner().invoke(app, ["export", *arguments])
+    assert done.exit_code == 2 and message in done.stderr
