@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,23 @@ def test_the_header_of_the_registry_is_the_registry():
 
     stale = REGISTRY_HEADER.read_text(encoding="utf-8") != registry_header()
     assert not stale, "`python -m cuda_kernels registry` writes it"
+
+
+def test_triton_rungs_that_are_one_kernel_stay_one():
+    """Their files differ in what the registry and the compiler are told, and docs/compilers.md lists them."""
+    kernels = defaultdict(list)
+    for path in sorted(ROOT.glob("triton_kernels/s[0-9]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        (kernel,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_gemm_kernel"]
+        names = [argument.arg for argument in kernel.args.args]
+        kernels[(*names, *map(ast.dump, kernel.body))].append(path.stem.split("_")[0])
+    shared = [rungs for rungs in kernels.values() if len(rungs) > 1]
+    text = (ROOT / "docs" / "compilers.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"^In Triton ((?:s\d\d(?:, | and )?)+) are one kernel", text, re.M)
+    assert shared == [re.findall(r"s\d\d", said)], (
+        "change a kernel in all of these files, or take its rung out of docs/compilers.md and README.md, "
+        "and say in the rung's header what it does otherwise"
+    )
 
 
 ALLOWED = {  # imports run one way
