@@ -171,8 +171,8 @@ def run(
             measured = measured or any(row.status != SKIPPED for row in outcome.rows)
             if outcome.stopped:
                 break
-        if request.device == "cpu" and results is None:
-            runner.draw_published(module.NAME, folder, out)
+    if request.device == "cpu" and results is None:
+        runner.draw_published([module.NAME for module in modules], folder, out)
     if not measured:
         _tell("nothing was measured: all of it was skipped, for the reasons above", err)
     if failed or not measured:
@@ -194,7 +194,7 @@ def plot(
     from experiments.records.store import RESULTS, check_writable, csv_path
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
-    drawn = False
+    drawn, published = False, []
     for name in names:
         if csv_path(own, name).exists():
             check_writable(own)
@@ -202,9 +202,9 @@ def plot(
             drawn = True
         elif results is None and runner.published(name, own):
             check_writable(own)
-            runner.draw_published(name, own, out)
-            drawn = True
-    if not drawn:
+            published.append(name)
+    runner.draw_published(published, own, out)
+    if not drawn and not published:
         raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
 
 

@@ -21,7 +21,7 @@ from experiments.records.kept import Kept
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import select, why_none
-from gemm_ref.build import CannotWrite
+from gemm_ref.build import CannotWrite, write_whole
 
 SAVE_EVERY_S = 30.0
 
@@ -110,12 +110,21 @@ def draw(name: str, folder: Path, target: Path, console: Console) -> None:
         console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def draw_published(name: str, own: Path, console: Console) -> None:
-    """Draw the data that came with the repo, into a folder of their own beside this machine's."""
-    for folder in published(name, own):
+def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
+    """Draw the data that came with the repo, into folders of their own beside this machine's."""
+    from experiments.plots import pictures
+    from experiments.plots.look import style
+
+    places = [(name, folder) for name in names for folder in published(name, own)]
+    drawn = pictures.drawn_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
+    for (name, folder), files in zip(places, drawn, strict=True):
         label = environment.caption(store.runs_of(store.read(folder, name), folder))
-        console.print(f"published data: {label}", markup=False, highlight=False, soft_wrap=True)
-        draw(name, folder, own / f"published-{folder.name}", console)
+        console.print(f"published data of {name}: {label}", markup=False, highlight=False, soft_wrap=True)
+        for file, content in files.items():
+            if style.form_of(file) != style.PAGE:
+                path = own / f"published-{folder.name}" / file
+                write_whole(path, content)
+                console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def published(name: str, own: Path) -> list[Path]:

@@ -122,7 +122,7 @@ def svg_alone() -> Iterator[None]:
     """Plots are drawn without a PNG, for tests of what the SVG says."""
     from experiments.plots.look import style
 
-    with style.svg_alone():
+    with style.forms(style.SVG):
         yield
 
 

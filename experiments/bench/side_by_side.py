@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
+from experiments import processes
 from experiments.progress import Bars
 from experiments.records.contenders import Contender, contenders
 from experiments.records.kept import Kept
 from experiments.records.rows import Row
 
 ALONE = 8  # fewer contenders are measured in this process: starting others takes seconds
-MOST = 16  # processes; each takes most of a gigabyte
 
 Part = tuple  # what is measured apart, a problem and a kind of inputs for example; its words together name it
 Work = Callable[[Contender, Sequence[Part]], Iterable[list[Row]]]  # the rows of each part
@@ -56,28 +52,14 @@ def _each(jobs: Sequence[Job], work: Work) -> Iterator[Iterable[list[Row]]]:
     if len(jobs) < ALONE or any(contender.kernel is None for contender, _ in jobs):
         yield from (work(*job) for job in jobs)
         return
-    # New ones: the reference GPU is one thread of Python, and a process that holds a GPU must not be forked.
-    before = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(_processes(), multiprocessing.get_context("spawn"), _begin)
-    try:
+    with processes.pool(_alone) as pool:  # the reference GPU is one thread of Python
         futures = [pool.submit(_by_name, work, str(contender), parts) for contender, parts in jobs]
         for future in futures:
             yield future.result()
-    finally:  # after Ctrl-C too, when nobody waits for what they still do
-        for process in multiprocessing.active_children():
-            if process not in before:
-                process.terminate()
-        pool.shutdown(cancel_futures=True)
 
 
-def _processes() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST)
-
-
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the first of them decides
-    torch.set_num_threads(1)  # the others have the other cores
+def _alone() -> None:
+    torch.set_num_threads(1)  # the other processes have the other cores
 
 
 def _by_name(work: Work, name: str, parts: Sequence[Part]) -> list[list[Row]]:

@@ -1,10 +1,20 @@
-"""Which picture goes with which experiment: the one table that the runner, the command `plot` and the report use."""
+"""Which picture goes with which experiment: the one table that the runner, the command `plot` and the report use.
+
+The pictures of a machine's folder, such as that of the published data, are kept, and drawn again when something that
+they follow from has changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.metadata
+import io
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from experiments import processes
 from experiments.plots import (
     accuracy,
     correctness,
@@ -18,6 +28,8 @@ from experiments.plots import (
     squares,
     tensor_cores,
 )
+from experiments.plots.look import style
+from experiments.records import kept, store
 
 Draw = Callable[[Path, Path], list[Path]]  # draws the CSV in one folder into another; the files that it wrote
 
@@ -34,3 +46,71 @@ PICTURES: dict[str, Draw] = {
     "memory": memory.draw,
     "instructions": instructions.draw,
 }
+
+_FEW = 2  # experiments, whose pictures are drawn in this process: starting others takes as long
+_SOURCES = ("gemm_ref", "experiments/plots", "experiments/records")
+_LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
+
+Files = dict[str, bytes]  # file name -> content
+
+
+def drawn(name: str, folder: Path, *forms: str) -> Files:
+    """The pictures of an experiment's CSV in `folder`, in each of the `style.forms`; drawn now where none are kept."""
+    return _kept(name, folder, forms) or _draw(name, folder, forms)
+
+
+def drawn_all(places: Sequence[tuple[str, Path]], *forms: str) -> Iterator[Files]:
+    """`drawn` of each experiment and folder, in order; where many are to be drawn, on all cores."""
+    known = [_kept(name, folder, forms) for name, folder in places]
+    if sum(not files for files in known) <= _FEW:
+        yield from (files or _draw(*place, forms) for files, place in zip(known, places, strict=True))
+        return
+    with processes.pool() as pool:
+        futures = [files or pool.submit(_draw, *place, forms) for files, place in zip(known, places, strict=True)]
+        for future in futures:
+            yield future if isinstance(future, dict) else future.result()
+
+
+def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
+    state = _state(folder)
+    with tempfile.TemporaryDirectory() as target, style.forms(*forms):
+        files = {path.name: path.read_bytes() for path in PICTURES[name](folder, Path(target))}
+    if _is_kept(folder) and state == _state(folder):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.comment = " ".join([state, *forms]).encode()
+            for file, content in files.items():
+                archive.writestr(file, content)
+        kept.keep(_archive(name, folder), packed.getvalue())
+    return files
+
+
+def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
+    """As `drawn`, from an archive that nothing has outdated; empty where there is none that is whole."""
+    if not _is_kept(folder):
+        return {}
+    try:
+        with zipfile.ZipFile(_archive(name, folder)) as archive:
+            state, *there = archive.comment.decode().split()
+            if state != _state(folder) or not set(forms) <= set(there):
+                return {}
+            return {file: archive.read(file) for file in archive.namelist() if style.form_of(file) in forms}
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+        return {}
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether it is a machine's; others come and go."""
+    return folder.parent in (store.RESULTS, store.PUBLISHED.parent)
+
+
+def _archive(name: str, folder: Path) -> Path:
+    return kept.place(f"pictures-{folder.name}-{name}.zip")
+
+
+def _state(folder: Path) -> str:
+    """A hash of all that pictures follow from: the data, as some show several CSVs, the code, and what draws."""
+    paths = (path for path in sorted((*folder.glob("*.csv"), folder / store.ENVIRONMENT)) if path.exists())
+    data = [part for path in paths for part in (path.name, path.read_bytes())]
+    versions = [importlib.metadata.version(library) for library in _LIBRARIES]
+    return kept.digest(kept.sources(*_SOURCES), *data, *versions)

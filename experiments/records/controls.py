@@ -21,14 +21,13 @@ class Controls:
 
     def __init__(self, frame: pd.DataFrame) -> None:
         timed = "verdict" in frame
-        self._doubtful = frame[(frame["stage"] == CONTROL) & (frame["verdict"] != stats.SAME)] if timed else frame[:0]
+        doubtful = frame[(frame["stage"] == CONTROL) & (frame["verdict"] != stats.SAME)] if timed else frame[:0]
+        self._doubtful = doubtful.to_dict("records")  # few, and asked for with each row of a table
 
     def mark(self, **problem: object) -> str:
         """MARK where a failed control has all of these columns' values, such as `m=128, n=1024`; else nothing."""
-        found = self._doubtful
-        for column, value in problem.items():
-            found = found[found[column] == value]
-        return "" if found.empty else MARK
+        asked = problem.items()
+        return MARK if any(all(row[column] == value for column, value in asked) for row in self._doubtful) else ""
 
     def mark_row(self, row) -> str:
         """MARK for a row, as `itertuples` gives it, of a problem whose control failed; else nothing."""

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -71,17 +71,11 @@ class Kept:
             "runs": {key: value for key, value in (runs | {run: self._environment}).items() if key in used},
             "parts": {part: [asdict(row) for row in rows] for part, rows in parts.items()},
         }
-        try:
-            build.write_whole(self._path(contender), json.dumps(content))
-        except build.CannotWrite as error:
-            folder = self._path(contender).parent
-            warnings.warn(
-                f"the next run measures all anew: rows cannot be kept in {folder} ({error.__cause__})", stacklevel=2
-            )
+        keep(self._path(contender), json.dumps(content))
 
     def _path(self, contender: Contender) -> Path:
         name = re.sub(r"[^a-z0-9]+", "-", f"{self._experiment} {contender}".lower())
-        return build.CACHE / "kept" / f"{name}.json"
+        return place(f"{name}.json")
 
     def _load(self, contender: Contender, state: str) -> tuple[Parts, dict[str, dict]]:
         """The parts and the environments in the contender's file; none where it is of another state, or damaged."""
@@ -97,18 +91,34 @@ class Kept:
 
     def _state(self, package: str, stage: str) -> str:
         """A hash of all that rows of a rung follow from: sources but those of other rungs, versions, variables."""
-        paths = [
-            path
-            for folder in (*_MEASURING, package)
-            for path in sorted((_ROOT / folder).rglob("*"))
-            if path.suffix in _SUFFIXES and (path.stem == stage or path.stem not in STAGES)
-        ]
-        sources = [part for path in paths for part in (path.relative_to(_ROOT), path.read_bytes())]
+        paths = [path for path in sources(*_MEASURING, package) if path.stem == stage or path.stem not in STAGES]
         versions = [self._environment[name] for name in _VERSIONS]
-        asked = [
-            item for item in sorted(os.environ.items()) if item[0].startswith(_COMPILERS) and item[0] not in _CACHES
-        ]
-        return build.digest(*sources, *versions, *asked)
+        names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
+        return digest(paths, *versions, *((name, os.environ[name]) for name in names))
+
+
+def place(name: str) -> Path:
+    """Where a file of this name is kept."""
+    return build.CACHE / "kept" / name
+
+
+def keep(path: Path, content: str | bytes) -> None:
+    """Write a file that spares later runs some work; one that cannot be written is warned of, and costs no more."""
+    try:
+        build.write_whole(path, content)
+    except build.CannotWrite as error:
+        why = f"the next run does all anew: nothing can be kept in {path.parent} ({error.__cause__})"
+        warnings.warn(why, stacklevel=2)
+
+
+def sources(*folders: str) -> list[Path]:
+    """The files of the repo's folders, and of those in them, that programs are made of."""
+    return [path for folder in folders for path in sorted((_ROOT / folder).rglob("*")) if path.suffix in _SUFFIXES]
+
+
+def digest(paths: Iterable[Path], *more: object) -> str:
+    """A hash of files, their places in the repo with them, and of whatever else counts."""
+    return build.digest(*(part for path in paths for part in (path.relative_to(_ROOT), path.read_bytes())), *more)
 
 
 def _kernel(contender: Contender) -> tuple[str, str]:

@@ -8,17 +8,15 @@ on a cell stays as readable as it was. Texts stay texts, in the page's own font.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-import matplotlib
 from markupsafe import Markup
 
+from experiments.plots import pictures
 from experiments.plots.look import style
-from experiments.plots.pictures import PICTURES
 from experiments.report.anchors import anchor
 from experiments.report.colours import dark_twin
 
@@ -51,10 +49,9 @@ class Figure:
 
 
 def figures(name: str, folder: Path) -> list[Figure]:
-    """The plots of one experiment, drawn now from its CSV in `folder`."""
-    with tempfile.TemporaryDirectory() as target, matplotlib.rc_context({"svg.fonttype": "none"}), style.svg_alone():
-        paths = PICTURES[name](folder, Path(target))
-        return [inline(path.stem, path.read_text(encoding="utf-8")) for path in paths]
+    """The plots of one experiment's CSV in `folder`."""
+    files = pictures.drawn(name, folder, style.PAGE)
+    return [inline(file.removesuffix(style.PAGE), content.decode()) for file, content in files.items()]
 
 
 def inline(name: str, text: str) -> Figure:

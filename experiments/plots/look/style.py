@@ -146,31 +146,39 @@ def footer(figure: Figure, caption: str) -> float:
     return (0.16 + 0.16 * len(lines)) * inch
 
 
-_svg_alone = contextvars.ContextVar("svg_alone", default=False)
+PNG, SVG, PAGE = ".png", ".svg", ".page.svg"  # how files end; in the last texts stay texts, for the report's page
+_AS_SVG = {"format": "svg", "metadata": {"Date": None, "Creator": None}}
+_OPTIONS = {PNG: {"dpi": _DPI, "metadata": {"Software": None}}, SVG: _AS_SVG, PAGE: _AS_SVG}
+_forms = contextvars.ContextVar("forms", default=(PNG, SVG))
 
 
 @contextlib.contextmanager
-def svg_alone() -> Iterator[None]:
-    """Inside, `save` leaves out the PNG, which takes as long as the rest of a plot."""
-    before = _svg_alone.set(True)
+def forms(*ends: str) -> Iterator[None]:
+    """Inside, `save` writes these of PNG, SVG and PAGE: a PNG takes as long as the rest of a plot."""
+    before = _forms.set(ends)
     try:
         yield
     finally:
-        _svg_alone.reset(before)
+        _forms.reset(before)
+
+
+def form_of(file: str) -> str:
+    """PNG, SVG or PAGE, by a file's name."""
+    return next(end for end in (PAGE, PNG, SVG) if file.endswith(end))
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name`.png, unless inside `svg_alone`, and `name`.svg, each whole or not at all; return their paths."""
-    drawn = {} if _svg_alone.get() else {folder / f"{name}.png": _draw(figure, dpi=_DPI, metadata={"Software": None})}
-    drawn[folder / f"{name}.svg"] = _draw(figure, format="svg", metadata={"Date": None, "Creator": None})
+    """Write `name`.png and `name`.svg, or what `forms` asks for, each whole or not at all; return their paths."""
+    drawn = {folder / f"{name}{end}": _draw(figure, end) for end in _forms.get()}
     for path, image in drawn.items():
         write_whole(path, image)
     return list(drawn)
 
 
-def _draw(figure: Figure, **options: object) -> bytes:
+def _draw(figure: Figure, end: str) -> bytes:
     image = io.BytesIO()
-    figure.savefig(image, **options)
+    with rc_context({"svg.fonttype": "none"} if end == PAGE else {}):
+        figure.savefig(image, **_OPTIONS[end])
     return image.getvalue()
 
 

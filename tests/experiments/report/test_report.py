@@ -200,7 +200,7 @@ def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
 
 
 def test_the_report_draws_no_png(tmp_path):
-    with style.themed(), style.svg_alone():
+    with style.themed(), style.forms(style.SVG):
         assert style.save(Figure(figsize=(1, 1)), tmp_path, "one") == [tmp_path / "one.svg"]
     assert [path.name for path in tmp_path.iterdir()] == ["one.svg"]
     with style.themed():
