@@ -44,8 +44,7 @@ def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[li
     attempt(subject, problem, observers=(counter, launches))
     kernels = {} if why_not else {kernel.name: (kernel, launch) for kernel, launch in launches.seen}
     codes = [_code(*each) for each in kernels.values()]
-    if subject.dialect == "cuda":
-        codes = [replace(code, kernel=subject.name) for code in codes]  # C++'s own name of it is long
+    codes = [replace(code, kernel=subject.called(code.kernel)) for code in codes]
     return _lines(counter.counts(), quote), codes, why_not
 
 

@@ -60,6 +60,10 @@ class Subject(ABC):
     def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:
         """`fn(a, b, out)` for the tensors of a GPU."""
 
+    def called(self, kernel: str) -> str:
+        """What a kernel that its compiler names `kernel` is called in words."""
+        return kernel
+
     def swapped(self) -> Subject | None:
         """The kernel with the grid's x and y exchanged, where the user decides on the grid."""
         return None

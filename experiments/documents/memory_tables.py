@@ -11,7 +11,9 @@ import gemm_ref
 from experiments.documents import markdown
 from experiments.plots.look import style
 from experiments.records import environment, store, traffic
+from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS
+from gemm_ref.ptx.count.records import COMPILED
 
 BLOCKS = ("requests", "hardware")
 
@@ -56,7 +58,7 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
         second = ", second kernel" if key[-1] == 2 else ""
         name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
-    runs = store.runs_of(frame[frame["view"] == "hardware"], published)
+    runs = store.runs_of(frame[frame["view"] == HARDWARE], published)
     return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."
 
 
@@ -73,4 +75,4 @@ def _number(value: float) -> str:
 
 
 def _caption(frame: pd.DataFrame, published: Path) -> str:
-    return environment.compilers_caption(store.runs_of(frame[frame["view"] == "compiled"], published))
+    return environment.compilers_caption(store.runs_of(frame[frame["view"] == COMPILED], published))

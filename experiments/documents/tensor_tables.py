@@ -9,9 +9,9 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import markdown
 from experiments.plots.look import style
-from experiments.plots.tensor_cores import LAYOUT, LAYOUT_WORDS, maths_of, shown
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
+from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -40,7 +40,7 @@ def at_size(folder: Path, math: str) -> pd.DataFrame:
     frame = store.read(folder, "tensor_cores")
     if frame.empty:
         return frame
-    frame = shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
+    frame = frames.shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
     return frame[frame["m"] == frame["m"][frame["m"] <= workloads.LARGEST].max()]
 
 
@@ -50,10 +50,10 @@ def _stages() -> list[gemm_ref.Stage]:
 
 def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     """% of cuBLAS of each rung in CUDA / Triton / Gluon, by math mode, at the size of the other tables."""
-    frame = shown(frame)
+    frame = frames.shown(frame)
     size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
-    maths = maths_of(frame)
+    maths = frames.maths_of(frame)
     heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
     lines = [["rung", "idea", *heads], ["---", "---", *["---:"] * len(maths)]]
     for stage in _stages():

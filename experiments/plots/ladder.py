@@ -12,12 +12,10 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments.plots.look import style
 from experiments.records import environment, frames, store
-from experiments.records.controls import Controls, explained
+from experiments.records.controls import explained, size_name
 from experiments.records.rows import SKIPPED
 
 _ROW_INCHES = 0.62
-OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
-LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -36,12 +34,6 @@ def draw(folder: Path, target: Path) -> list[Path]:
     return paths
 
 
-def size_name(frame: pd.DataFrame) -> str:
-    """`4096 x 4096 x 4096` of a frame that holds one problem, marked where its control failed."""
-    first = frame.iloc[0]
-    return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}{Controls(frame).mark()}"
-
-
 def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     figure, ax = _figure(rows, f"The ladder at {size_name(frame)}, fp32", _MEDIAN_OF_TIMES, caption)
@@ -50,10 +42,10 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     for row in frame.itertuples():
         if row.stage not in rows:
             continue
-        y = rows.index(row.stage) + LANE * style.look_of(row.dialect).lane
+        y = rows.index(row.stage) + style.LANE * style.look_of(row.dialect).lane
         colour, marker = style.look_of(row.dialect).colour, style.look_of(row.dialect).marker
         if not frames.is_default(row.stage, row.variant, row.dialect):
-            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **OTHER)
+            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **style.OTHER)
             continue
         if pd.isna(row.tflops):
             ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
@@ -82,7 +74,7 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rungs_of(frame)
     figure, ax = _figure(rows, title, _MEDIAN_OF_RATIOS, caption)
     for row in frame.itertuples():
-        y = rows.index(row.stage) + LANE * style.look_of(row.dialect).lane
+        y = rows.index(row.stage) + style.LANE * style.look_of(row.dialect).lane
         share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
         if not frames.is_default(row.stage, row.variant, row.dialect):
             ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)

@@ -13,11 +13,10 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from experiments.plots import memory_hardware
-from experiments.plots.ladder import LANE, OTHER, size_name
 from experiments.plots.look import style
 from experiments.plots.memory_banks import banks
-from experiments.records import environment, store, traffic
-from experiments.records.frames import fullest, is_default
+from experiments.records import environment, frames, store, traffic
+from experiments.records.controls import size_name
 from experiments.records.rows import HARDWARE, PASS
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.sectors import SECTOR
@@ -37,7 +36,7 @@ def draw(folder: Path, target: Path) -> list[Path]:
     counted = frame[frame["status"] == PASS]
     if counted.empty:
         return []
-    m, n, k = fullest(counted.drop_duplicates(list(traffic.KERNEL)))
+    m, n, k = frames.fullest(counted.drop_duplicates(list(traffic.KERNEL)))
     counted = counted[(counted["m"] == m) & (counted["n"] == n) & (counted["k"] == k)]
     caption = environment.compilers_caption(store.runs_of(counted, folder))
     compiled = traffic.best_view(counted)
@@ -161,7 +160,7 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
         ax.set_title(title, loc="center", size=9.5, weight="normal")
         style.bands(ax, len(rows))
         for row in table[table[f"{level}_intensity"].notna()].itertuples():
-            y = rows.index(row.stage) + LANE * style.LOOKS[row.dialect].lane
+            y = rows.index(row.stage) + style.LANE * style.LOOKS[row.dialect].lane
             _mark(ax, row, y, getattr(row, f"{level}_intensity"))
             if level == "l2":
                 ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
@@ -177,8 +176,8 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
 
 def _mark(ax: Axes, row, y: float, value: float) -> None:
     colour, marker = style.LOOKS[row.dialect].colour, style.LOOKS[row.dialect].marker
-    if not is_default(row.stage, row.variant, row.dialect):
-        ax.plot(value, y, marker, color=colour, zorder=2, **OTHER)
+    if not frames.is_default(row.stage, row.variant, row.dialect):
+        ax.plot(value, y, marker, color=colour, zorder=2, **style.OTHER)
         return
     ax.plot([ax.get_xlim()[0], value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
     ax.plot(value, y, marker, color=colour, ms=5, zorder=3)

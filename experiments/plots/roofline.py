@@ -16,17 +16,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots.ladder import size_name
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
 from experiments.records import frames, store
-from experiments.records.controls import CONTROL, explained
+from experiments.records.controls import CONTROL, explained, size_name
 from experiments.records.rows import PASS
 from gemm_ref import DIALECTS
+from gemm_ref.ptx.count.records import COMPILED, WRITTEN
+from gemm_ref.ptx.count.sectors import SECTOR
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
 
-SECTOR = 32  # bytes: the least that a cache moves
 _STEP = 1.16  # times x, from one dialect to the next: most kernels of a rung have the same
 _MEASURED = {"color": style.INK, "lw": 1.6, "zorder": 2}
 _FAINT = {"color": style.MUTED, "lw": 1.0, "alpha": 0.55, "zorder": 1}
@@ -50,7 +50,7 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
     counts = counts.astype(dict.fromkeys(("m", "n", "k", "launch", "sectors"), "int64"))
     found = {}
     for kernel, own in counts.groupby(["stage", "variant", "dialect"]):
-        own = own[own["view"] == ("compiled" if (own["view"] == "compiled").any() else "written")]
+        own = own[own["view"] == (COMPILED if (own["view"] == COMPILED).any() else WRITTEN)]
         at_problem = (own["m"] == problem.m) & (own["n"] == problem.n) & (own["k"] == problem.k)
         if at_problem.any():
             own = own[at_problem]

@@ -11,12 +11,10 @@ from matplotlib.figure import Figure
 from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
-from gemm_ref import B_LAYOUTS, DIALECTS, MATHS, STAGES
+from experiments.records.frames import LAYOUT, LAYOUT_WORDS
+from gemm_ref import B_LAYOUTS, DIALECTS, STAGES
 from gemm_ref.baselines import BASELINES
 
-# How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
-LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in MATHS}
-LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 _LANE = 0.26  # of a row: the height of a dialect's bar
 
 
@@ -30,24 +28,14 @@ def draw(folder: Path, target: Path) -> list[Path]:
     caption = environment.caption(store.runs_of(frame, folder))
     with style.themed():
         return [
-            *style.save(_shares(shown(frame), controls, caption), target, "tensor_cores_vs_cublas"),
+            *style.save(_shares(frames.shown(frame), controls, caption), target, "tensor_cores_vs_cublas"),
             *style.save(_layouts(frame, controls, caption), target, "tensor_cores_layouts"),
         ]
 
 
-def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with B as LAYOUT has it for their math mode."""
-    return frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
-
-
-def maths_of(frame: pd.DataFrame) -> list[str]:
-    """The math modes of a frame, in the registry's order."""
-    return [math for math in MATHS if math in set(frame["math"])]
-
-
 def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     """A panel per size and math mode; a row per rung, a bar per dialect."""
-    maths, sizes = maths_of(frame), sorted(set(frame["m"]))
+    maths, sizes = frames.maths_of(frame), sorted(set(frame["m"]))
     titles = {
         (size, math): f"{math}, {size}³"
         + (", B by columns" if LAYOUT[math] == "nk" else "")
@@ -94,7 +82,7 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     """A panel per math mode at the size of the tables: the fastest of each dialect and library, with B both ways."""
     size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
     frame = frame[frame["m"] == size]
-    maths = maths_of(frame)
+    maths = frames.maths_of(frame)
     who = [name for name in ("cublas", "cublaslt", "cutlass", *DIALECTS) if name in set(_who(frame))]
     figure = Figure(figsize=(style.WIDTH, 3.6))
     subtitle = f"at {size}³, the fastest kernel of each; filled: {LAYOUT_WORDS['kn']}, hatched: {LAYOUT_WORDS['nk']}"

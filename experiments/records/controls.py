@@ -41,3 +41,9 @@ class Controls:
 def explained(caption: str, *texts: str) -> str:
     """A caption, with LEGEND where one of the texts above it has the mark."""
     return f"{caption} · {LEGEND}" if any(MARK in text for text in texts) else caption
+
+
+def size_name(frame: pd.DataFrame) -> str:
+    """`4096 x 4096 x 4096` of a frame that holds one problem, marked where its control failed."""
+    first = frame.iloc[0]
+    return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}{Controls(frame).mark()}"

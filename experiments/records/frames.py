@@ -10,6 +10,10 @@ from experiments.records import stats
 from experiments.records.workloads import LARGEST
 from gemm_ref.stage import DEFAULT_VARIANT
 
+# How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
+LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in gemm_ref.MATHS}
+LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
+
 
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:
     """The rows of one math mode that have a time."""
@@ -76,3 +80,13 @@ def verdict(old, new) -> str:
     """Whether row `new` is FASTER than row `old` at the same problem, SLOWER or SAME; UNSURE without a `speedup`."""
     ratio = speedup(old, new)
     return stats.verdict(ratio, stats.margin_for(min(old.median_us, new.median_us))) if ratio else stats.UNSURE
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with B as LAYOUT has it for their math mode."""
+    return frame[frame["b_layout"] == frame["math"].map(LAYOUT)]
+
+
+def maths_of(frame: pd.DataFrame) -> list[str]:
+    """The math modes of a frame, in the registry's order."""
+    return [math for math in gemm_ref.MATHS if math in set(frame["math"])]

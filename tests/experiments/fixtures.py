@@ -12,7 +12,6 @@ TFLOPS = {
     stage: {"cuda": 3.0 * i, "triton": 2.9 * i, "gluon": 2.8 * i}
     for i, stage in enumerate((s.id for s in stages_in("fp32")), 1)
 }
-H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}  # as environment.json has it
 TFLOPS["s03_block_tile"] = {"cuda": 5.1, "triton": 8.7, "gluon": 5.0}  # slower than s02's in CUDA and Gluon
 CUBLAS, CPU = 51.3, {"cpu_loop": 0.0011, "numpy_blas": 0.9, "torch_blas": 0.85}
 ENVIRONMENT = {
@@ -28,6 +27,7 @@ ENVIRONMENT = {
     "triton": "3.6.0",
     "numpy": "2.3.5",
 }
+H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}  # as environment.json has it
 
 
 class NoBars:

@@ -112,6 +112,9 @@ class CudaKernel(Subject):
     def _bound(self) -> list[tuple[signature.Parameter, str]]:
         return list(zip(self._signature.parameters, self._roles, strict=True))
 
+    def called(self, kernel: str) -> str:
+        return self.name  # C++ names it with its arguments and its template's
+
     def swapped(self) -> CudaKernel | None:
         other = object.__new__(CudaKernel)
         other.__dict__ = self.__dict__ | {"shape": self.shape.swapped()}

@@ -54,6 +54,8 @@ def look_of(name: str) -> Look:
     return LOOKS.get(name, _LIBRARY)
 
 
+OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
+LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
 _DPI = 160
 _SLOWER_FASTER = LinearSegmentedColormap.from_list("share", ["#e8a0a0", "#fbe9e7", "#ffffff", "#dcefc0", "#76b900"])
