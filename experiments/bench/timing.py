@@ -1,7 +1,7 @@
 """One problem, timed: every contender is checked, then the right ones take turns, and each becomes a row.
 
 What all timed experiments share. Nothing wrong is ever timed. On a GPU an A-against-A control takes part beside the
-reference: cuBLAS a second time, whose verdict must be SAME.
+reference: cuBLAS a second time; where it is not SAME, tables and plots mark the problem (`records.controls`).
 """
 
 from __future__ import annotations

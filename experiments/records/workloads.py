@@ -1,6 +1,6 @@
 """Every size that is measured, with the reason for it: one leaf for questions, pictures and documents.
 
-A size is (M, N, K), or one number for a cube. Problems that people have are in workloads.toml, with their reasons.
+A size is (M, N, K), or one number for a cube. Real-world problems are in workloads.toml, with their reasons.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class Cell:
     """A kernel's speed in a table, or in `note` why there is none."""
 
     note: str = ""
+    variant: str = ""  # whose speed it is, where the rung has several and the table does not say
     tflops: str = ""
     percent: float | None = None  # of cuBLAS
     share: str = ""  # the same as text
@@ -103,7 +104,8 @@ def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size:
     """One kernel at the size of the tables; `"default"` is the dialect's best variant."""
     if dialect not in stage.dialects:
         return Cell(note="no kernel")
-    if variant == DEFAULT_VARIANT:
+    best = variant == DEFAULT_VARIANT
+    if best:
         variant = stage.find_variant(variant, dialect)
     if variant not in stage.variants_in(dialect):
         return Cell(note="–")
@@ -113,6 +115,7 @@ def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size:
     times = blocks.gain(below, stage, variant, dialect, at_size)
     compared = pd.notna(row.vs_cublas)
     return Cell(
+        variant=variant if best and variant != DEFAULT_VARIANT else "",
         tflops=style.number(row.tflops),
         percent=100 * row.vs_cublas if compared else None,
         share=f"{style.number(100 * row.vs_cublas)}%" if compared else "",

@@ -5,12 +5,14 @@ import dataclasses
 import pandas as pd
 import pytest
 
+import gemm_ref
 from experiments.documents import blocks
 from experiments.documents.findings import Data
 from experiments.plots import shapes, squares
-from experiments.records import store
+from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
 from experiments.records.stats import SAME, UNSURE
+from experiments.report import rungs
 from experiments.report.tables import table_of
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
 
@@ -119,3 +121,12 @@ def test_data_without_controls_are_not_marked():
     frame = pd.DataFrame({"stage": ["s04_shared_tile"], "m": [64], "verdict": [""]})
     assert Controls(frame).mark(m=64) == "" and len(Controls(frame).passed(frame)) == 1
     assert Controls(frame.drop(columns="verdict")).mark() == ""
+
+
+def test_the_report_names_the_variant_of_each_dialects_best():
+    at_size = frames.largest_cube(store.read(store.PUBLISHED, "ladder"))
+    stage = gemm_ref.STAGES["s11_warp_tile"]
+    best = {d: rungs.cell(stage, "default", d, None, at_size).variant for d in stage.dialects}
+    assert best == {d: stage.find_variant("default", d) for d in stage.dialects} and len(set(best.values())) > 1
+    assert rungs.cell(stage, "tile128", "cuda", None, at_size).variant == ""  # its row of the table says it
+    assert rungs.cell(gemm_ref.STAGES["s04_shared_tile"], "default", "cuda", None, at_size).variant == ""
