@@ -18,6 +18,7 @@ from experiments import processes
 from experiments.plots import (
     accuracy,
     correctness,
+    host,
     inputs,
     instructions,
     ladder,
@@ -40,6 +41,7 @@ PICTURES: dict[str, Draw] = {
     "shapes": shapes.draw,
     "roofs": roofs.draw,
     "modes": modes.draw,
+    "host": host.draw,
     "tensor_cores": tensor_cores.draw,
     "inputs": inputs.draw,
     "accuracy": accuracy.draw,

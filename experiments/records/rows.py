@@ -126,6 +126,16 @@ class TimedLayout(Timed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostCost(Row):
+    """What one call of a contender costs the host: the time until it is in the GPU's queue, C allocated."""
+
+    median_us: float | None = None
+    p20_us: float | None = None
+    p80_us: float | None = None
+    repeats: int | None = None  # samples, of several calls each
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compiled(Row):
     """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
 
@@ -232,6 +242,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "shapes": Timed,
     "roofs": Ceiling,
     "modes": Timed,
+    "host": HostCost,
     "tensor_cores": TimedLayout,
     "inputs": Timed,
     "accuracy": Checked,

@@ -66,6 +66,7 @@ MAP_K = 4096
 MAP_SIDES = {DEFAULT: (128, 512, 2048, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
 
 MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
+HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 INPUTS = 8192  # long enough calls to hold a GPU at its power cap
 

@@ -88,6 +88,7 @@ def test_list_names_everything(invoke):
         (("run", "--device", "tpu"), ("tpu", "cpu")),
         (("run", "--preset", "fulll"), ("fulll", "there are default, full", "did you mean full?")),
         (("run", "modes", "--device", "cpu"), ("the modes are those of a GPU",)),
+        (("run", "host", "--device", "cpu"), ("is that of a launch on a GPU",)),
         (("run", "ladder", "--math", "tf32", "--device", "cpu"), ("nothing to run in ladder",)),
     ],
 )
