@@ -112,7 +112,7 @@ def run(
     if len(args) != len(entry.parameters):
         raise ValueError(f"{kernel.name} takes {len(entry.parameters)} arguments and was given {len(args)}")
     memory = GlobalMemory()
-    parameters = []
+    parameters: list[Tile | np.generic] = []
     for index, ((parameter, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
         name = names[index] if index < len(names) else f"tensor argument {index}"
         if isinstance(value, TensorMap) != (kind == TENSOR_MAP):

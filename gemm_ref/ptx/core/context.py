@@ -79,7 +79,8 @@ class Control:
 class Run(Protocol):
     """Instructions one behind the other that can be computed at once."""
 
-    instructions: tuple[Instruction, ...]
+    @property
+    def instructions(self) -> tuple[Instruction, ...]: ...
 
     def possible(self, machine: Machine) -> bool: ...
 

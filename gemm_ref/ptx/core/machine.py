@@ -34,7 +34,7 @@ class LockstepMachine(Machine):
         program: Sequence[Operation],
         decoder: Decoder,
         launch: Launch,
-        blocks: Sequence[int],
+        blocks: np.ndarray,
         parameters: Sequence[Any],
         memory: GlobalMemory,
         symbols: Mapping[str, int],
@@ -50,7 +50,7 @@ class LockstepMachine(Machine):
         self.lanes = len(blocks) * launch.threads
         lane = np.arange(self.lanes)
         self.block_index = lane // launch.threads
-        self.block_of_lane = np.asarray(blocks)[self.block_index]
+        self.block_of_lane = blocks[self.block_index]
         self.thread_of_lane = lane % launch.threads
         shared_bytes = decoder.static_shared.size + launch.shared_bytes
         self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
@@ -73,15 +73,16 @@ class LockstepMachine(Machine):
 
     def run(self) -> None:
         """Execute until every lane has left. Raises PtxError at the first fault."""
-        place: int | None = 0
+        place = 0
         registers, program, schedule = self.registers, self.program, self.schedule
         while True:
             if place >= schedule.stop:
-                place = schedule.regroup(place)
-                if place is None:
+                following = schedule.regroup(place)
+                if following is None:
                     for unit in schedule.units:
                         unit.on_end()
                     return
+                place = following
             operation = program[place]
             schedule.now = place
             mask = schedule.active

@@ -50,8 +50,9 @@ class AsyncCopies(Unit):
                 done = done & copy.lanes
             if done.any():
                 lanes = None if done.all() else per_lane(done, machine.lanes)
-                for observer in machine.observers:
-                    observer.on_landing(replace(copy.access, lanes=lanes))
+                if copy.access is not None:
+                    for observer in machine.observers:
+                        observer.on_landing(replace(copy.access, lanes=lanes))
                 for word, value in enumerate(copy.words):
                     scatter(copy.place.view(4, word), copy.place.index, value, lanes)
             if not done.all():
