@@ -307,7 +307,8 @@ def report(
     from experiments.selection import choose_device, questions
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
-    path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
+    with out.status("drawing plots and tables"):
+        path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
     _tell(str(path), out)
 
 
