@@ -1,6 +1,6 @@
 // Idea:         one thread computes one element of C; threadIdx.x walks the rows.
 // Changed:      the first rung. It is the CPU's triple loop with the two outer loops spread over threads.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread per element.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element.
 // Cost:         no shared memory; 2 FLOP for the 8 bytes of A[row, k] and B[k, col]: 0.25 FLOP per byte asked for.
 // Requires:     any M, N, K; row-major A, B, C.
 #include "launch.cuh"

@@ -1,6 +1,6 @@
 // Idea:         threadIdx.x walks the columns, so that a warp touches neighbouring addresses.
 // Changed:      from s01, which index of C comes from threadIdx.x and which from threadIdx.y; nothing else.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread per element.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element.
 // Cost:         no shared memory; 0.25 FLOP per byte asked for, as before, but a warp's 32 floats of B are 4 sectors of
 //               32 bytes, all used, and its A is one address for all lanes.
 // Requires:     any M, N, K; row-major A, B, C.

@@ -1,6 +1,6 @@
 // Idea:         a block owns a tile of C and walks K in slices of BLOCK_K, still reading global memory alone.
 // Changed:      from s02, the loop over k is cut into slices; which thread reads what is unchanged.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread per element; a slice is BLOCK_M x BLOCK_K of A and
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; a slice is BLOCK_M x BLOCK_K of A and
 //               BLOCK_K x BLOCK_N of B.
 // Cost:         no shared memory; 0.25 FLOP per byte asked for, as before. In one slice a block uses each element of A
 //               BLOCK_N times and of B BLOCK_M times: it could need 1/32 of the bytes, if it kept them (s04).

@@ -1,9 +1,9 @@
 // Idea:         the slices of A and B are staged in shared memory, and every thread of the block reads them there.
 // Changed:      from s03, each slice is loaded once by the block, between two barriers, before it is multiplied.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread per element; each thread loads one element of each slice,
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; each thread loads one element of each slice,
 //               which is why the three block sizes are equal.
 // Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB at 32; a slice of 2 x 4 KiB
-//               feeds 2 * 32^3 FLOP: 8 FLOP a byte of global memory, 32 times s03's.
+//               feeds 2 * 32^3 FLOP: 8 FLOP per byte of global memory, 32 times s03's.
 // Requires:     any M, N, K; row-major A, B, C.
 #include "launch.cuh"
 

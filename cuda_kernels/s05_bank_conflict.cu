@@ -1,7 +1,7 @@
 // Idea:         the same slices stored four ways in shared memory, whose 32 banks serve a word each at a time.
-// Changed:      from s04, where an element of a slice lies in shared memory; the threads and their work stay.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, one thread per element; the three block sizes are equal.
-// Cost:         8 KiB of shared memory (padded: 128 bytes more) and 8 FLOP a byte of global memory, as s04. What
+// Changed:      from s04, where an element of a slice is in shared memory; the threads and their work stay.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; the three block sizes are equal.
+// Cost:         8 KiB of shared memory (padded: 128 bytes more) and 8 FLOP per byte of global memory, as s04. What
 //               differs is how often a warp's access has to be repeated because lanes want different words of one bank:
 //                 conflicted  A (m, k), B (n, k): 32 times for each store and each read of B;
 //                 transposed  A (k, m), B (k, n): 32 times for each store of A, the reads are free of conflicts;

@@ -2,8 +2,8 @@
 //               once for THREAD_M products.
 // Changed:      from s04, a block's tile is larger than its threads are many: each loads several elements of a slice
 //               and keeps a column of sums in registers.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x 1 a thread; 64 x 64 and 8 x 1 make 512 threads.
-// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB; 16 FLOP a byte of global memory,
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x 1 per thread; 64 x 64 and 8 x 1 make 512 threads.
+// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB; 16 FLOP per byte of global memory,
 //               twice s04's, since the tile is twice as wide. From shared memory a thread reads 9 words for 8 products
 //               instead of 16, and those of A are the same for a whole warp.
 // Requires:     any M, N, K; row-major A, B, C.

@@ -1,8 +1,8 @@
 // Idea:         a thread computes a THREAD_M x THREAD_N tile of C in registers: at each k an outer product of a column
 //               of A and a row of B.
 // Changed:      from s06, the column of sums becomes a tile of sums, and the block's tile grows with it.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 16 KiB; 32 FLOP a byte of global memory.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
+// Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 16 KiB; 32 FLOP per byte asked for.
 //               From shared memory a thread reads 16 words for 64 products, 4 per word; 64 registers hold sums.
 // Requires:     any M, N, K; row-major A, B, C.
 #include "launch.cuh"

@@ -1,6 +1,6 @@
-// Idea:         no bank conflicts in shared memory: A lies transposed, and the thread's tile is cut into quadrants.
-// Changed:      from s08, where the slice of A and the thread's tile lie; not what is loaded, computed and stored.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
+// Idea:         no bank conflicts in shared memory: A is transposed there, and the thread's tile is cut into quadrants.
+// Changed:      from s08, where the slice of A and the thread's tile are; not what is loaded, computed and stored.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
 // Cost:         4 (BLOCK_K (BLOCK_M + 4) + BLOCK_K BLOCK_N) bytes of shared memory, 16.25 KiB; bytes and FLOP as s08.
 //               At one k a thread reads 2 vectors of A and 2 of B; a warp needs 2 wavefronts for each of A (two
 //               addresses, broadcast) and 4 for each of B (16 vectors, all 32 banks in each wavefront).
@@ -17,7 +17,7 @@ s09_conflict_free(const float* __restrict__ A, const float* __restrict__ B, floa
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
+    // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[BLOCK_K][PITCH];    // (k, m)

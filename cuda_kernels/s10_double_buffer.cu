@@ -1,9 +1,9 @@
 // Idea:         the next slice is on its way from global memory while this one is multiplied.
 // Changed:      from s09, two buffers in shared memory: a slice is loaded into registers before the multiplication and
 //               stored after it, into the buffer that is not read; so one barrier per slice is enough.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, THREAD_M x THREAD_N a thread; 128 x 128 and 8 x 8 make 256 threads.
-// Cost:         twice s09's shared memory, 32.5 KiB, and registers for a slice on its way, 16 a thread; bytes, FLOP and
-//               wavefronts as s09.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x THREAD_N per thread; 128 x 128 and 8 x 8 make 256 threads.
+// Cost:         twice s09's shared memory, 32.5 KiB, and registers for a slice on its way, 16 per thread; bytes, FLOP
+//               and wavefronts as s09.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
@@ -17,7 +17,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
+    // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)

@@ -1,6 +1,6 @@
 // Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
 // Changed:      from s10, which thread computes which elements; all else stays.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, THREAD_M x THREAD_N a thread, 8 warps:
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, THREAD_M x THREAD_N per thread, 8 warps:
 //               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep.
 // Cost:         tile128: shared memory, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
 //               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12, for 2048
@@ -19,7 +19,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
+    // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)

@@ -4,7 +4,7 @@
 // Tile/threads: as s11.
 // Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory: 48.75 KiB for 3 stages of tile128,
 //               36.4 KiB of wide. A is transposed on its way, so it is copied float by float; B as vectors. Bytes,
-//               FLOP and reads as s11. A copy of A takes 4 wavefronts, one a row that it reads from (docs/memory.md).
+//               FLOP and reads as s11. A copy of A takes 4 wavefronts, one per row that it reads from (docs/memory.md).
 // Requires:     any M, N, K; row-major A, B, C. Rows of B and C that are not whole vectors go element by element.
 //               Below sm_80, which has no cp.async, the copies are made at once.
 #include "async_copy.cuh"
@@ -23,7 +23,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
+    // A is transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
     // bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];

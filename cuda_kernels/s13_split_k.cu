@@ -21,7 +21,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A lies transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
+    // A is transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
     // bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     extern __shared__ __align__(16) float smem[];

@@ -1,8 +1,8 @@
 // Idea:         tensor cores, through the WMMA API: a warp multiplies 16 x 16 x 16 elements with one call.
 // Changed:      from s12: the warp's tile is made of fragments that the whole warp holds together, so that it has no
-//               layout of threads; A lies as it is in memory; C goes through shared memory, and is rounded there.
-// Tile/threads: 128 x 128 of C a block, 64 x 64 a warp: 4 warps, two blocks per SM. BLOCK_K counts elements of 16 bits;
-//               of tf32 half as many take the same bytes.
+//               layout of threads; A is stored as in global memory; C goes through shared memory, and is rounded there.
+// Tile/threads: 128 x 128 of C per block, 64 x 64 per warp: 4 warps, two blocks per SM. BLOCK_K counts elements of 16
+//               bits; of tf32 half as many take the same bytes.
 // Cost:         2 NUM_STAGES (BLOCK_M (BLOCK_K + 8) + BLOCK_K (BLOCK_N + 8)) bytes of shared memory: 105 KiB for 3
 //               stages of 64. In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB, for 16 calls of 4096
 //               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
@@ -49,8 +49,8 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     // What I copy of a slice: a chunk of every A_PASS-th row of A, and of every B_PASS-th row of B. A row past M is 0.
     constexpr int A_CHUNKS = BLOCK_K / CHUNK, B_CHUNKS = BLOCK_N / CHUNK;  // in a row of a slice
     constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
-    static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: as many chunks a thread");
-    static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: as many chunks a thread");
+    static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: equal chunks per thread");
+    static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: equal chunks per thread");
     const int a_m = thread / A_CHUNKS, a_k = thread % A_CHUNKS * CHUNK;
     const int b_k = thread / B_CHUNKS, b_n = thread % B_CHUNKS * CHUNK;
     const Element* a_from = &A[(size_t)(row + a_m) * K + a_k];

@@ -1,8 +1,8 @@
 // Idea:         the tensor core's own instructions, mma.sync and ldmatrix, with fragments in registers of known layout.
 // Changed:      from s15: XOR swizzles in place of padding, two sets of fragments, so that one is read while the other
 //               is multiplied, and an order of tiles in which blocks that run at a time share slices in L2.
-// Tile/threads: BLOCK_M x BLOCK_N of C a block, WARP_M x WARP_N a warp, in mma tiles of 16 x 8: tile128x256 has 8 warps
-//               of 64 x 64. BLOCK_K counts elements of 16 bits; of tf32 half as many take the same bytes.
+// Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, in mma tiles of 16 x 8: tile128x256 has 8
+//               warps of 64 x 64. BLOCK_K counts elements of 16 bits; of tf32 half as many take the same bytes.
 // Cost:         2 NUM_STAGES BLOCK_K (BLOCK_M + BLOCK_N) bytes of shared memory: 96 KiB for 4 stages of tile128x256.
 //               In 32 bytes of k a warp reads 64 rows and 64 columns, 4 KiB in 32 wavefronts without a conflict, for
 //               32 instructions of 2048 products (of tf32 1024). FLOP per byte asked of global memory: 85 (43).
@@ -20,7 +20,7 @@ namespace config = registry::s16_mma_sync;
 constexpr int STEP = 32 / sizeof(Element);         // of k in one instruction: 32 bytes
 constexpr bool TRANSPOSES = sizeof(Element) == 2;  // ldmatrix transposes elements of 16 bits, and no others
 
-// Where chunk `chunk` of row `row` of a slice lies in that row, which has CHUNKS: the chunks that a warp reads at a
+// Where chunk `chunk` of row `row` of a slice is in that row, which has CHUNKS: the chunks that a warp reads at a
 // time, one of each of 8 rows, are then in different banks. The 32 banks hold 8 chunks, of one row or of several.
 template <int CHUNKS>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
@@ -65,8 +65,8 @@ s16_mma_sync(const Element* __restrict__ A, const Element* __restrict__ B, Eleme
 
     // What I copy of a slice: a chunk of every A_PASS-th row of A, and of every B_PASS-th row of B. A row past M is 0.
     constexpr int A_PASS = THREADS / A_CHUNKS, B_PASS = THREADS / B_CHUNKS;
-    static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: as many chunks a thread");
-    static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: as many chunks a thread");
+    static_assert(A_PASS * A_CHUNKS == THREADS && BLOCK_M % A_PASS == 0, "BLOCK_M, BLOCK_K: equal chunks per thread");
+    static_assert(B_PASS * B_CHUNKS == THREADS && BLOCK_K % B_PASS == 0, "BLOCK_K, BLOCK_N: equal chunks per thread");
     const int a_m = thread / A_CHUNKS, a_chunk = thread % A_CHUNKS;
     const int b_k = thread / B_CHUNKS, b_chunk = thread % B_CHUNKS;
     const Element* a_from = &A[(size_t)(row + a_m) * K + a_chunk * CHUNK];

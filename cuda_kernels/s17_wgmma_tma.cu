@@ -3,7 +3,7 @@
 // Changed:      from s16, no thread computes the address of what it copies, and no operand passes through registers: a
 //               box is one instruction, its arrival one mbarrier, and a wgmma of 64 x 256 reads both of its operands.
 // Tile/threads: 128 x 256 of C and 128 bytes of k per block, 64 rows per warpgroup; 256 threads, 128 sums in each.
-// Cost:         48 KiB of shared memory a stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
+// Cost:         48 KiB of shared memory per stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
 //               ends with a store during which nothing is multiplied, and the thread that starts copies multiplies too.
 // Requires:     sm_90a; any M, N, K. Rows that are no multiple of 16 bytes are copied first (gemm_ref/operands). B by
 //               rows is multiplied as it is stored in 16-bit types; tf32 and fp8 want it by columns, and it is copied so.

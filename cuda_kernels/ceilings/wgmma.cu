@@ -10,7 +10,7 @@
 #include "wgmma.cuh"
 
 constexpr int WARPGROUP = 128;
-constexpr int A_ROWS = THREADS / WARPGROUP * 64, B_ROWS = 256;  // rows of 128 bytes along k; B lies transposed
+constexpr int A_ROWS = THREADS / WARPGROUP * 64, B_ROWS = 256;  // rows of 128 bytes along k; B is transposed
 constexpr int CHUNKS = SWIZZLE_ROW_BYTES / 16;
 constexpr int SHARED_BYTES = 1024 + (A_ROWS + B_ROWS) * SWIZZLE_ROW_BYTES;  // the swizzle starts at a multiple of 1024
 

@@ -1,4 +1,4 @@
-// Clusters and warp specialisation, one instruction a function (PTX ISA, 'barrier.cluster' and 'setmaxnreg'). sm_90.
+// Clusters and warp specialisation, one instruction per function (PTX ISA, 'barrier.cluster' and 'setmaxnreg'). sm_90.
 #pragma once
 
 // Which block of its cluster this is.

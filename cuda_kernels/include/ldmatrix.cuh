@@ -1,4 +1,4 @@
-// ldmatrix, one instruction a function, named as PTX names it (PTX ISA, 'Warp-level matrix load instruction'). sm_75
+// ldmatrix, one instruction per function, named as PTX names it (PTX ISA, 'Warp-level matrix load instruction'). sm_75
 // and later. Addresses are those of shared memory, in bytes.
 //
 // A warp reads four 8 x 8 matrices of 16-bit elements. Lane l names the 16 bytes of row l % 8 of matrix l / 8, and gets

@@ -1,4 +1,4 @@
-// mbarrier, one instruction a function, named as PTX names it (PTX ISA, 'Parallel Synchronization and Communication
+// mbarrier, one instruction per function, named as PTX names it (PTX ISA, 'Parallel Synchronization and Communication
 // Instructions: mbarrier'): a barrier in shared memory that counts arrivals of threads, and bytes that copies bring.
 // A phase is complete when all of both have come; then the next begins, of the other parity. sm_90.
 #pragma once

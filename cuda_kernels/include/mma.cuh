@@ -1,4 +1,4 @@
-// mma.sync, one instruction a function, named as PTX names it (PTX ISA, 'Warp Level Matrix Multiply-Accumulate'):
+// mma.sync, one instruction per function, named as PTX names it (PTX ISA, 'Warp Level Matrix Multiply-Accumulate'):
 // D[16, 8] = A[16, k] @ B[k, 8] + D with fp32 accumulators, by a warp. sm_80 and later; e4m3 sm_89 and later.
 //
 // Rows of A and columns of B have 32 bytes of k in each of them, and the registers of a lane hold, of whatever type,

@@ -1,8 +1,8 @@
 // What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it, in any
-// math mode and with B either way round. A row of it has 128 bytes, of which 16-byte chunk i of row r lies at i ^ r % 8.
+// math mode and with B either way round. A row of it has 128 bytes, of which 16-byte chunk i of row r is at i ^ r % 8.
 //
 // wgmma computes D[64, 256] = left[64, k] @ right[k, 256]. Left is A and right is B, but in one case: tf32's right operand
-// must lie along k, and B as (k, n) does not. Its left one may come from registers, in any order: so there the product is
+// must be stored along k, and B as (k, n) is not. Its left one may come from registers, in any order: so there the product is
 // turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are those of C^T.
 #pragma once
 #include "element.cuh"
@@ -52,7 +52,7 @@ load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
     }
 }
 
-// Where, in a panel of B as (k, n), the two rows of B^T lie that a lane multiplies: column n of row k = lane % 4. wgmma's
+// Where, in a panel of B as (k, n), the two rows of B^T are that a lane multiplies: column n of row k = lane % 4. wgmma's
 // rows lane / 4 and lane / 4 + 8 of a warp are neighbouring columns of B, and the warp's 16 columns are chunks 0, 4, 1, 5
 // of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
 __device__ __forceinline__ int turned_chunk() {

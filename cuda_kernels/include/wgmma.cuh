@@ -1,4 +1,4 @@
-// wgmma, one instruction a function, named as PTX names it (PTX ISA, 'Asynchronous Warpgroup Level Matrix
+// wgmma, one instruction per function, named as PTX names it (PTX ISA, 'Asynchronous Warpgroup Level Matrix
 // Multiply-Accumulate'): D[64, n] = A[64, k] @ B[k, n] + D by the four warps of a warpgroup, A and B in shared memory,
 // fp32 accumulators in registers. sm_90a alone.
 #pragma once
@@ -22,7 +22,7 @@ constexpr int SWIZZLE_ROW_BYTES = 128;  // of k: a row of A, or a column of B, i
 constexpr int SWIZZLE_ATOM_ROWS = 8;    // rows after which the pattern repeats
 constexpr int WGMMA_K_BYTES = 32;       // of k in one instruction, of whatever type
 
-// Where 16-byte chunk `chunk` of row `row` lies in a tile with the 128-byte swizzle, in bytes from the tile's start,
+// Where 16-byte chunk `chunk` of row `row` is in a tile with the 128-byte swizzle, in bytes from the tile's start,
 // which is at a multiple of 1024.
 __device__ __forceinline__ int swizzled_128(int row, int chunk) {
     return row * SWIZZLE_ROW_BYTES + (chunk ^ row % SWIZZLE_ATOM_ROWS) * 16;
@@ -31,11 +31,11 @@ __device__ __forceinline__ int swizzled_128(int row, int chunk) {
 // The descriptor of a tile with the 128-byte swizzle that starts at `tile` (PTX ISA, 'Matrix Descriptor Format'): the
 // address and two distances in units of 16 bytes, and the kind of swizzle. A tile is made of atoms, 8 rows of 128 bytes.
 //
-// K-major, rows lie along k: the distance is that between atoms along m or n, here one behind the other; the other one
+// K-major, rows are along k: the distance is that between atoms along m or n, here one behind the other; the other one
 // plays no part. WGMMA_K_BYTES further along k: add WGMMA_K_BYTES / 16.
 //
-// MN-major, rows lie along m or n, 64 elements of 16 bits: `next_columns` is the bytes from the atom of 64 columns to that
-// of the next 64; atoms along k lie one behind the other. 16 further along k are two atoms: add 2 * ATOM_BYTES / 16.
+// MN-major, rows are along m or n, 64 elements of 16 bits: `next_columns` is the bytes from the atom of 64 columns to that
+// of the next 64; atoms along k are one behind the other. 16 further along k are two atoms: add 2 * ATOM_BYTES / 16.
 constexpr int ATOM_BYTES = SWIZZLE_ATOM_ROWS * SWIZZLE_ROW_BYTES;
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int next_columns = 16) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(tile));
@@ -69,7 +69,7 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMU
     "%122, %123, %124, %125, %126, %127"
 
 // `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
-// for 16-bit types that A lies K-major, and how B lies; in shared memory other types have K-major alone.
+// for 16-bit types that A is K-major, and how B is stored; in shared memory other types have K-major alone.
 #define WGMMA_PARAMETERS float (&d)[WGMMA_ACCUMULATORS], unsigned long long a, unsigned long long b, bool accumulate
 #define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                       \
     asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D \
@@ -77,7 +77,7 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMU
                  : D64(0), D64(64)                                                                               \
                  : "l"(a), "l"(b), "r"(static_cast<int>(accumulate))__VA_ARGS__)
 
-// B_MN_MAJOR: 1 where B lies as (k, n), 0 where it lies as (n, k).
+// B_MN_MAJOR: 1 where B is stored as (k, n), 0 where as (n, k).
 template <int B_MN_MAJOR = 0>
 __device__ __forceinline__ void wgmma_m64n256k16_f32_f16_f16(WGMMA_PARAMETERS) {
     WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
