@@ -17,7 +17,7 @@ s10_double_buffer(const float* __restrict__ A, const float* __restrict__ B, floa
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-    // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows start 4 banks apart:
+    // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows are 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
     constexpr int PITCH = BLOCK_M + VECTOR;
     __shared__ alignas(16) float a_smem[2][BLOCK_K][PITCH];    // (buffer, k, m)

@@ -8,7 +8,8 @@
 //               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
 //               hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
-//               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of fraction.
+//               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of
+//               fraction.
 #include "launch.cuh"
 namespace config = registry::s15_wmma;
 #include "chunk.cuh"
@@ -31,8 +32,8 @@ s15_wmma(const Element* __restrict__ A, const Element* __restrict__ B, Element* 
     static_assert(BLOCK_K % STEP == 0, "BLOCK_K: whole steps");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     constexpr int THREADS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N) * 32;
-    // A warp reads 16 bytes of each of 8 rows at a time: the pitches put them 4 banks apart, or 20, so that no two share
-    // a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
+    // A warp reads 16 bytes of each of 8 rows at a time: the pitches put them 4 banks apart, or 20, so that no two
+    // share a bank. Of B in tf32 it reads 8 elements of each of 4 rows, which are 8 banks apart.
     constexpr int A_PITCH = BLOCK_K + CHUNK, B_PITCH = BLOCK_N + 8;
     extern __shared__ __align__(128) unsigned char smem[];
     const auto a_smem = reinterpret_cast<Element(*)[BLOCK_M][A_PITCH]>(smem);  // (stage, m, k)

@@ -6,8 +6,8 @@
 // Cost:         48 KiB of shared memory per stage, 4 stages, and 32 KiB of pieces of C. A block starts with a load and
 //               ends with a store during which nothing is multiplied, and the thread that starts copies multiplies too.
 // Requires:     sm_90a; any M, N, K. Rows that are no multiple of 16 bytes are copied first (gemm_ref/operands). B by
-//               rows is multiplied as it is stored in 16-bit types; tf32 and fp8 want it by columns, and it is copied so.
-//               The TMA unit rounds to tf32 (cuda_kernels/tensor_map.py).
+//               rows is multiplied as it is stored in 16-bit types; tf32 and fp8 want it by columns, and it is copied
+//               so. The TMA unit rounds to tf32 (cuda_kernels/tensor_map.py).
 // Sources:      PTX ISA 8.0, wgmma, cp.async.bulk.tensor, mbarrier; NVIDIA Hopper Tuning Guide.
 #include "launch.cuh"
 namespace config = registry::s17_wgmma_tma;

@@ -1,9 +1,10 @@
 // Idea:         one warpgroup loads and two multiply, tile after tile; two blocks share what they load of one operand.
 // Changed:      from s17, roles: the producer runs ahead over the end of a tile, with few registers, so that consumers
-//               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile below
-//               the other, each load half of the right operand for both (multicast).
+//               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile
+//               below the other, each load half of the right operand for both (multicast).
 // Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
-// Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs idle.
+// Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs
+//               idle.
 // Requires:     as s17, but that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
@@ -15,8 +16,8 @@ namespace config = registry::s18_warp_specialized;
 
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
 
-// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp speaks
-// for all; where warps also read the slice themselves, each must.
+// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp
+// speaks for all; where warps also read the slice themselves, each must.
 constexpr int SIGNALLERS = TURNED ? 4 : 1;
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M>

@@ -4,8 +4,8 @@
 //     u += c v;  v -= c u
 // is Minsky's circle: with |c| < 1 a point stays on an ellipse around the origin for ever. So no value overflows,
 // decays or repeats itself, nothing can be computed ahead, and the operands toggle as those of a real kernel do.
-// A pair's steps wait for one another; 8 pairs per thread, and 8 warps per scheduler, are far more chains than the latency
-// of 4 cycles needs. u and v are in registers of both banks, c is reused: no operand has to wait.
+// A pair's steps wait for one another; 8 pairs per thread, and 8 warps per scheduler, are far more chains than the
+// latency of 4 cycles needs. u and v are in registers of both banks, c is reused: no operand has to wait.
 //
 // -D gives THREADS, the size of a block.
 #include <cuda_runtime.h>

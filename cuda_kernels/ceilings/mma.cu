@@ -1,7 +1,8 @@
 // How many multiply-adds a second the tensor cores do through mma.sync, with fp32 accumulators, from registers alone.
 //
-// A warp multiplies TILES_M tiles of A with TILES_N of B, each with each, as a GEMM's inner loop does: every instruction
-// gets other operands than the one before it, and 16 accumulators are chains that do not wait for one another.
+// A warp multiplies TILES_M tiles of A with TILES_N of B, each with each, as a GEMM's inner loop does: every
+// instruction gets other operands than the one before it, and 16 accumulators are chains that do not wait for one
+// another.
 //
 // -D gives THREADS, the size of a block, and MMA, the instruction: a function of mma.cuh.
 #include <cuda_runtime.h>

@@ -2,10 +2,11 @@
 // decided by how large the buffer is, and by LOAD.
 //
 // In each of `iterations` steps a block reads one tile of LOADS vectors a thread and then goes on by `stride` tiles,
-// around the end of the buffer: so every block comes by every part of it. Loads are volatile, so that none is dropped or
-// moved out of the loop; their words are added up, which makes each of them needed.
+// around the end of the buffer: so every block comes by every part of it. Loads are volatile, so that none is dropped
+// or moved out of the loop; their words are added up, which makes each of them needed.
 //
-// -D gives THREADS, the size of a block, and LOAD: load_nc (through L1, as the rungs read A and B) or load_cg (past L1).
+// -D gives THREADS, the size of a block, and LOAD: load_nc (through L1, as the rungs read A and B) or load_cg (past
+// L1).
 #include <cuda_runtime.h>
 
 constexpr int LOADS = 4;

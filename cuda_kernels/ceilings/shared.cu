@@ -1,4 +1,5 @@
-// How many bytes per second the multiprocessors read from their shared memory, 16 bytes per lane, without bank conflicts.
+// How many bytes per second the multiprocessors read from their shared memory, 16 bytes per lane, without bank
+// conflicts.
 //
 // Consecutive lanes read consecutive vectors: each quarter of a warp reads all 32 banks once. Every step starts one row
 // further, and every STARTS steps at the first again. Loads are volatile and added up, as in read.cu.

@@ -1,9 +1,10 @@
 // How many multiply-adds a second the tensor cores do through wgmma, with fp32 accumulators in registers and both
 // operands in shared memory: what Hopper's tensor cores are built for (mma.sync does not reach their peak).
 //
-// A block of two warpgroups has a multiprocessor to itself. Each multiplies its own 64 rows of A with the 256 columns of
-// B that they share, four instructions along the 128 bytes of k in a group, the next group in the queue before the one
-// before it is done. So the tensor cores never wait for instructions, and each reads other operands than the one before.
+// A block of two warpgroups has a multiprocessor to itself. Each multiplies its own 64 rows of A with the 256 columns
+// of B that they share, four instructions along the 128 bytes of k in a group, the next group in the queue before the
+// one before it is done. So the tensor cores never wait for instructions, and each reads other operands than the one
+// before.
 //
 // -D gives THREADS, the size of a block, and WGMMA, the instruction: a function of wgmma.cuh.
 #include <cuda_runtime.h>

@@ -17,8 +17,8 @@ static void require(cudaError_t error, const char* what) {
     exit(2);
 }
 
-// A matrix as it is stored on both sides: rows of `columns` elements, `pitch` elements from a row to the next. It is full
-// of NaN until it is filled, and what is between two rows stays so.
+// A matrix as it is stored on both sides: rows of `columns` elements, `pitch` elements from a row to the next. It is
+// full of NaN until it is filled, and what is between two rows stays so.
 template <typename T>
 struct Matrix {
     int rows, columns;
@@ -49,7 +49,8 @@ struct Matrix {
     }
 };
 
-// What the TMA unit is told about a matrix. The driver's function is asked for by name, so that nothing links to libcuda.
+// What the TMA unit is told about a matrix. The driver's function is asked for by name, so that nothing links to
+// libcuda.
 static CUtensorMap encode(const Map& map, void* address) {
     decltype(&cuTensorMapEncodeTiled) encoder = nullptr;
     void** const place = reinterpret_cast<void**>(&encoder);

@@ -1,5 +1,5 @@
-// From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB, of rows of 128 bytes in the swizzle, which
-// the TMA unit stores one after another while the next is written.
+// From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB, of rows of 128 bytes in the swizzle,
+// which the TMA unit stores one after another while the next is written.
 #pragma once
 #include "cluster.cuh"
 #include "tensor_tile.cuh"
@@ -13,8 +13,8 @@ struct Piece {
     char bytes[WGMMA_M * SWIZZLE_ROW_BYTES];
 };
 
-// stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction'): four 8 x 8 matrices of 16 bits; lane l gives the place of
-// row l % 8 of matrix l / 8.
+// stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction'): four 8 x 8 matrices of 16 bits; lane l gives the place
+// of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void stmatrix_x4(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
                  "r"(b), "r"(c), "r"(d)

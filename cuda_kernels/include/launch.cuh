@@ -1,5 +1,5 @@
-// What every rung's launcher needs: the rung's compile-time values, the launch that Python computed, and one way to start a
-// kernel and report on it.
+// What every rung's launcher needs: the rung's compile-time values, the launch that Python computed, and one way to
+// start a kernel and report on it.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>

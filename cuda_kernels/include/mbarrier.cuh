@@ -23,9 +23,9 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
-// Arrives at the barrier of the same place in block `rank` of the cluster. Relaxed: for slices that only asynchronous units
-// read and write, there are no accesses of threads to order. With .release.cluster ptxas puts a MEMBAR.GPU before each
-// arrival, and s18 lost a quarter of its speed to it.
+// Arrives at the barrier of the same place in block `rank` of the cluster. Relaxed: for slices that only asynchronous
+// units read and write, there are no accesses of threads to order. With .release.cluster ptxas puts a MEMBAR.GPU before
+// each arrival, and s18 lost a quarter of its speed to it.
 __device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier& barrier, int rank) {
     asm volatile(
         "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"

@@ -1,9 +1,9 @@
-// What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it, in any
-// math mode and with B either way round. A row of it has 128 bytes, of which 16-byte chunk i of row r is at i ^ r % 8.
+// What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it,
+// in any math mode and with B either way round. A row of it has 128 bytes; 16-byte chunk i of row r is at i ^ r % 8.
 //
-// wgmma computes D[64, 256] = left[64, k] @ right[k, 256]. Left is A and right is B, but in one case: tf32's right operand
-// must be stored along k, and B as (k, n) is not. Its left one may come from registers, in any order: so there the product is
-// turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are those of C^T.
+// wgmma computes D[64, 256] = left[64, k] @ right[k, 256]. Left is A and right is B, but in one case: tf32's right
+// operand must be stored along k, and B as (k, n) is not. Its left one may come from registers, in any order: so there
+// the product is turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are C^T's.
 #pragma once
 #include "element.cuh"
 #include "tma.cuh"
@@ -26,16 +26,16 @@ __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
     return smem + (SWIZZLE_ALIGNMENT - shared_address(smem) % SWIZZLE_ALIGNMENT) % SWIZZLE_ALIGNMENT;
 }
 
-// K-major: a row of it for each row of the left operand, or column of the right. MN-major: panels of DEPTH rows, one for
-// each k, with as many of those as 128 bytes hold side by side.
+// K-major: a row of it for each row of the left operand, or column of the right. MN-major: panels of DEPTH rows, one
+// for each k, with as many of those as 128 bytes hold side by side.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 struct TensorSlice {
     char left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
     char right[BLOCK_RIGHT * SWIZZLE_ROW_BYTES];
 };
 
-// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are shared
-// out among the SHARERS blocks of the cluster: each loads its share for all of them.
+// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are
+// shared out among the SHARERS blocks of the cluster: each loads its share for all of them.
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
 load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
@@ -52,9 +52,9 @@ load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full,
     }
 }
 
-// Where, in a panel of B as (k, n), the two rows of B^T are that a lane multiplies: column n of row k = lane % 4. wgmma's
-// rows lane / 4 and lane / 4 + 8 of a warp are neighbouring columns of B, and the warp's 16 columns are chunks 0, 4, 1, 5
-// of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
+// Where, in a panel of B as (k, n), the two rows of B^T are that a lane multiplies: column n of row k = lane % 4.
+// wgmma's rows lane / 4 and lane / 4 + 8 of a warp are neighbouring columns of B, and the warp's 16 columns are chunks
+// 0, 4, 1, 5 of a row, or 2, 6, 3, 7: so the 16 lanes of half a warp read 8 bytes each from different banks.
 __device__ __forceinline__ int turned_chunk() {
     const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;
     return row / 2 % 2 * 4 + row / 4 + warp % 2 * 2;
@@ -80,13 +80,13 @@ struct TurnedFragments {
     }
 };
 
-// How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas lets
-// nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
+// How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas
+// lets nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
 // warpgroup keeps the tensor cores busy meanwhile.
 constexpr int STEPS_UNDER_WAY = TURNED ? 1 : 2;
 
-// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no more
-// than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
+// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no
+// more than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS],
                                                const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,

@@ -1,6 +1,6 @@
 // The TMA unit, one instruction per function (PTX ISA, 'Data Movement: Asynchronous copy: cp.async.bulk.tensor'): one
-// thread has a box of a matrix copied between global and shared memory. What is outside the matrix is read as zeros, and
-// not written. Coordinates are elements, the column first. sm_90.
+// thread has a box of a matrix copied between global and shared memory. What is outside the matrix is read as zeros,
+// and not written. Coordinates are elements, the column first. sm_90.
 #pragma once
 #include "mbarrier.cuh"
 

@@ -29,13 +29,15 @@ __device__ __forceinline__ int swizzled_128(int row, int chunk) {
 }
 
 // The descriptor of a tile with the 128-byte swizzle that starts at `tile` (PTX ISA, 'Matrix Descriptor Format'): the
-// address and two distances in units of 16 bytes, and the kind of swizzle. A tile is made of atoms, 8 rows of 128 bytes.
+// address and two distances in units of 16 bytes, and the kind of swizzle. A tile is made of atoms, 8 rows of 128
+// bytes.
 //
 // K-major, rows are along k: the distance is that between atoms along m or n, here one behind the other; the other one
 // plays no part. WGMMA_K_BYTES further along k: add WGMMA_K_BYTES / 16.
 //
-// MN-major, rows are along m or n, 64 elements of 16 bits: `next_columns` is the bytes from the atom of 64 columns to that
-// of the next 64; atoms along k are one behind the other. 16 further along k are two atoms: add 2 * ATOM_BYTES / 16.
+// MN-major, rows are along m or n, 64 elements of 16 bits: `next_columns` is the bytes from the atom of 64 columns to
+// that of the next 64; atoms along k are one behind the other. 16 further along k are two atoms: add 2 * ATOM_BYTES /
+// 16.
 constexpr int ATOM_BYTES = SWIZZLE_ATOM_ROWS * SWIZZLE_ROW_BYTES;
 __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile, int next_columns = 16) {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(tile));
