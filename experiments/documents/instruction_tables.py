@@ -109,6 +109,8 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
     groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
     lines = [["kernel", "registers", "threads", "all", *groups], ["---", *["---:"] * (len(groups) + 3)]]
     frame = frame[frame["math"] == _MMA_MATH]
+    if frame.empty:
+        return _NOT_MEASURED
     for stage in (each.id for each in gemm_ref.stages_in(_MMA_MATH)):
         for dialect in gemm_ref.get_stage(stage).dialects:
             variant = compiled.default_variant(stage, dialect)
