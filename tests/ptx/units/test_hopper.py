@@ -1,4 +1,4 @@
-"""GEMM kernels of nvcc's on Hopper's asynchronous units (tests/hopper/): right ones, and ones with a mistake each."""
+"""GEMM kernels of nvcc on Hopper's asynchronous units (hopper/gemm.cu): right ones, and ones with a mistake each."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def test_two_blocks_of_a_cluster_share_b(sizes):
 def test_a_tile_that_is_not_waited_for_is_wrong():
     found, wanted = minimal((64, 64, 64), fault=1)
     assert found.isnan().any() and not torch.equal(found, wanted)
-    with pytest.raises(ptx.AsyncFault, match=r"hopper.cuh:\d+: .*called at gemm.cu:\d+.*its last phase not waited for"):
+    with pytest.raises(
+        ptx.AsyncFault, match=r"mbarrier.cuh:\d+: .*called at gemm.cu:\d+.*its last phase not waited for"
+    ):
         minimal((64, 64, 128), fault=1)
 
 

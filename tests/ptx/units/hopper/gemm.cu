@@ -7,11 +7,11 @@
 constexpr int BLOCK_M = 64, BLOCK_N = 64, BLOCK_K = 64;
 constexpr int TILE = 64 * 64 * 2;  // bytes of a slice of A or B: 64 rows of 128 bytes
 
-__device__ __forceinline__ void multiply(float (&d)[32], unsigned a, unsigned b, bool b_rows, int keep) {
+__device__ __forceinline__ void multiply(float (&d)[32], const char* a, const char* b, bool b_rows, int keep) {
 #pragma unroll
     for (int k = 0; k < BLOCK_K / 16; ++k) {
-        if (b_rows) wgmma_bf16_b_rows(d, descriptor(a + k * 32), descriptor(b + k * 16 * 128), keep || k > 0);
-        else wgmma_bf16(d, descriptor(a + k * 32), descriptor(b + k * 32), keep || k > 0);
+        if (b_rows) wgmma_bf16_b_rows(d, wgmma_descriptor(a + k * 32), wgmma_descriptor(b + k * 16 * 128), keep || k > 0);
+        else wgmma_bf16(d, wgmma_descriptor(a + k * 32), wgmma_descriptor(b + k * 32), keep || k > 0);
     }
 }
 
@@ -30,21 +30,21 @@ template <int FAULT, bool B_ROWS>
 __global__ void minimal(MAP a_map, MAP b_map, float* c,
                         int M, int N, int K) {
     extern __shared__ __align__(1024) char smem[];
-    __shared__ unsigned long long full;
-    const unsigned a = shared_address(smem), b = a + TILE, bar = shared_address(&full);
+    __shared__ Mbarrier full;
+    char *const a = smem, *const b = a + TILE;
     const int row = blockIdx.y * BLOCK_M, col = blockIdx.x * BLOCK_N;
-    if (threadIdx.x == 0 && FAULT != 6) mbarrier_init(bar, 1);
+    if (threadIdx.x == 0 && FAULT != 6) mbarrier_init(full, 1);
     fence_mbarrier_init();
     __syncthreads();
     float d[32] = {};
     for (int slice = 0; slice * BLOCK_K < K; ++slice) {
         const int k = slice * BLOCK_K;
         if (threadIdx.x == 0) {
-            mbarrier_arrive_expect_tx(bar, FAULT == 2 ? 2 * TILE + 16 : FAULT == 3 ? TILE : 2 * TILE);
-            load_tile(a, a_map, bar, k, row);
-            load_tile(b, b_map, bar, B_ROWS ? col : k, B_ROWS ? k : col);
+            mbarrier_arrive_expect_tx(full, FAULT == 2 ? 2 * TILE + 16 : FAULT == 3 ? TILE : 2 * TILE);
+            tma_load(a, a_map, k, row, full);
+            tma_load(b, b_map, B_ROWS ? col : k, B_ROWS ? k : col, full);
         }
-        if (FAULT != 1) mbarrier_wait(bar, slice % 2);
+        if (FAULT != 1) mbarrier_wait(full, slice % 2);
         wgmma_fence();
         multiply(d, a, b, B_ROWS, slice > 0);
         wgmma_commit_group();
@@ -74,13 +74,12 @@ __global__ void __launch_bounds__(384)
 specialized(MAP a_map, MAP b_map,
             MAP c_map, int M, int N, int K) {
     extern __shared__ __align__(1024) char smem[];
-    __shared__ unsigned long long barriers[2 * STAGES];
-    const unsigned a = shared_address(smem), b = a + STAGES * 2 * TILE, c = b + STAGES * TILE;
-    const unsigned full = shared_address(barriers), empty = full + STAGES * 8;
+    __shared__ Mbarrier full[STAGES], empty[STAGES];
+    char *const a = smem, *const b = a + STAGES * 2 * TILE, *const c = b + STAGES * TILE;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(full + s * 8, 1);
-            mbarrier_init(empty + s * 8, 2);
+            mbarrier_init(full[s], 1);
+            mbarrier_init(empty[s], 2);
         }
         fence_mbarrier_init();
     }
@@ -94,37 +93,37 @@ specialized(MAP a_map, MAP b_map,
             for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
                 const int row = tile / across * WIDE_M, col = tile % across * BLOCK_N;
                 for (int k = 0; k < K; k += BLOCK_K) {
-                    if (FAULT != 1) mbarrier_wait(empty + stage * 8, phase ^ 1);
-                    mbarrier_arrive_expect_tx(full + stage * 8, 3 * TILE);
-                    load_tile(a + stage * 2 * TILE, a_map, full + stage * 8, k, row);
-                    load_tile(b + stage * TILE, b_map, full + stage * 8, col, k);
+                    if (FAULT != 1) mbarrier_wait(empty[stage], phase ^ 1);
+                    mbarrier_arrive_expect_tx(full[stage], 3 * TILE);
+                    tma_load(a + stage * 2 * TILE, a_map, k, row, full[stage]);
+                    tma_load(b + stage * TILE, b_map, col, k, full[stage]);
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
             }
         }
     } else {
         setmaxnreg_inc<232>();
-        const unsigned own = c + (group - 1) * 2 * TILE;  // 64 rows of 64 floats, in two halves of 128 bytes a row
+        char* const own = c + (group - 1) * 2 * TILE;  // 64 rows of 64 floats, in two halves of 128 bytes a row
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
             float d[32] = {};
             for (int k = 0; k < K; k += BLOCK_K) {
-                if (POLL) mbarrier_poll(full + stage * 8, phase);
-                else mbarrier_wait(full + stage * 8, phase);
+                if (POLL) mbarrier_poll(full[stage], phase);
+                else mbarrier_wait(full[stage], phase);
                 wgmma_fence();
                 multiply(d, a + stage * 2 * TILE + (group - 1) * TILE, b + stage * TILE, true, k > 0);
                 wgmma_commit_group();
                 wgmma_wait_group<0>();
-                if (FAULT != 2 && threadIdx.x % 128 == 0) mbarrier_arrive(empty + stage * 8);
+                if (FAULT != 2 && threadIdx.x % 128 == 0) mbarrier_arrive(empty[stage]);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
             const int thread = threadIdx.x % 128;
-            if (thread == 0 && FAULT != 3) bulk_wait_group_read<0>();  // the tile before has been read
+            if (thread == 0 && FAULT != 3) tma_store_wait_read<0>();  // the tile before has been read
             asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
 #pragma unroll
             for (int i = 0; i < 32; ++i) {
                 const int m = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
                 const int n = i / 4 * 8 + thread % 4 * 2 + i % 2;
-                asm volatile("st.shared.f32 [%0], %1;" ::"r"(own + n / 32 * TILE + m * 128 + (n % 32 * 4 ^ m % 8 * 16)),
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared_address(own) + n / 32 * TILE + m * 128 + (n % 32 * 4 ^ m % 8 * 16)),
                              "f"(d[i])
                              : "memory");
             }
@@ -132,12 +131,12 @@ specialized(MAP a_map, MAP b_map,
             asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
             if (thread == 0) {
                 const int row = tile / across * WIDE_M + (group - 1) * 64, col = tile % across * BLOCK_N;
-                store_tile(c_map, own, col, row);
-                store_tile(c_map, own + TILE, col + 32, row);
-                bulk_commit_group();
+                tma_store(c_map, own, col, row);
+                tma_store(c_map, own + TILE, col + 32, row);
+                tma_store_commit();
             }
         }
-        if (FAULT != 4) bulk_wait_group_read<0>();
+        if (FAULT != 4) tma_store_wait_read<0>();
     }
 }
 
@@ -155,14 +154,14 @@ __global__ void __cluster_dims__(1, 2, 1)
 clustered(MAP a_map, MAP b_map, float* c, int M, int N,
           int K) {
     extern __shared__ __align__(1024) char smem[];
-    __shared__ unsigned long long barriers[2 * STAGES];
-    const unsigned a = shared_address(smem), b = a + STAGES * TILE;
-    const unsigned full = shared_address(barriers), empty = full + STAGES * 8, rank = cluster_rank();
+    __shared__ Mbarrier full[STAGES], empty[STAGES];
+    char *const a = smem, *const b = a + STAGES * TILE;
+    const int rank = cluster_rank();
     const int row = blockIdx.y * BLOCK_M, col = blockIdx.x * BLOCK_N;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(full + s * 8, 1);
-            mbarrier_init(empty + s * 8, 2);
+            mbarrier_init(full[s], 1);
+            mbarrier_init(empty[s], 2);
         }
         fence_mbarrier_init();
     }
@@ -171,23 +170,23 @@ clustered(MAP a_map, MAP b_map, float* c, int M, int N,
         if (threadIdx.x == 128) {
             for (int slice = 0; slice * BLOCK_K < K; ++slice) {
                 const int stage = slice % STAGES, phase = slice / STAGES % 2, k = slice * BLOCK_K;
-                mbarrier_wait(empty + stage * 8, phase ^ 1);
-                mbarrier_arrive_expect_tx(full + stage * 8, 2 * TILE);
-                load_tile(a + stage * TILE, a_map, full + stage * 8, k, row);
-                load_tile_multicast(b + stage * TILE + rank * TILE / 2, b_map, full + stage * 8, col,
-                                    k + rank * BLOCK_K / 2, FAULT == 2 ? 1 << rank : 3);
+                mbarrier_wait(empty[stage], phase ^ 1);
+                mbarrier_arrive_expect_tx(full[stage], 2 * TILE);
+                tma_load(a + stage * TILE, a_map, k, row, full[stage]);
+                tma_load_multicast(b + stage * TILE + rank * TILE / 2, b_map, col, k + rank * BLOCK_K / 2,
+                                   full[stage], FAULT == 2 ? 1 << rank : 3);
             }
         }
     } else {
         float d[32] = {};
         for (int slice = 0; slice * BLOCK_K < K; ++slice) {
             const int stage = slice % STAGES, phase = slice / STAGES % 2;
-            mbarrier_wait(full + stage * 8, phase);
+            mbarrier_wait(full[stage], phase);
             wgmma_fence();
             multiply(d, a + stage * TILE, b + stage * TILE, true, slice > 0);
             wgmma_commit_group();
             wgmma_wait_group<0>();
-            if (threadIdx.x < 2) mbarrier_arrive_cluster(empty + stage * 8, FAULT == 1 ? rank ^ 1 : threadIdx.x);
+            if (threadIdx.x < 2) mbarrier_arrive_cluster_release(empty[stage], FAULT == 1 ? rank ^ 1 : threadIdx.x);
         }
         store(d, c, row, col, M, N);
     }
