@@ -8,12 +8,12 @@ import numpy as np
 
 from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.context import Machine, Mask
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.events import Access
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.text.dtypes import Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
-from gemm_ref.ptx.text.parser import Address, Instruction
+from gemm_ref.ptx.text.parser import Address, Instruction, Operand
 
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
 SPACES["shared::cluster"] = "shared::cluster"  # an address there says whose it is; a block's own are among them
@@ -37,7 +37,8 @@ class Piece:
 class Accessor:
     """Turns the address operand of one instruction into pieces of memory, with all checks."""
 
-    def __init__(self, decoder: Decoder, instruction: Instruction, address: Address, space: str, size: int, width: int):
+    def __init__(self, decoder: Decoder, instruction: Instruction, operand: Operand, space: str, size: int, width: int):
+        address = expect(operand, Address)
         self.instruction = instruction
         self.offset = address.offset
         self.space = space
@@ -78,13 +79,13 @@ class Accessor:
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
 
-    def _locate_in_cluster(self, machine: Machine, addresses: Value, active: Mask, kind: str) -> list[Piece]:
+    def _locate_in_cluster(self, machine: Machine, addresses: Value, active: Mask, kind: str | None) -> list[Piece]:
         """The access where some lanes name the shared memory of another block of their cluster."""
         lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
         blocks, offsets = cluster.locate(machine, self.instruction, lanes, addresses, self.size, self.size)
         places, owners = np.zeros((2, machine.lanes), np.int64)
         places[lanes], owners[lanes] = offsets, blocks
-        if machine.observers:
+        if machine.observers and kind:
             machine.observe(Access(self.instruction, kind, "shared", self.size, places, active, machine, owners))
         index = (places + owners * machine.shared.stride) >> (self.width.bit_length() - 1)
         return [Piece(machine.shared, 0, index, active)]

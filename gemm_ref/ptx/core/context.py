@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.parser import Instruction
 
 U = TypeVar("U", bound=Unit)
-Mask = np.ndarray | None  # the lanes whose registers may change; None for all that are active
+Mask: TypeAlias = np.ndarray | None  # the lanes whose registers may change; None for all that are active
 
 
 class InFlight(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from gemm_ref.ptx.text.parser import (
     Operand,
     Register,
     Symbol,
-    Vector,
+    items_of,
 )
 
+T = TypeVar("T")
 # Makes of an instruction what it does. Raises Unsupported for a form that the reference GPU lacks, ParseError for
 # operands that make no sense.
 Builder = Callable[["Decoder", Instruction], Execute | Control]
@@ -59,6 +61,10 @@ class Decoder:
     def slot(self, name: str) -> int:
         """The place of a register in the machine's register file."""
         return self.slots.setdefault(name, len(self.slots))
+
+    def register(self, slot: int) -> str:
+        """The name of the register in a place."""
+        return list(self.slots)[slot]
 
     def guard(self, register: Register) -> int:
         """The slot of a guard. Raises ParseError when it is not a predicate."""
@@ -152,7 +158,7 @@ class Decoder:
         return write
 
     def address(self, address: Address) -> Read:
-        """A reader of an address operand's base in bytes, without its offset: the register's own value, not a view.
+        """A reader of an address's base in bytes, without its offset: the register's own value, not a view.
 
         So that the machine knows it again, and measures its footprint once (`Machine.footprint`).
         """
@@ -161,8 +167,9 @@ class Decoder:
             return self._register(base, None)
         return self.source(base, DTYPES["u64"])
 
-    def place(self, address: Address) -> Read:
+    def place(self, operand: Operand) -> Read:
         """A reader of an address operand with its offset."""
+        address = expect(operand, Address)
         base, offset = self.address(address), address.offset
 
         def read(machine: Machine) -> Value:
@@ -171,8 +178,9 @@ class Decoder:
 
         return read
 
-    def parameter(self, address: Address, dtype: np.dtype) -> Read:
+    def parameter(self, operand: Operand, dtype: np.dtype) -> Read:
         """A reader of a kernel parameter as `dtype`. Raises Unsupported for a read inside one."""
+        address = expect(operand, Address)
         names = [name for name, _ in self.entry.parameters]
         if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
             raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not have")
@@ -184,10 +192,24 @@ class Decoder:
         return lambda machine: _recast(machine.parameters[index], dtype)
 
 
+def expect(operand: Operand, kind: type[T]) -> T:
+    """The operand as the one kind that may stand there. Raises ParseError for another."""
+    if not isinstance(operand, kind):
+        raise ParseError(f"operand {operand} is no {kind.__name__}")
+    return operand
+
+
+def integer(operand: Operand) -> int:
+    """The number that an operand is. Raises ParseError where it is no literal integer."""
+    value = expect(operand, Immediate).value
+    if not isinstance(value, int):
+        raise ParseError(f"operand {value} is not an integer")
+    return value
+
+
 def _written(instruction: Instruction) -> list[str]:
     """The registers in the place of an instruction's destination."""
-    first = instruction.operands[0] if instruction.operands else None
-    items = first.items if isinstance(first, Vector) else (first,)
+    items = items_of(instruction.operands[0]) if instruction.operands else ()
     return [item.name for item in items if isinstance(item, Register)]
 
 

@@ -100,9 +100,12 @@ class Synchronisation:
     barrier: tuple  # ("barrier", its number), ("warp",), or ("cluster" or "mbarrier", its number in the machine)
     expected: int | None  # threads it opens for; None for all of the block, and for a warp's
     member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
-    opens: bool
     lanes: np.ndarray | None  # None for all
     machine: Lanes
+
+    @property
+    def opens(self) -> bool:
+        return self.instruction is None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class LockstepMachine(Machine):
         units: Sequence[Callable[[Machine], Unit]],
     ) -> None:
         self.program = program
+        self._decoder = decoder
         self.launch = launch
         self.parameters = parameters
         self.memory = memory
@@ -89,7 +90,7 @@ class LockstepMachine(Machine):
             if operation.guard is not None:
                 guard = registers[operation.guard]
                 if guard is None:
-                    name = operation.instruction.guard.name
+                    name = self._decoder.register(operation.guard)
                     raise UndefinedRegister(f"{self.place()}: guard {name} is read before anything was written to it")
                 if operation.negated:
                     guard = ~guard

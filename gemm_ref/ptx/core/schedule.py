@@ -309,7 +309,7 @@ class Schedule:
     def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:
         instruction = None if opens else self.instruction
         for observer in self._observers:
-            event = Synchronisation(instruction, key, expected, member, opens, lanes, self._machine)
+            event = Synchronisation(instruction, key, expected, member, lanes, self._machine)
             observer.on_synchronisation(event)
 
     def ballot(self, bits: np.ndarray) -> np.ndarray:

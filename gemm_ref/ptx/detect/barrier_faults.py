@@ -40,12 +40,12 @@ class BarrierFaults:
             self._look_at_groups(event)
             return
         lanes = slice(None) if event.lanes is None else event.lanes
-        if not event.opens:
+        if event.instruction is not None:
             self._waits_at[lanes] = self._scene.number(event.instruction)
-        elif event.lanes is not None:
+            return
+        if event.lanes is not None:
             self._look(event, event.lanes)
-        if event.opens:
-            self._waits_at[lanes] = _NOWHERE
+        self._waits_at[lanes] = _NOWHERE
 
     def _look_at_groups(self, event: Synchronisation) -> None:
         """Warps come to a barrier with a count, or go on: do those that come know that its last phase has ended?"""
@@ -53,17 +53,17 @@ class BarrierFaults:
         lanes = np.arange(machine.lanes) if event.lanes is None else np.flatnonzero(event.lanes)
         for block in np.unique(machine.block_index[lanes]).tolist():
             mine = lanes[machine.block_index[lanes] == block]
-            if event.opens:
+            if event.instruction is None:
                 self._passed[block, number] = mine, self._order.now
                 continue
             _, first = np.unique(machine.thread_of_lane[mine] // 32, return_index=True)
             if mine.size > event.expected:
-                self._report_group(event, mine[event.expected], mine[0])
+                self._report_group(event, event.instruction, mine[event.expected], mine[0])
                 continue
             passed, time = self._passed.get((block, number), (mine[:0], 0))
             for lane in mine[first].tolist() if passed.size else ():
                 if not self._knows(lane, passed, time):
-                    self._report_group(event, lane, passed[0])
+                    self._report_group(event, event.instruction, lane, passed[0])
 
     def _knows(self, lane: int, passed: np.ndarray, time: int) -> bool:
         """Whether a lane's warp knows that these lanes were let go then, of its block."""
@@ -73,7 +73,7 @@ class BarrierFaults:
         threads = self._scene.threads(self._machine, passed)
         return not self._order.concurrent(np.full(passed.size, lane), threads, np.full(passed.size, time)).all()
 
-    def _report_group(self, event: Synchronisation, lane: int, before: int) -> None:
+    def _report_group(self, event: Synchronisation, here: Instruction, lane: int, before: int) -> None:
         scene = self._scene
 
         def make() -> dict:
@@ -83,9 +83,9 @@ class BarrierFaults:
                 f"{scene.name_other(other, thread)} and its mates has ended: it may be counted as one of them. Give "
                 "each group a barrier number of its own"
             )
-            return scene.told(event.instruction, thread, other, text)
+            return scene.told(here, thread, other, text)
 
-        self._findings.add(MIXED, event.instruction, None, 1, make)
+        self._findings.add(MIXED, here, None, 1, make)
 
     def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
         """A barrier opens for these lanes: are they all of their blocks, and all at the same one?"""

@@ -69,7 +69,7 @@ class Findings:
             self._found[key] = replace(self._found[key], count=self._found[key].count + count)
         else:
             blank = dict.fromkeys(("block", "thread", "other_block", "other_thread"))
-            self._found[key] = Finding(kind, here.file, here.line, *other, **{**blank, **make()}, count=count)
+            self._found[key] = Finding(kind, here.file, here.line, *other, **{**blank, **make(), "count": count})
 
 
 class Scene:
@@ -119,7 +119,8 @@ class Scene:
 
     def global_name(self, tensor: Tensor, byte: int) -> str:
         """`C[3, 5]`."""
-        index, places = byte // tensor.owner.element_size(), []
+        index = byte // tensor.owner.element_size()
+        places: list[int] = []
         for size in reversed(tensor.owner.shape):
             places.insert(0, index % size)
             index //= size

@@ -40,7 +40,7 @@ class GlobalFaults:
             if np.count_nonzero(inside):
                 if number not in self._tensors:
                     output = tensor.name in self._outputs
-                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings)
+                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order)
                 self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
@@ -78,10 +78,10 @@ class _TensorFaults(Races):
     written_twice = TWICE
     advice = "nothing orders the two"
 
-    def __init__(self, tensor: Tensor, output: bool, scene: Scene, findings: Findings) -> None:
+    def __init__(self, tensor: Tensor, output: bool, scene: Scene, findings: Findings, order: Order) -> None:
         super().__init__(scene, findings, Shadow(tensor.size))
         self._tensor, self._output = tensor, output
-        self._order: Order | None = None  # of the machine whose access is looked at
+        self._order = order  # of the machine whose access is looked at
         self.stored: Instruction | None = None  # the first store to it
 
     def on_access(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:

@@ -61,7 +61,7 @@ class Order:
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         """Take note of an arrival, or of an opening."""
-        if not event.opens and event.barrier[0] in ("mbarrier", "cluster"):
+        if event.instruction is not None and event.barrier[0] in ("mbarrier", "cluster"):
             self.release(event.instruction, event.lanes)
         if event.barrier == ("warp",):
             if event.opens:

@@ -7,7 +7,7 @@ import numpy as np
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
-from gemm_ref.ptx.text.parser import Immediate, Vector
+from gemm_ref.ptx.text.parser import Immediate, items_of
 
 ATOMIC = ("atom", "red")
 
@@ -16,8 +16,7 @@ def _writes_constants(access: Access | BulkAccess) -> bool:
     """Whether every lane writes the same numbers, so that it does not matter which of them wins."""
     if not isinstance(access, Access) or access.instruction.parts[0] != "st":
         return False
-    value = access.instruction.operands[1]
-    return all(isinstance(item, Immediate) for item in (value.items if isinstance(value, Vector) else (value,)))
+    return all(isinstance(item, Immediate) for item in items_of(access.instruction.operands[1]))
 
 
 WRITES, READS, AT_ONCE = "writes", "reads", "writes in the same instruction"  # what the other thread does
@@ -92,10 +91,11 @@ class Races:
         there = scene.instructions[mark.instruction[element]] if mark else None
 
         def make() -> dict:
-            thread, other, name, line = touch.threads[entry], None, "", ""
+            thread, other, name = touch.threads[entry], None, ""
             if mark is not None:
                 other = mark.thread[element]
-                name, line = scene.name_other(other, thread), place_from(there, here)
+                name = scene.name_other(other, thread)
+            line = place_from(there, here) if there else ""
             does = "reads" if touch.access.kind in ("load", "async load") else "writes"
             relation = self.relation(kind, element, name, did, line)
             return scene.told(here, thread, other, f"{does} {self.name(element)}, {relation}")

@@ -54,7 +54,8 @@ class SharedFaults(Races):
         else:
             shadow.in_flight[touch.elements] = False
             shadow.writer.time[touch.elements] = touch.now
-            self._order.land(access.lane, access.barrier)
+            if access.barrier is not None:
+                self._order.land(access.lane, access.barrier)
 
     def _look_for_fence(self, touch: Touch) -> None:
         """An asynchronous unit reads: what others than its like have written must have been fenced."""
@@ -70,8 +71,9 @@ class SharedFaults(Races):
 
     def on_landing(self, access: Access) -> None:
         touch = self._located(access)
-        self.shadow.in_flight[touch.elements] = False
-        self.shadow.writer.time[touch.elements] = touch.now
+        if touch is not None:
+            self.shadow.in_flight[touch.elements] = False
+            self.shadow.writer.time[touch.elements] = touch.now
 
     def _located(self, access: Access) -> Touch | None:
         machine = access.machine

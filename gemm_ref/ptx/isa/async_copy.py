@@ -12,7 +12,7 @@ import numpy as np
 from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.access import Accessor, gather
 from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, expect, integer
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
@@ -57,20 +57,19 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
 
         return wait_for_all
     if "wait_group" in parts:
-        keep = instruction.operands[0].value
+        keep = integer(instruction.operands[0])
         return lambda machine, mask: machine.unit(AsyncCopies).wait(mask, keep)
     if parts[2] not in ("ca", "cg") or "mbarrier" in parts:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     to, source, bytes_ = instruction.operands[:3]
-    size = bytes_.value
+    start, size = expect(source, Address), integer(bytes_)
     hinted = "L2::cache_hint" in parts
     extra = instruction.operands[3 : len(instruction.operands) - hinted]
     target = Accessor(decoder, instruction, to, "shared", size, 4)
     if size not in (4, 8, 16) or (parts[2] == "cg" and size != 16):
         raise ParseError(f"{instruction.place}: cp.async.{parts[2]} copies no {size} bytes")
     single = [
-        Accessor(decoder, instruction, Address(source.base, source.offset + byte), "global", 1, 1)
-        for byte in range(size)
+        Accessor(decoder, instruction, Address(start.base, start.offset + byte), "global", 1, 1) for byte in range(size)
     ]
     whole = Accessor(decoder, instruction, source, "global", size, 4)
     read_size: Read | None = decoder.source(extra[0], DTYPES["u32"]) if extra else None
@@ -116,7 +115,7 @@ def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     if "commit_group" in parts:
         return lambda machine, mask: machine.unit(BulkCopies).commit(machine.lanes_of(mask))
     if "wait_group" in parts:
-        keep, reads_only = instruction.operands[0].value, "read" in parts
+        keep, reads_only = integer(instruction.operands[0]), "read" in parts
         return lambda machine, mask: machine.unit(BulkCopies).wait(machine.lanes_of(mask), keep, reads_only)
     spaces = [part for part in parts if part in ("global", "shared::cluster", "shared::cta")]
     loads = spaces[:1] != ["global"]
@@ -154,7 +153,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
             raise AsyncFault(
                 f"{instruction.origin}: the mbarrier is not in the block whose shared memory the copy goes to"
             )
-        if multicast:
+        if block_mask is not None:
             entries, blocks = _receivers(machine, instruction, lanes, block_mask(machine))
             barriers = barriers[entries] % per_block + blocks * per_block
             lanes, where, offsets = lanes[entries], where[entries], offsets[entries]
@@ -197,17 +196,16 @@ def _store(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-def _global_side(
-    decoder: Decoder, instruction: Instruction, operand: Address | TensorAddress, size: Operand
-) -> GlobalSide:
+def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, size: Operand) -> GlobalSide:
     """What gives, for lane numbers, the tile that they copy and where it is in global memory."""
     if isinstance(operand, Address):
         return _line(decoder, instruction, operand, decoder.source(size, DTYPES["u32"]))
+    tiled = expect(operand, TensorAddress)
     rank = next((int(part[0]) for part in instruction.parts if part in {f"{n}d" for n in range(1, 6)}), 0)
-    if len(operand.coordinates) != rank:
+    if len(tiled.coordinates) != rank:
         raise ParseError(f"{instruction.origin}: {rank} coordinates are wanted")
-    map_ = decoder.place(operand.map)
-    reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in operand.coordinates]
+    map_ = decoder.place(tiled.map)
+    reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in tiled.coordinates]
 
     def tensor(machine: Machine, lanes: np.ndarray) -> tuple[Tile, np.ndarray]:
         addresses = np.unique(per_lane(map_(machine), machine.lanes)[lanes])

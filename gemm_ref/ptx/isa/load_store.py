@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ from gemm_ref.ptx.core.memory import Footprint
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Vector
+from gemm_ref.ptx.text.parser import Instruction, items_of
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 # Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
@@ -42,8 +43,7 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
         return lambda machine, mask: write(machine, read(machine), mask)
     space, count, dtype = _parse(instruction)
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
-    targets = destination.items if isinstance(destination, Vector) else (destination,)
-    writes = [decoder.destination(target) if target is not None else None for target in targets]
+    writes = [None if target is None else decoder.destination(target) for target in items_of(destination)]
 
     def execute(machine: Machine, mask: Mask) -> None:
         pieces = accessor.locate(machine, mask, "load")
@@ -59,8 +59,7 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
     address, source = instruction.operands[:2]
     space, count, dtype = _parse(instruction)
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
-    sources = source.items if isinstance(source, Vector) else (source,)
-    reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in sources]
+    reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in items_of(source)]
 
     def execute(machine: Machine, mask: Mask) -> None:
         values = [read(machine) for read in reads]
@@ -147,11 +146,12 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
     if set(instruction.parts[1:]) - known:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     registers, address = instruction.operands if loads else instruction.operands[::-1]
-    items = registers.items if isinstance(registers, Vector) else (registers,)
-    access = decoder.destination if loads else lambda item: decoder.source(item, DTYPES["u32"])
-    accessors = [access(item) for item in items]
+    items = items_of(registers)
+    writes = [decoder.destination(item) for item in items] if loads else []
+    reads = [] if loads else [decoder.source(item, DTYPES["u32"]) for item in items]
     rows = Accessor(decoder, instruction, address, "shared", 16, 4)
     transposed = "trans" in instruction.parts
+    halves = (0, 1) if transposed else (None,)  # 32 bits at once; transposed, two elements of a column
 
     def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
@@ -159,21 +159,20 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
         places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
         rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
-        for j, accessor in enumerate(accessors):
-            # 32 bits at once; transposed, two elements of a column
-            parts = [(j, 0), (j, 1)] if transposed else [(j, None)]
+        for j in range(len(items)):
             start = rows.offset // (2 if transposed else 4)
             view = block.view(2 if transposed else 4)[max(start, 0) :]
             index = [
-                footprint.cached(part, lambda part=part: _matrix_index(machine, footprint, *part)) for part in parts
+                footprint.cached((j, half), functools.partial(_matrix_index, machine, footprint, j, half))
+                for half in halves
             ]
             if start < 0:  # a view cannot begin before its block
                 index = [i + start for i in index]
             if loads:
                 found = [view.take(i, mode="clip").astype(np.uint32) for i in index]
-                accessor(machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)
+                writes[j](machine, found[0] if len(found) == 1 else found[0] | found[1] << np.uint32(16), mask)
             else:
-                value = accessor(machine)
+                value = reads[j](machine)
                 for shift, i in zip((0, 16), index, strict=False):
                     scatter(view, i, (value >> np.uint32(shift)).astype(view.dtype), active)
 

@@ -42,8 +42,8 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
         return _wait(decoder, instruction, by_parity=bool(form))
     operands = list(instruction.operands)
     if operation == "pending_count":
-        write, state = decoder.destination(operands[0]), decoder.source(operands[1], DTYPES["u64"])
-        return lambda machine, mask: write(machine, (state(machine) & np.uint64(MAX_COUNT)).astype(np.uint32), mask)
+        to, state = decoder.destination(operands[0]), decoder.source(operands[1], DTYPES["u64"])
+        return lambda machine, mask: to(machine, (state(machine) & np.uint64(MAX_COUNT)).astype(np.uint32), mask)
     arrives = operation.startswith("arrive")
     returned = operands.pop(0) if arrives and not isinstance(operands[0], Address) else None
     write = None if returned is None else decoder.destination(returned)

@@ -25,7 +25,7 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Operand, Vector
+from gemm_ref.ptx.text.parser import Instruction, Operand, items_of
 from gemm_ref.ptx.units.formats import BITS, numbers
 
 WARP = 32
@@ -120,7 +120,7 @@ def lanes_of(machine: Machine, values: Sequence[Value]) -> list[np.ndarray]:
 
 def registers_of(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
     """The registers of a fragment, which may be one without braces. Raises ParseError where they are not `count`."""
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != count:
         raise ParseError(f"{instruction.place}: {len(items)} registers where a fragment has {count}")
     return items
@@ -143,10 +143,10 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     tiles = Tiles(1, 1, k * BITS[a].itemsize // 4)
     sums = 4 if to == "f32" else 2
     counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
-    found = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
     kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
-    writes = [decoder.destination(item) for item in found[0]]
-    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(found[1:], kinds, strict=True)]
+    writes = [decoder.destination(item) for item in registers[0]]
+    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(registers[1:], kinds, strict=True)]
 
     def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.context import Execute, Machine, Mask
-from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.decode import Decoder, dtype_named, integer
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
@@ -78,7 +78,7 @@ def cache_policy(decoder: Decoder, instruction: Instruction) -> Execute:
 
 def set_registers(decoder: Decoder, instruction: Instruction) -> Execute:
     """`setmaxnreg`: `.inc .dec`, how many registers a warp's threads have, which nobody runs out of here."""
-    count = instruction.operands[0].value
+    count = integer(instruction.operands[0])
     if instruction.name not in ("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     if count % 8 or not 24 <= count <= 256:

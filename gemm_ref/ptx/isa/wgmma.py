@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from gemm_ref.ptx.core.context import Control, Machine, Mask
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, integer
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Immediate, Instruction, Register, Vector
+from gemm_ref.ptx.text.parser import Immediate, Instruction, Register, Vector, items_of
 from gemm_ref.ptx.units.formats import BITS, numbers
 from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
@@ -46,7 +46,7 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine,
     if operation == "mma_async":
         return _multiply(decoder, instruction)
     if operation == "wait_group":
-        keep = instruction.operands[0].value
+        keep = integer(instruction.operands[0])
         return lambda machine, groups: machine.unit(Warpgroups).wait(groups, keep)
     if operation == "fence":
         return lambda machine, groups: machine.unit(Warpgroups).fence(groups)
@@ -62,7 +62,7 @@ def _shape(instruction: Instruction) -> Shape:
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     columns, depth, a_kind, b_kind = int(match[1]), int(match[2]), match[3], match[4]
     item = BITS[a_kind].itemsize
-    signs = [operand.value for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
+    signs = [integer(operand) for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
     if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
         signs[1] not in (1, -1)
     ):  # fmt: skip
@@ -80,26 +80,26 @@ def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, 
     """`wgmma.mma_async`: D, A, B, scale-d, scale-a, scale-b, and for 16-bit types how A and B are stored."""
     shape = _shape(instruction)
     d, a, b, scale = instruction.operands[:4]
-    if not isinstance(d, Vector) or len(d.items) != shape.columns // 2:
+    if len(items_of(d)) != shape.columns // 2:
         raise ParseError(f"{instruction.origin}: D takes {shape.columns // 2} registers")
-    registers = [decoder.named(item) for item in d.items]
-    if not all(isinstance(item, Register) and decoder.dtype_of(item).itemsize == 4 for item in registers):
+    registers = [item for item in map(decoder.named, items_of(d)) if isinstance(item, Register)]
+    if len(registers) < len(items_of(d)) or any(decoder.dtype_of(item).itemsize != 4 for item in registers):
         raise ParseError(f"{instruction.origin}: D takes registers of 32 bits")
     slots = tuple(decoder.slot(item.name) for item in registers)
-    fragments = [decoder.source(item, DTYPES["b32"]) for item in a.items] if isinstance(a, Vector) else None
-    a_word = None if fragments else decoder.source(a, DTYPES["b64"])
+    from_registers = isinstance(a, Vector)
+    a_words = [decoder.source(item, DTYPES["b32" if from_registers else "b64"]) for item in items_of(a)]
     b_word, keeps = decoder.source(b, DTYPES["b64"]), decoder.source(scale, DTYPES["pred"])
-    if fragments and len(fragments) != 4:
+    if from_registers and len(a_words) != 4:
         raise ParseError(f"{instruction.origin}: A takes 4 registers")
 
     def execute(machine: Machine, groups: np.ndarray) -> None:
         warpgroups = machine.unit(Warpgroups)
         lanes = warpgroups.lanes(groups)
-        if fragments:
-            held = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in fragments])
+        if from_registers:
+            held = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in a_words])
             left = numbers(fragments_to_matrix(held, BITS[shape.a_kind]), shape.a_kind, np.float32)
         else:
-            left = per_lane(a_word(machine), machine.lanes)[lanes[:, 0]]
+            left = per_lane(a_words[0](machine), machine.lanes)[lanes[:, 0]]
         right, kept = (per_lane(read(machine), machine.lanes)[lanes[:, 0]] for read in (b_word, keeps))
         warpgroups.issue(instruction, shape, slots, groups, left, right, kept)
 

@@ -26,7 +26,7 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_add, pack, register_type, registers_of, unpack
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
-from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
+from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -62,7 +62,7 @@ class _Matrix:
                 return touch.addresses(every, row_bytes)
 
             found = base.cached((id(touch), int(stride)), compute) if stride.ndim == 0 else compute()
-            accessor.base = lambda machine, found=found: found
+            accessor.base = _always(found)
 
     def _check(self, machine: Machine, mask: Mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
         active = machine.access_mask(mask)
@@ -81,6 +81,10 @@ class _Matrix:
                 )
 
 
+def _always(value: Value) -> Read:
+    return lambda machine: value
+
+
 def _crossed(register: np.ndarray) -> np.ndarray:
     """MOVM: an 8 x 8 block of 16-bit elements, a word a lane, transposed."""
     return register.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1).view(np.uint32)
@@ -94,7 +98,7 @@ _MEMORY = re.compile(
 
 def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
     found = _MEMORY.fullmatch(instruction.name)
-    loads, stores, layout, size, space, kind = found.groups() if found else (None,) * 6
+    loads, stores, layout, size, space, kind = found.groups() if found else ("",) * 6
     which = loads or stores
     sums = which in ("c", "d")
     element = ("tf32" if size == "m16n16k8" else "f16") if sums else kind
@@ -163,7 +167,7 @@ _MMA = re.compile(
 def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
     """`wmma.mma`: D = A @ B + C; the layouts in its name were the loads' concern, fragments have but one."""
     found = _MMA.fullmatch(instruction.name)
-    size, to, kind, c = found.groups()[2:] if found else (None,) * 4
+    size, to, kind, c = found.groups()[2:] if found else ("",) * 4
     kind = kind or "f16"
     shape = SHAPES.get((size, kind))
     if shape is None or (kind != "f16" and (to, c) != ("f32", "f32")):
@@ -182,12 +186,12 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
-        matrices = [
+        x, y = (
             tiles.matrix(lanes_of(machine, [read(machine) for read in reads[: len(blocks)]]), blocks)
             for reads, blocks in ((left, tiles.left_blocks), (right, tiles.right_blocks))
-        ]
+        )
         before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
-        result = multiply_add(tiles, *matrices, (kind, kind), before, ACCUMULATORS[to])
+        result = multiply_add(tiles, x, y, (kind, kind), before, ACCUMULATORS[to])
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 DTYPES: dict[str, np.dtype] = {
@@ -29,7 +31,7 @@ UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32
 SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 # A value in a register: one number when all lanes hold the same, else one element a lane.
-Value = np.generic | np.ndarray
+Value: TypeAlias = np.generic | np.ndarray
 
 
 def is_float(dtype: np.dtype) -> bool:

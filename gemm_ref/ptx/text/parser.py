@@ -51,22 +51,22 @@ class TensorAddress:
     """`[map, {x, y, ...}]`: the address of a tensor map, and coordinates in its tensor, the innermost first."""
 
     map: Address
-    coordinates: tuple
+    coordinates: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Vector:
     """`{a, b, ...}`; None stands for the sink `_`."""
 
-    items: tuple
+    items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
     """`d|p`: two destinations; None stands for the sink `_`."""
 
-    first: Register | None
-    second: Register | None
+    first: Operand
+    second: Operand
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,11 @@ class Negated:
 
 
 Operand = Register | Immediate | Symbol | Address | TensorAddress | Vector | Pair | Negated | None
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The items of a vector; an operand without braces is the only one."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,7 @@ _VARIABLE = re.compile(
     r"\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
     re.S,
 )
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)")
 _PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
@@ -215,7 +221,10 @@ def _parameters(text: str) -> list[tuple[str, str]]:
 def _cluster(directives: str) -> tuple[int, int, int] | None:
     """The shape in `.reqnctapercluster x, y, z`, one of the directives between parameters and body."""
     found = re.search(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
-    return tuple(int(size or 1) for size in found.groups()) if found else None
+    if found is None:
+        return None
+    x, y, z = (int(size or 1) for size in found.groups())
+    return x, y, z
 
 
 def _module_variables(text: str) -> list[Variable]:
@@ -236,10 +245,11 @@ def _variable(statement: str) -> Variable:
         count *= int(dimension or 0)
     data = b""
     if initial is not None:
-        values = [_immediate(value.strip()) for value in initial.strip(" {}\n").split(",")]
-        if any(value is None for value in values):
+        immediates = [_immediate(value.strip()) for value in initial.strip(" {}\n").split(",")]
+        values = [immediate.value for immediate in immediates if immediate is not None]
+        if len(values) < len(immediates):
             raise ParseError(f"initial value of {name} is not a list of numbers")
-        data = np.array([v.value for v in values]).astype(DTYPES[kind]).tobytes()
+        data = np.array(values).astype(DTYPES[kind]).tobytes()
     return Variable(name, space, int(align or width), width * count, data)
 
 
@@ -282,15 +292,14 @@ def _scoped(entry: Entry, block: str) -> str:
         if name in entry.labels or stem + counted in entry.registers:
             fresh = f"{stem}$s{len(entry.instructions)}_"
             tail = r"(?=<?\d+\b)" if counted else r"(?![\w$])"
-            block = re.sub(rf"(?<![\w$%.]){re.escape(stem)}{tail}", lambda _, fresh=fresh: fresh, block)
+            block = fresh.join(re.split(rf"(?<![\w$%.]){re.escape(stem)}{tail}", block))
     return block
 
 
 def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: int, caller: str) -> None:
-    if text.startswith(".reg"):
-        kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text).groups()
-        for name in names.split(","):
-            entry.registers[re.sub(r"<\d+>", "<", name.strip())] = kind
+    if declared := _REGISTERS.match(text):
+        for name in declared[2].split(","):
+            entry.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1]
     elif text.startswith((".shared", ".local")):
         entry.variables.append(_variable(text))
     elif text.startswith(".branchtargets"):
@@ -335,9 +344,10 @@ def _operand(text: str) -> Operand:
     if text.startswith("{"):
         return Vector(tuple(_operand(part.strip()) for part in text.strip("{} ").split(",")))
     if text.startswith("["):
-        return _address(text)
+        return _bracketed(text)
     if "|" in text:
-        return Pair(*(_operand(part.strip()) for part in text.split("|")))
+        first, _, second = text.partition("|")
+        return Pair(_operand(first.strip()), _operand(second.strip()))
     if text.startswith("!"):
         return Negated(Register(text[1:].strip()))
     if text.startswith("%"):
@@ -349,14 +359,18 @@ def _operand(text: str) -> Operand:
     raise ParseError(f"operand not understood: {text}")
 
 
-def _address(text: str) -> Address | TensorAddress:
+def _bracketed(text: str) -> Address | TensorAddress:
     if tiled := re.fullmatch(r"\[\s*([^,{}]+?)\s*,\s*\{([^{}]*)\}\s*\]", text):
-        coordinates = tuple(_operand(part.strip()) for part in tiled[2].split(","))
-        return TensorAddress(_address(f"[{tiled[1]}]"), coordinates)
+        return TensorAddress(_address(f"[{tiled[1]}]"), tuple(_operand(part.strip()) for part in tiled[2].split(",")))
+    return _address(text)
+
+
+def _address(text: str) -> Address:
     match = re.fullmatch(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\w+))?\s*\]", text)
-    if match is None:
+    base = _operand(match[1]) if match else None
+    if match is None or not isinstance(base, Register | Symbol | Immediate):
         raise ParseError(f"address not understood: {text}")
-    return Address(_operand(match[1]), int(match[2] or "0", 0))
+    return Address(base, int(match[2] or "0", 0))
 
 
 def _immediate(text: str) -> Immediate | None:

@@ -85,7 +85,7 @@ class BulkCopies(Unit):
 
     def describe(self, barrier: int) -> str:
         """What is still on its way to a barrier, as the end of a sentence."""
-        bytes_ = sum(copies.tile.bytes * int((copies.barriers == barrier).sum()) for copies in self._loads)
+        bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.barriers == barrier) for copies in self._loads)
         return f" ({bytes_} bytes are on their way)" if bytes_ else ""
 
     # --- stores ----------------------------------------------------------------------------------------------

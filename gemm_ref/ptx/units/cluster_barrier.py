@@ -31,7 +31,7 @@ class ClusterBarrier(Unit):
                 f"{instruction.origin}: {self._machine.describe_lane(int(np.argmax(twice)))} arrives again at the "
                 "cluster's barrier before it has waited for it"
             )
-        self._tell(instruction, lanes, opens=False)
+        self._tell(instruction, lanes)
         self._arrivals[lanes] += 1
         self._look()
 
@@ -57,7 +57,7 @@ class ClusterBarrier(Unit):
             for observer in machine.observers:
                 observer.on_phase([(*KEY, int(number)) for number in np.flatnonzero(ended)], machine)
             if (waiting := machine.schedule.waiting_at(KEY)) is not None:
-                self._tell(None, waiting & ended[self._cluster], opens=True)
+                self._tell(None, waiting & ended[self._cluster])
                 machine.schedule.wake(KEY, waiting & ended[self._cluster])
 
     def wait(self, instruction: Instruction, lanes: np.ndarray, onward: int) -> int:
@@ -69,14 +69,14 @@ class ClusterBarrier(Unit):
             )
         self._waits[lanes] += 1
         late = lanes & (self._open[self._cluster] < self._arrivals)
-        self._tell(None, lanes & ~late, opens=True)
+        self._tell(None, lanes & ~late)
         return self._machine.schedule.park(KEY, late, onward) if late.any() else onward
 
-    def _tell(self, instruction: Instruction | None, lanes: np.ndarray, opens: bool) -> None:
+    def _tell(self, instruction: Instruction | None, lanes: np.ndarray) -> None:
         if not self._machine.observers:
             return
         for number in np.unique(self._cluster[lanes]).tolist():
             some = lanes & (self._cluster == number)
-            event = Synchronisation(instruction, (*KEY, number), None, None, opens, some, self._machine)
+            event = Synchronisation(instruction, (*KEY, number), None, None, some, self._machine)
             for observer in self._machine.observers:
                 observer.on_synchronisation(event)

@@ -215,7 +215,7 @@ class MBarriers(Unit):
         return lanes
 
     def _wake(self, lanes: np.ndarray) -> None:
-        self._tell(None, lanes, self._numbers[lanes], opens=True)
+        self._tell(None, lanes, self._numbers[lanes])
         self._numbers[lanes] = -1
         chosen = np.zeros(self._machine.lanes, bool)
         chosen[lanes] = True
@@ -248,7 +248,7 @@ class MBarriers(Unit):
             self.land(np.unique(numbers[late]))
             late = Words.unpack(self._memory[numbers]).parity == parities
         write(machine, np.bool_(True), mask)
-        self._tell(None, lanes[~late], numbers[~late], opens=True)
+        self._tell(None, lanes[~late], numbers[~late])
         if not late.any():
             return onward
         self._numbers[lanes[late]], self._parities[lanes[late]] = numbers[late], parities[late]
@@ -302,9 +302,9 @@ class MBarriers(Unit):
             observer.on_mbarrier(BarrierUse(instruction, lanes, numbers, initialises, self._machine))
 
     def tell_arrival(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray) -> None:
-        self._tell(instruction, lanes, numbers, opens=False)
+        self._tell(instruction, lanes, numbers)
 
-    def _tell(self, instruction: Instruction | None, lanes: np.ndarray, numbers: np.ndarray, opens: bool) -> None:
+    def _tell(self, instruction: Instruction | None, lanes: np.ndarray, numbers: np.ndarray) -> None:
         """Observers hear of each barrier by itself."""
         machine = self._machine
         if not machine.observers or not lanes.size:
@@ -312,6 +312,6 @@ class MBarriers(Unit):
         for number in np.unique(numbers):
             chosen = np.zeros(machine.lanes, bool)
             chosen[lanes[numbers == number]] = True
-            event = Synchronisation(instruction, (*KEY, int(number)), None, None, opens, chosen, machine)
+            event = Synchronisation(instruction, (*KEY, int(number)), None, None, chosen, machine)
             for observer in machine.observers:
                 observer.on_synchronisation(event)

@@ -10,7 +10,6 @@ The rules and their numbers are those of the CUDA driver API, 'Tensor Map Object
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ MAX_BOX = 256  # elements along a dimension
 ALIGNMENT = 16  # bytes, of the tensor and its strides
 
 
-@dataclass(frozen=True, eq=False)
 class TensorMap:
     """A tensor on the CPU as bulk copies see it; the value of a `const __grid_constant__ CUtensorMap` parameter.
 
@@ -35,29 +33,28 @@ class TensorMap:
     Raises ValueError for what the driver would refuse, naming the rule, and where the map would leave the tensor.
     """
 
-    tensor: torch.Tensor
-    box: Sequence[int]
-    swizzle: int = 0
-    sizes: Sequence[int] | None = None
-    strides: Sequence[int] | None = None
-    to_tf32: bool = False
-
-    def __post_init__(self) -> None:
-        tensor = self.tensor
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        box: Sequence[int],
+        swizzle: int = 0,
+        sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        to_tf32: bool = False,
+    ) -> None:
         if tensor.device.type != "cpu":
             raise ValueError(f"a TensorMap is of a tensor on the CPU, and this one is on {tensor.device}")
-        sizes = tuple(self.sizes or reversed(tensor.shape))
-        if self.strides is None:
+        sizes = tuple(int(size) for size in sizes or reversed(tensor.shape))
+        if strides is None:
             if len(sizes) != tensor.dim() or (tensor.dim() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1):
                 raise ValueError(
                     f"the strides of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} are none of "
                     f"a map of sizes {sizes}, whose innermost elements are neighbours: give strides in bytes"
                 )
-            strides = tuple(stride * tensor.element_size() for stride in reversed(tensor.stride()[:-1]))
-        else:
-            strides = tuple(self.strides)
-        for name, value in (("sizes", sizes), ("strides", strides), ("box", tuple(self.box))):
-            object.__setattr__(self, name, tuple(int(x) for x in value))
+            strides = [stride * tensor.element_size() for stride in reversed(tensor.stride()[:-1])]
+        self.tensor, self.swizzle, self.to_tf32 = tensor, swizzle, to_tf32
+        self.box, self.sizes = tuple(int(size) for size in box), sizes
+        self.strides = tuple(int(stride) for stride in strides)
         self._check()
 
     @property

@@ -39,16 +39,16 @@ class Descriptors:
     def unpack(cls, words: np.ndarray, place: str) -> Descriptors:
         """Raises AsyncFault for descriptors of different swizzles, or with a base offset."""
         bits = words.astype(np.uint64)
-        fields = [
+        start, leading, stride = (
             ((bits >> np.uint64(shift) & np.uint64(0x3FFF)) << np.uint64(4)).astype(np.int64) for shift in (0, 16, 32)
-        ]
+        )
         spans = np.unique(_SPANS[(bits >> np.uint64(62)).astype(np.int64)])
         if spans.size > 1 or (bits >> np.uint64(49) & np.uint64(7)).any():
             raise AsyncFault(
                 f"{place}: matrix descriptors of different swizzles in one instruction, or with a base offset: start "
                 "the tile at a multiple of 1024 bytes"
             )
-        return cls(*fields, int(spans[0]))
+        return cls(start, leading, stride, int(spans[0]))
 
 
 def shared_tile(
