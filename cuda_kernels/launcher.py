@@ -58,7 +58,7 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
     start = _start(call, a.device, call.problem.m, call.problem.n)
     if launch.then is not None:
-        shape_at, partials, dtype = _shape_with_partials(launch), launch.partials, c.dtype
+        shape_at, partials, dtype = _shape_with_partials(launch, launch.then), launch.partials, c.dtype
 
         def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
             room = torch.empty(partials, dtype=dtype, device=c.device)
@@ -69,10 +69,10 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     return lambda a, b, c, scales: start(a, b, c, shape)
 
 
-def _shape_with_partials(launch: Launch) -> Callable[[int], _LaunchShape]:
+def _shape_with_partials(launch: Launch, second: Launch) -> Callable[[int], _LaunchShape]:
     @functools.lru_cache(maxsize=MOST_SHAPES)
     def shape_at(partials: int) -> _LaunchShape:
-        shape, then = _LaunchShape.of(launch), _LaunchShape.of(launch.then)
+        shape, then = _LaunchShape.of(launch), _LaunchShape.of(second)
         shape.partials, shape.then = partials, ctypes.addressof(then)
         shape.kept = then  # it lives as long as what points to it
         return shape

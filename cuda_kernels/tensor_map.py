@@ -116,10 +116,10 @@ def _aligned(text: bytes) -> ctypes.Array:
     room = ctypes.create_string_buffer(len(text) + MAP_ALIGNMENT)
     skip = -ctypes.addressof(room) % MAP_ALIGNMENT
     array = (ctypes.c_char * len(text)).from_buffer(room, skip)
-    array[:] = text
+    array.raw = text
     return array
 
 
 @functools.cache
-def _encoder():
+def _encoder() -> Callable[..., int]:
     return ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -346,7 +347,7 @@ def readme(
         out.print("all documents are up to date")
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str | Text, ...]]) -> None:
+def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str | Text, ...]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index == 0, overflow="fold")

@@ -148,8 +148,10 @@ def build_library(
     """
     import torch
 
+    if cuda and cuda_home is None:
+        raise ValueError(f"{name} has CUDA text and no toolkit to compile it: pass cuda_home=find_toolkit()")
     compilers = [version_of(find_cxx())]
-    if cuda:
+    if cuda_home is not None:
         compilers.append(version_of(str(cuda_home / "bin" / "nvcc")))
     key = digest(cpp, cuda, cflags, cuda_cflags, compilers, torch.__version__)
     library = CACHE / f"{name}-{key}.so"
@@ -180,7 +182,7 @@ def _load_inline(name, folder: Path, cpp, cuda, cflags, cuda_cflags, cuda_home: 
 
     os.environ["CXX"] = find_cxx()  # what load_inline drives, and what the library's name was made from
     ldflags = []
-    if cuda:
+    if cuda_home is not None:
         cpp_extension.CUDA_HOME = str(cuda_home)
         ldflags = _cudart_flags(cuda_home, folder)
     try:

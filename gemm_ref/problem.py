@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,10 @@ class Problem:
         sizes = [int(part) for part in text.split("x")]
         m, n, k = sizes * 3 if len(sizes) == 1 else sizes
         return cls(m, n, k)
+
+    def resized(self, m: int | None = None, n: int | None = None, k: int | None = None) -> Problem:
+        """The same arithmetic at other sizes; None leaves one as it is."""
+        return replace(self, m=self.m if m is None else m, n=self.n if n is None else n, k=self.k if k is None else k)
 
     @property
     def a_shape(self) -> tuple[int, int]:

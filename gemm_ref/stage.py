@@ -65,6 +65,10 @@ class Box:
     columns: int
 
 
+def _no_boxes(config: Config, math: str, b_layout: str) -> Mapping[str, Box]:
+    return {}
+
+
 @dataclass(frozen=True, eq=False)  # a rung is itself: compared and hashed by identity
 class Stage:
     """One rung: its id (the stem of its files), its idea, its variants and where it can run."""
@@ -74,14 +78,14 @@ class Stage:
     idea: str  # one line: what this rung changes
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
     launch_shape: Callable[[Config, int, int, int, int], Launch]  # (config, m, n, k, SMs) -> the launch
-    second_kernel: str | None = None  # of the .cu: what its launch's `then` starts; the first is called as the rung
+    second_kernel: str = ""  # of the .cu, if any: what its launch's `then` starts; the first is called as the rung
     dialects: tuple[str, ...] = tuple(DIALECTS)
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
     b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
     turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B is stored by rows
-    boxes: Callable[[Config, str, str], Mapping[str, Box]] | None = None  # (config, math, B's layout) -> TMA's boxes
+    boxes: Callable[[Config, str, str], Mapping[str, Box]] = _no_boxes  # (config, math, B's layout) -> TMA's boxes
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone

@@ -95,7 +95,7 @@ def test_a_cuda_rung_has_the_kernels_that_the_registry_names(stage):
     text = (ROOT / "cuda_kernels" / f"{stage.id}.cu").read_text(encoding="utf-8")
     named = [stage.id, stage.second_kernel] if stage.second_kernel else [stage.id]
     assert re.findall(r"__global__ .*?(\w+)\((?=const)", text, re.S) == named
-    assert (stage.launch(1, 1, 4096).then is not None) == (stage.second_kernel is not None)
+    assert (stage.launch(1, 1, 4096).then is not None) == bool(stage.second_kernel)
 
 
 def test_the_header_of_the_registry_is_the_registry():

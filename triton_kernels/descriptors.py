@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from triton.experimental.gluon.nvidia import hopper
@@ -12,8 +13,8 @@ from gemm_ref.call import Call
 from gemm_ref.operands import row_elements
 from gemm_ref.problem import MATHS
 
-Descriptor = tensor_descriptor.TensorDescriptor | hopper.TensorDescriptor
-Operand = torch.Tensor | Descriptor
+Descriptor: TypeAlias = tensor_descriptor.TensorDescriptor | hopper.TensorDescriptor
+Operand: TypeAlias = torch.Tensor | Descriptor
 
 
 def block_k(call: Call) -> int:

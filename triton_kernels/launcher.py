@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -214,6 +214,8 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
         if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
         compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
+        if compiled is None:  # Triton launches nothing then either
+            return None
         parameters = kernel.signature.parameters
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
@@ -240,16 +242,16 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
 
 
 def _run_on_reference_gpu(
-    compiled: CompiledKernel, grid: tuple[int, int, int], args: tuple, names: tuple[str, ...]
+    compiled: CompiledKernel, grid: tuple[int, int, int], args: Sequence, names: tuple[str, ...]
 ) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
     on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
-    args, names = _with_tensor_maps(compiled, _without_nones(args), names)
-    gemm_ref.ptx.run(kernel, on, [*args, *[0] * _SCRATCH_POINTERS], names=names)
+    values, called = _with_tensor_maps(compiled, _without_nones(args), names)
+    gemm_ref.ptx.run(kernel, on, [*values, *[0] * _SCRATCH_POINTERS], names=called)
 
 
-def _without_nones(args: tuple) -> tuple:
+def _without_nones(args: Sequence) -> tuple:
     """What a kernel has parameters for: None is a constant of it. No argument that has a name comes after one."""
     return tuple(value for value in args if value is not None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -14,12 +15,14 @@ from experiments.records.rows import Row
 
 ALONE = 8  # fewer contenders are measured in this process: starting others takes seconds
 
-Part = tuple  # what is measured apart, a problem and a kind of inputs for example; its words together name it
-Work = Callable[[Contender, Sequence[Part]], Iterable[list[Row]]]  # the rows of each part
+# What is measured apart, a problem and a kind of inputs for example; its words together name it.
+Part = TypeVar("Part", bound=tuple)
+Found = TypeVar("Found", bound=Row)
+Work = Callable[[Contender, Sequence[Part]], Iterable[list[Found]]]  # the rows of each part
 Job = tuple[Contender, Sequence[Part]]
 
 
-def measure(jobs: Sequence[Job], work: Work, bars: Bars, kept: Kept | None) -> Iterator[list[Row]]:
+def measure(jobs: Sequence[Job[Part]], work: Work[Part, Found], bars: Bars, kept: Kept | None) -> Iterator[list[Found]]:
     """The rows of each contender's parts, in order; `work`, a function of a module, measures those that `kept` lacks.
 
     Where there are many contenders each core takes some, so that `work` must not ask for a GPU.
@@ -43,11 +46,11 @@ def measure(jobs: Sequence[Job], work: Work, bars: Bars, kept: Kept | None) -> I
             kept.write(contender, {_name(part): rows[_name(part)] for part in measured})
 
 
-def _name(part: Part) -> str:
+def _name(part: tuple) -> str:
     return " ".join(map(str, part))
 
 
-def _each(jobs: Sequence[Job], work: Work) -> Iterator[Iterable[list[Row]]]:
+def _each(jobs: Sequence[Job[Part]], work: Work[Part, Found]) -> Iterator[Iterable[list[Found]]]:
     """What `work` finds for each job, in order; in processes of their own, if there are enough jobs."""
     if len(jobs) < ALONE or any(contender.kernel is None for contender, _ in jobs):
         yield from (work(*job) for job in jobs)
@@ -62,6 +65,6 @@ def _alone() -> None:
     torch.set_num_threads(1)  # the other processes have the other cores
 
 
-def _by_name(work: Work, name: str, parts: Sequence[Part]) -> list[list[Row]]:
+def _by_name(work: Work[Part, Found], name: str, parts: Sequence[Part]) -> list[list[Found]]:
     """`work` in another process, to which a contender goes by its name."""
     return list(work(next(each for each in contenders() if str(each) == name), parts))

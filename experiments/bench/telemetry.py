@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class Conditions:
     throttle: str = ""
 
 
-def open_gpu() -> tuple[object, object]:
+def open_gpu() -> tuple[ModuleType, object]:
     """The NVML module and its handle of torch's current GPU, until `nvmlShutdown`.
 
     Raises whatever NVML does where it is not to be had.
@@ -111,13 +111,13 @@ class Telemetry:
         self._samples: list[Sample] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Telemetry:
         try:
             self._nvml, self._gpu = open_gpu()
         except Exception as error:  # no management library, or a virtual GPU that hides it
             self.why_not = str(error)
-
-    def __enter__(self) -> Telemetry:
-        if not self.why_not:
+        else:
             self._thread.start()
         return self
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ BLAS_FLOPS_PER_S_A_THREAD = 1e10
 # since the same kernel has passed one-hot inputs at smaller sizes and some take 20 s a call.
 ONE_HOT_MOST_PRODUCTS = 2**40
 
-Able = dict[Contender, tuple[Gemm, Verdict]]  # what passed: its callable and how accurate it was
+Able = dict[Contender, tuple[Gemm, gemm_ref.Accuracy]]  # what passed: its callable and how accurate it was
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,16 @@ class Bench:
 
     def __init__(self, setting: Setting, chosen: Sequence[Contender], bars: Bars) -> None:
         self._setting, self._field, self._bars = setting, field(chosen, setting.device), bars
-        self._telemetry = Telemetry() if setting.device == "cuda" else None
+        self._telemetry = Telemetry()
         self._flops_per_us: dict[Contender, float] = {}
 
     def __enter__(self) -> Bench:
-        if self._telemetry:
+        if self._setting.device == "cuda":
             self._telemetry.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._telemetry:
-            self._telemetry.__exit__(*error)
+        self._telemetry.__exit__(*error)
 
     def time(self, problem: gemm_ref.Problem) -> Iterator[Timed]:
         """A row for each contender at one problem.
@@ -141,7 +141,7 @@ class Bench:
                 verdict or self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
             )
             if verdict.accuracy:
-                able[contender] = (fn, verdict)
+                able[contender] = (fn, verdict.accuracy)
             else:
                 yield self._row(contender, problem, status=verdict.status, detail=verdict.detail)
             if verdict.lost:
@@ -170,7 +170,6 @@ class Bench:
         conditions = summarize(samples)
         for contender, times_us in times.items():
             row = self._timed_row(problem, contender, able[contender][1], times_us, times.get(reference), conditions)
-            self._flops_per_us[contender] = problem.flops / row.median_us
             yield replace(row, mode=mode, kernel=names.get(contender, ""))
         if interrupted:
             raise interrupted
@@ -204,12 +203,13 @@ class Bench:
         self,
         problem: gemm_ref.Problem,
         contender: Contender,
-        verdict: Verdict,
+        accuracy: gemm_ref.Accuracy,
         times_us: np.ndarray,
         reference_us: np.ndarray | None,
         conditions: Conditions,
     ) -> Timed:
         summary = stats.summarize(times_us)
+        self._flops_per_us[contender] = problem.flops / summary.median_us
         values = asdict(summary) | asdict(conditions)
         if reference_us is not None:
             ratio = stats.speed_ratio(times_us, reference_us)
@@ -220,12 +220,12 @@ class Bench:
             contender,
             problem,
             tflops=stats.tflops(problem.flops, summary.median_us),
-            rel_error=verdict.accuracy.rel_error,
-            bound_share=verdict.accuracy.bound_share,
+            rel_error=accuracy.rel_error,
+            bound_share=accuracy.bound_share,
             **values,
         )
 
-    def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: object) -> Timed:
+    def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: Any) -> Timed:
         if self._setting.row is TimedLayout:
             values["b_layout"] = problem.b_layout
         return self._setting.row.about(self._setting.experiment, contender, problem, **values)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
@@ -82,12 +84,16 @@ def verify(
     return Verdict(PASS, accuracy=accuracy)
 
 
-def load(contender: Contender) -> tuple[Gemm | None, Verdict | None]:
-    """The contender's callable, or the verdict that its package could not be imported."""
+def load(contender: Contender) -> tuple[Gemm, Verdict | None]:
+    """The contender's callable; where its package cannot be imported, the verdict, and a callable that raises why."""
     try:
         return contender.load(), None
     except Exception as error:
-        return None, Verdict(ERROR, describe(error))
+        return functools.partial(_raise, error), Verdict(ERROR, describe(error))
+
+
+def _raise(error: Exception, *_: object, **__: object) -> NoReturn:
+    raise error
 
 
 def load_all(chosen: Iterable[Contender], device: str) -> tuple[dict[Contender, Gemm], dict[Contender, Verdict]]:

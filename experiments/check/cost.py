@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import gemm_ref
 from experiments.check.report import Code, Line
@@ -35,41 +35,46 @@ class _Launches(ptx.Observer):
 
 def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[list[Line], list[Code], str]:
     """(lines, machine code, why the machine code was not looked at) of one run at whole tiles."""
-    read_code, why_not = tools.disassemble, ""
+    why_not = ""
     try:
         tools.find("nvdisasm"), tools.find("cuobjdump")
     except BuildError as error:
-        read_code, why_not = None, str(error)
-    counter, launches = ptx.Counter(read_code), _Launches()
+        why_not = str(error)
+    counter, launches = ptx.Counter(None if why_not else tools.disassemble), _Launches()
     attempt(subject, problem, observers=(counter, launches))
-    kernels = {} if why_not else {kernel.name: (kernel, launch) for kernel, launch in launches.seen}
-    codes = [_code(*each) for each in kernels.values()]
+    kernels = {} if why_not else {kernel.name: (kernel.cubin, launch) for kernel, launch in launches.seen}
+    codes = [_code(name, cubin(), launch) for name, (cubin, launch) in kernels.items() if cubin is not None]
     codes = [replace(code, kernel=subject.called(code.kernel)) for code in codes]
     return _lines(counter.counts(), quote), codes, why_not
 
 
+@dataclass
+class _Sum:
+    """Over the accesses of one line: requests of warps, the sectors or wavefronts that they take, and the least."""
+
+    requests: int = 0
+    done: int = 0
+    ideal: float = 0.0
+
+
 def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
-    sums: dict[tuple, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0.0]))
+    sums: dict[tuple, dict[str, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
     for one in counts:
         if one.space in ("global", "shared") and one.requests:
-            done, ideal = one.sectors, one.size * one.lanes / SECTOR
-            if one.space == "shared":
-                done, ideal = one.wavefronts, one.ideal
             total = sums[one.file, one.line, one.space, one.kind, one.array][one.view]
-            total[0] += one.requests
-            total[1] += done
-            total[2] += ideal
+            total.requests += one.requests
+            total.done += one.wavefronts if one.space == "shared" else one.sectors
+            total.ideal += one.ideal if one.space == "shared" else one.size * one.lanes / SECTOR
     found = []
     for (file, line, space, kind, array), views in sums.items():
         if WRITTEN not in views:
             continue
-        requests, done, ideal = views[WRITTEN]
-        compiled = views.get(COMPILED)
+        written, compiled = views[WRITTEN], views.get(COMPILED)
         # As compiled a line may have no access left: ptxas gave it to a neighbour. Per request of those that it has.
-        share = compiled[1] / compiled[0] if compiled else None
-        best = compiled[2] / compiled[0] if compiled else ideal / requests
-        text = quote(file, line)
-        found.append(Line(file, line, text, space, kind, array, requests, done / requests, share, best))
+        share = compiled.done / compiled.requests if compiled else None
+        best = (compiled or written).ideal / (compiled or written).requests
+        asked = written.done / written.requests
+        found.append(Line(file, line, quote(file, line), space, kind, array, written.requests, asked, share, best))
     return sorted(found, key=lambda each: (each.file, each.line, each.space, each.kind, each.array))
 
 
@@ -99,15 +104,14 @@ def _taken(line: Line) -> float:
     return line.written if line.compiled is None else line.compiled
 
 
-def _code(kernel: ptx.Kernel, launch: gemm_ref.Launch) -> Code:
+def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:
     sm = ARCHITECTURES[ARCHITECTURE]
-    cubin = kernel.cubin()
-    use = tools.usage(cubin)[kernel.name]
-    machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == kernel.name)
+    use = tools.usage(cubin)[name]
+    machine = next(each for each in parse(tools.disassemble(cubin)) if each.name == name)
     shared = asked_bytes(sm, use.shared_bytes, launch.shared_bytes)
     held = occupancy(sm, launch.threads, use.registers, shared)
     return Code(
-        kernel.name,
+        name,
         ARCHITECTURE,
         use.registers,
         mix.spilled_bytes(machine.code),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
@@ -20,10 +21,8 @@ def explain(subject: Subject, trial: Trial) -> Iterator[str]:
 
     trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
     """
-    guesses = (_exchanged_grid,)
-    if not trial.fault:  # else C is what it was when the run stopped
-        guesses += (_untouched, _part_of_k, _other_product, _moved, _pattern)
-    for guess in guesses:
+    of_c = (_untouched, _part_of_k, _other_product, _moved, _pattern)
+    for guess in (_exchanged_grid, *(() if trial.fault else of_c)):  # after a fault C is as it was then
         sentence = guess(subject, trial)
         if sentence:
             yield sentence
@@ -31,13 +30,16 @@ def explain(subject: Subject, trial: Trial) -> Iterator[str]:
 
 
 def _exchanged_grid(subject: Subject, trial: Trial) -> str:
-    other = subject.swapped()
-    if other and trial.problem.m != trial.problem.n and attempt(other, trial.problem).right:
-        return (
-            "with x and y of the grid exchanged it is right: the kernel counts rows of C with the axis for which the "
-            f"grid was made for columns. Pass --grid '{','.join(other.shape.grid)}'"
-        )
-    return ""
+    swapped = subject.swapped()
+    if swapped is None or trial.problem.m == trial.problem.n:
+        return ""
+    other, grid = swapped
+    if not attempt(other, trial.problem).right:
+        return ""
+    return (
+        "with x and y of the grid exchanged it is right: the kernel counts rows of C with the axis for which the "
+        f"grid was made for columns. Pass --grid '{grid}'"
+    )
 
 
 def _untouched(subject: Subject, trial: Trial) -> str:
@@ -84,7 +86,7 @@ def _other_product(subject: Subject, trial: Trial) -> str:
             strided.append(
                 (
                     f"A is read with {name} elements from row to row: a row of A has K",
-                    lambda size=size: a.reshape(-1).as_strided((m, k), (size, 1)) @ b,
+                    partial(lambda size: a.reshape(-1).as_strided((m, k), (size, 1)) @ b, size),
                 )
             )
     for name, size in (("M", m), ("K", k)):
@@ -92,7 +94,7 @@ def _other_product(subject: Subject, trial: Trial) -> str:
             strided.append(
                 (
                     f"B is read with {name} elements from row to row: a row of B has N",
-                    lambda size=size: a @ b.reshape(-1).as_strided((k, n), (size, 1)),
+                    partial(lambda size: a @ b.reshape(-1).as_strided((k, n), (size, 1)), size),
                 )
             )
     for sentence, product in strided:

@@ -46,7 +46,7 @@ class Examination:
         if base:
             self._count(base)
         if isinstance(self._subject, CudaKernel):
-            self._look_at_offsets()
+            self._look_at_offsets(self._subject)
         return self.report
 
     # --- sizes -----------------------------------------------------------------------------------------------
@@ -92,13 +92,14 @@ class Examination:
             reason = diagnose.adds_to_c(self._subject, wrong[0])
             self._say([reason] if reason else diagnose.explain(self._subject, wrong[0]))
             return next((trial.problem for trial in self._trials if not trial.fault), None)
-        base, reason = whole.problem, ""
+        base: gemm_ref.Problem | None = whole.problem
+        reason = ""
         if not whole.right and not whole.fault:
             reason = diagnose.adds_to_c(self._subject, whole)
         if reason:
             self.report.why.append(reason)
             self._subject.zeroed = True  # what else is wrong shows only then
-            whole = attempt(self._subject, base, detect=True)
+            whole = attempt(self._subject, whole.problem, detect=True)
         if not whole.right:
             base = self._explain_whole(whole)
         if base and self._right(base) and not self._subject.square and len(self.report.why) == bool(reason):
@@ -134,7 +135,7 @@ class Examination:
             said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} will do"
             self.report.why.append(f"{said}: with the other sizes whole it goes wrong at {need.smallest} already")
             # One short of a whole size leaves out another number of products for each slice depth.
-            past = attempt(self._subject, replace(base, **{need.axis: getattr(base, need.axis) - 1}), detect=True)
+            past = attempt(self._subject, base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
             self._trials.append(past)
             if not past.fault:
                 self._say(diagnose.explain(self._subject, past))
@@ -180,8 +181,8 @@ class Examination:
         if why_not:
             self.report.unchecked.append(f"the machine code: {why_not}")
 
-    def _look_at_offsets(self) -> None:
-        for name, access in offsets.narrow(self._subject).items():
+    def _look_at_offsets(self, kernel: CudaKernel) -> None:
+        for name, access in offsets.narrow(kernel).items():
             where = access.instruction
             self.report.limits.append(
                 f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so it goes wrong once "

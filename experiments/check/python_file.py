@@ -104,6 +104,8 @@ def _explained(name: str):
 def _import(path: Path) -> types.ModuleType:
     """The file as a module, with its folder on sys.path as Python itself would have it."""
     spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path.name} is no Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # so that what it defines can find its own module
     sys.path.insert(0, str(path.resolve().parent))

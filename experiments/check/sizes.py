@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import gemm_ref
 
@@ -53,11 +53,15 @@ def needs(
     found = []
     for axis in AXES:
         size = getattr(base, axis)
-        if right(replace(base, **{axis: size + 1})):
+        if right(base.resized(**{axis: size + 1})):
             continue
-        multiple = _least(lambda step, axis=axis, size=size: right(replace(base, **{axis: size + step})), time_left)
-        small = (replace(base, **{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
-        smallest = next((problem for problem in small if not right(problem)), replace(base, **{axis: size + 1}))
+
+        def enough(step: int, axis: str = axis, size: int = size) -> bool:
+            return right(base.resized(**{axis: size + step}))
+
+        multiple = _least(enough, time_left)
+        small = (base.resized(**{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
+        smallest = next((problem for problem in small if not right(problem)), base.resized(**{axis: size + 1}))
         found.append(Need(axis, multiple, smallest))
     return found
 

@@ -38,7 +38,7 @@ class Subject(ABC):
         if self.square:
             largest = max(problem.m, problem.n, problem.k)
             problem = gemm_ref.Problem(largest, largest, largest)
-        return replace(problem, math=self.math, **self.fixed)
+        return replace(problem.resized(**self.fixed), math=self.math)
 
     def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:
         """Judge the kernel by this math mode. Raises UsageError where that is for elements of another type."""
@@ -64,8 +64,8 @@ class Subject(ABC):
         """What a kernel that its compiler names `kernel` is called in words."""
         return kernel
 
-    def swapped(self) -> Subject | None:
-        """The kernel with the grid's x and y exchanged, where the user decides on the grid."""
+    def swapped(self) -> tuple[Subject, str] | None:
+        """The kernel with the grid's x and y exchanged, and that grid as --grid, where the user decides on it."""
         return None
 
     def row_steps(self) -> list[tuple[int, str, str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -28,12 +28,12 @@ class Trial:
 
     problem: gemm_ref.Problem
     kind: str  # of the inputs
+    a: torch.Tensor = field(compare=False, repr=False)
+    b: torch.Tensor = field(compare=False, repr=False)
+    c: torch.Tensor = field(compare=False, repr=False)  # as it was left
     wrong: str = ""  # what is wrong with C; empty where it is right, or was not looked at because of a fault
     fault: str = ""  # what stopped the run
     findings: tuple[ptx.Finding, ...] = ()
-    c: torch.Tensor | None = field(default=None, compare=False, repr=False)  # as it was left
-    a: torch.Tensor | None = field(default=None, compare=False, repr=False)
-    b: torch.Tensor | None = field(default=None, compare=False, repr=False)
 
     @property
     def right(self) -> bool:
@@ -85,17 +85,17 @@ def attempt(
         return out
 
     a, b = operands(problem, kind)
-    trial = Trial(problem, kind, a=a, b=b)
+    wrong = fault = ""
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
     try:
         gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact)
     except gemm_ref.WrongResult as error:
-        trial = replace(trial, wrong=str(error))
+        wrong = str(error)
     except UNABLE as error:
         raise CannotCheck(str(error)) from error
     except ptx.PtxError as error:
-        trial = replace(trial, fault=str(error))
-    return replace(trial, findings=detectors.findings, c=left[0])
+        fault = str(error)
+    return Trial(problem, kind, a, b, left[0], wrong, fault, detectors.findings)
 
 
 def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.Tensor]:

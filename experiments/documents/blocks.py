@@ -8,7 +8,6 @@ and docs/memory.md are written by `experiments.documents.instruction_tables` and
 from __future__ import annotations
 
 import itertools
-import re
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +54,7 @@ def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path
         if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
             raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
         text = f"{begin}\n{_block(name, frame, published)}\n{end}"
-        new = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, text=text: text, new, flags=re.DOTALL)
+        new = new[: new.index(begin)] + text + new[new.index(end) + len(end) :]
     if write and new != old:
         write_whole(document, new)
     return new != old

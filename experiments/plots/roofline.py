@@ -73,7 +73,8 @@ def rungs_at_size(ladder: pd.DataFrame) -> pd.DataFrame:
 
 def problem_of(ladder: pd.DataFrame) -> gemm_ref.Problem:
     """The one problem of these rows."""
-    return gemm_ref.Problem(*(int(ladder.iloc[0][name]) for name in "mnk"))
+    m, n, k = (int(ladder.iloc[0][name]) for name in "mnk")
+    return gemm_ref.Problem(m, n, k)
 
 
 def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption: str) -> Figure:
@@ -150,10 +151,10 @@ def _slope(ax: Axes, tb_s: float, label: str, label_top: float, datasheet: float
     """TFLOP/s = TB/s * FLOP per byte, from edge to edge, with its label along the line and not above `label_top`."""
     x = np.array(ax.get_xlim())
     ax.plot(x, tb_s * x, **_MEASURED)
-    dashed = datasheet is not None and not pd.isna(datasheet)
-    if dashed:
+    upper = tb_s
+    if datasheet is not None and not pd.isna(datasheet):
         ax.plot(x, datasheet * x, **_DATASHEET)
-    upper = max(tb_s, datasheet) if dashed else tb_s
+        upper = max(tb_s, datasheet)
     end = min(x[1], label_top / upper)
     (x0, y0), (x1, y1) = ax.transData.transform([(end / 2, upper * end / 2), (end, upper * end)])
     angle = np.arctan2(y1 - y0, x1 - x0)

@@ -13,6 +13,7 @@ Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32]
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import gemm_ref
 from experiments.bench import timing
@@ -60,7 +61,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
 
 
 def _row(contender: Contender, case: Case, verdict: Verdict) -> Checked:
-    values = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
+    values: dict[str, Any] = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
     return Checked.about(NAME, contender, case.problem, **values)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -53,12 +54,14 @@ def cases(request: Request, math: str) -> list[tuple[gemm_ref.Problem, tuple[str
     """Each problem in a math mode with the kinds of inputs it is run with, where those are exact."""
     if request.problems:
         return [(replace(problem, math=math), KINDS) for problem in request.problems]
+    plan: list[tuple[tuple[int, int, int], tuple[str, ...]]] = []
     if request.device == "cpu" and request.preset == DEFAULT and math != "fp32":
-        plan = [(sizes, KINDS) for sizes in workloads.ON_CPU_TENSOR_CORES]
+        plan += [(sizes, KINDS) for sizes in workloads.ON_CPU_TENSOR_CORES]
     elif request.device == "cpu":
-        plan = [(sizes, KINDS) for sizes in workloads.ON_CPU] + [(workloads.ALL_EDGES_PARTIAL, ("normal",))]
+        plan += [(sizes, KINDS) for sizes in workloads.ON_CPU]
+        plan.append((workloads.ALL_EDGES_PARTIAL, ("normal",)))
     else:
-        plan = [(sizes, KINDS) for sizes in (*covering(), workloads.ALL_EDGES_PARTIAL)]
+        plan += [(sizes, KINDS) for sizes in (*covering(), workloads.ALL_EDGES_PARTIAL)]
         plan += [(sizes, ("normal",)) for sizes in workloads.ON_GPU_LARGE[request.preset]]
     return [(gemm_ref.Problem(*sizes, math), kinds) for sizes, kinds in plan]
 
@@ -154,7 +157,7 @@ def _judge(contender: Contender, able, broken, a: torch.Tensor, b: torch.Tensor,
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Checked:
-    values = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
+    values: dict[str, Any] = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
     if verdict.accuracy:
         values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
     return Checked.about(NAME, contender, problem, **values)

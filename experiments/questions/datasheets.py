@@ -54,8 +54,10 @@ def by_clock(probe: Probe, gpu: dict) -> float | None:
     """
     if not gpu.get("max_sm_clock_mhz"):
         return None
-    capability = tuple(int(part) for part in gpu["capability"].split("."))
+    major, minor = gpu["capability"].split(".")
+    capability = (int(major), int(minor))
     clocks = gpu["multiprocessors"] * gpu["max_sm_clock_mhz"] * 1e6
+    a_clock: float
     if probe.math == "fp32":
         a_clock = 2 * FMAS_PER_CLOCK.get(capability, 0)
     elif probe.math:

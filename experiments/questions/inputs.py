@@ -23,7 +23,7 @@ import torch
 import gemm_ref
 from experiments.bench import timing
 from experiments.bench.telemetry import Sample, Telemetry, summarize
-from experiments.bench.verify import Case, DeviceLost, Verdict, load, refusal, verify
+from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
 from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm
@@ -59,7 +59,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender, problem and kind of inputs."""
     for size in request.problems or [gemm_ref.Problem(*workloads.cube(workloads.INPUTS))]:
-        able: dict[Contender, tuple[Gemm, Verdict]] = {}
+        able: timing.Able = {}
         yield from _check(size, chosen, able, bars)
         yield from _hold(size, able, request.preset, bars)
 
@@ -68,7 +68,7 @@ def _problem(size: gemm_ref.Problem, contender: Contender) -> gemm_ref.Problem:
     return gemm_ref.Problem(size.m, size.n, size.k, contender.math)
 
 
-def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able, bars: Bars) -> Iterator[Timed]:
+def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Able, bars: Bars) -> Iterator[Timed]:
     bars.begin(f"{size}: checking", len(chosen))
     cases: dict[str, Case] = {}
     for contender in chosen:
@@ -80,7 +80,7 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able, bars: Bars
         fn, verdict = load(contender)
         verdict = verdict or refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
         if verdict.accuracy:
-            able[contender] = (fn, verdict)
+            able[contender] = (fn, verdict.accuracy)
         else:
             yield Timed.about(NAME, contender, problem, mode=SUSTAINED, status=verdict.status, detail=verdict.detail)
         if verdict.lost:
@@ -88,7 +88,7 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able, bars: Bars
         bars.done()
 
 
-def _hold(size: gemm_ref.Problem, able, preset: str, bars: Bars) -> Iterator[Timed]:
+def _hold(size: gemm_ref.Problem, able: timing.Able, preset: str, bars: Bars) -> Iterator[Timed]:
     turns = [(contender, kind) for contender in able for kind in KINDS]
     taken: dict[tuple[Contender, str], list[Stretch]] = {turn: [] for turn in turns}
     order = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def _hold(size: gemm_ref.Problem, able, preset: str, bars: Bars) -> Iterator[Tim
                 taken[contender, kind].append(stretch)
                 bars.done()
     for (contender, kind), stretches in taken.items():
-        problem, accuracy = _problem(size, contender), able[contender][1].accuracy
+        problem, accuracy = _problem(size, contender), able[contender][1]
         summary = stats.summarize(np.array([stretch.us for stretch in stretches]))
         conditions = summarize([sample for stretch in stretches for sample in stretch.samples])
         yield Timed.about(
@@ -131,7 +131,7 @@ def _stretch(fn: Gemm, operands, hold_s: float, telemetry: Telemetry) -> Stretch
     start = time.perf_counter()
     while time.perf_counter() - start < SETTLE_SHARE * hold_s:
         _batch(fn, a, b, c, calls)
-    times = []
+    times: list[float] = []
     with telemetry.window() as samples:
         while time.perf_counter() - start < hold_s or not times:
             times.append(_batch(fn, a, b, c, calls))

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import gemm_ref
 from experiments.bench import side_by_side
@@ -114,7 +115,7 @@ def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:
     return rung.launch(problem.m, problem.n, problem.k, contender.variant)
 
 
-def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, object]:
+def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, Any]:
     """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
 
     threads, dynamic_bytes: threads and dynamic shared memory of a block. Raises ValueError where no kernel has a loop
@@ -145,9 +146,8 @@ def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) 
 
 def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
     """Of several kernels the one whose main loop computes most in a trip, and that trip."""
-    trips = [(kernel, main_trip(kernel)) for kernel in kernels]
-    kernel, trip = max(trips, key=lambda each: sum(map(mix.flop_of, each[1])), default=(None, ()))
-    if not trip:
+    trips = [(kernel, trip) for kernel in kernels if (trip := main_trip(kernel))]
+    if not trips:
         apart = {
             instruction.name for kernel in kernels for instruction in kernel.code if _TCGEN05.match(instruction.name)
         }
@@ -155,4 +155,4 @@ def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:
             raise _Uncounted(f"{', '.join(sorted(apart))}: what tcgen05 multiplies is not in the instruction's name")
         names = ", ".join(kernel.name for kernel in kernels) or "none"
         raise ValueError(f"no loop with a multiply-add or an MMA in any kernel (found: {names})")
-    return kernel, trip
+    return max(trips, key=lambda each: sum(map(mix.flop_of, each[1])))

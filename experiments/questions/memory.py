@@ -53,7 +53,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         replace(each, math=math) for each in request.problems or [gemm_ref.Problem(*workloads.cube(workloads.COUNTED))]
     ]
     bars.begin("counting", len(problems) * len(contenders))
-    passed = {problem: [] for problem in problems}
+    passed: dict[gemm_ref.Problem, list[Contender]] = {problem: [] for problem in problems}
     jobs = [(contender, [(problem,) for problem in problems]) for contender in contenders]
     places = ((contender, problem) for contender, parts in jobs for (problem,) in parts)
     for (contender, problem), rows in zip(places, side_by_side.measure(jobs, _work, bars, request.kept), strict=True):
@@ -91,12 +91,12 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
 
 def count(contender: Contender, problem: gemm_ref.Problem) -> list[Counted]:
     """The rows of one contender."""
-    read_code, why_not = tools.disassemble, ""
+    why_not = ""
     try:
         tools.find("nvdisasm")
     except BuildError as error:
-        read_code, why_not = None, str(error)
-    rows = _count(contender, Case.make(problem, "normal"), read_code)
+        why_not = str(error)
+    rows = _count(contender, Case.make(problem, "normal"), None if why_not else tools.disassemble)
     if why_not:
         rows.append(_without_counts(contender, problem, Verdict(SKIPPED, why_not), view=COMPILED))
     return rows

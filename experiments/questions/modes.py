@@ -40,7 +40,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender, problem and mode, timed where it is right."""
     for mode in MODES:
-        setting = timing.Setting(NAME, request.device, mode, PLAN, LIMIT_S)
+        setting = timing.Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)
         with timing.Bench(setting, chosen, bars) as bench:
             for problem in timing.problems(request, map(workloads.cube, workloads.MODES)):
                 yield from bench.time(problem)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,9 +59,9 @@ def measure(request: Request, chosen: Sequence[Probe], bars: Bars) -> Iterator[C
     machine = this_machine()
     for probe in chosen:
         bars.doing(probe.title)
-        values, broken = built[probe.kernel], None
+        broken = None
         try:
-            values = values or _measure(probe, machine)
+            values = built[probe.kernel] or _measure(probe, machine)
         except Exception as error:  # one that breaks hides no other
             values, broken = {"status": ERROR, "detail": describe(error)}, error
         yield _row(probe, **values)
@@ -76,10 +77,10 @@ def this_machine() -> Machine:
     return Machine("cuda", gpu.multi_processor_count, gpu.L2_cache_size, gpu.total_memory)
 
 
-def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[MicroKernel, dict[str, str]]:
+def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[MicroKernel, dict[str, Any]]:
     """Compile what the GPU has instructions for, side by side; for each kernel why it cannot be run, or nothing."""
 
-    def verdict(kernel: MicroKernel) -> dict[str, str]:
+    def verdict(kernel: MicroKernel) -> dict[str, Any]:
         if reason := kernel.refusal(capability):
             return {"status": SKIPPED, "detail": reason}
         try:
@@ -93,7 +94,7 @@ def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[
         return dict(zip(distinct, pool.map(verdict, distinct), strict=True))
 
 
-def _measure(probe: Probe, machine: Machine) -> dict[str, object]:
+def _measure(probe: Probe, machine: Machine) -> dict[str, Any]:
     """The values of a row: the check, and the times where it passes."""
     if wrong := check(probe, machine, ceilings.launch):
         return {"status": FAIL, "detail": wrong}
@@ -122,7 +123,7 @@ def _measure(probe: Probe, machine: Machine) -> dict[str, object]:
         "median_us": median_us,
         "by_clock": datasheets.by_clock(probe, gpu),
         "datasheet": figure,
-        "source": sheet.source if figure else "",
+        "source": sheet.source if sheet and figure else "",
         "sm_mhz": gpu.get("sm_clock_mhz"),
     }
 
@@ -164,7 +165,7 @@ def _still_there(probe: Probe, error: Exception) -> None:
         raise DeviceLost(f"{probe} left the GPU unusable in this process ({short(describe(error))})") from lost
 
 
-def _row(probe: Probe, **values: object) -> Ceiling:
+def _row(probe: Probe, **values: Any) -> Ceiling:
     return Ceiling(
         experiment=NAME,
         stage=probe.name,

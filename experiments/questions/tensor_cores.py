@@ -22,7 +22,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import TimedLayout
+from experiments.records.rows import Timed, TimedLayout
 from gemm_ref import B_LAYOUTS
 
 NAME = "tensor_cores"
@@ -38,7 +38,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited(contender, replace(request, math=contender.math))
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedLayout]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TimedLayout)
     sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]

@@ -89,8 +89,10 @@ def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
 
 def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
     """(what, old, new) of the last run in each folder, for what a reader must know or that differs."""
-    last = [max(store.read_runs(folder).values(), key=lambda run: run["date"], default={}) for folder in (old, new)]
-    return [(name, *(str(run.get(name) or "unknown") for run in last)) for name in _ENVIRONMENT]
+    before, after = (
+        max(store.read_runs(folder).values(), key=lambda run: run["date"], default={}) for folder in (old, new)
+    )
+    return [(name, str(before.get(name) or "unknown"), str(after.get(name) or "unknown")) for name in _ENVIRONMENT]
 
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from experiments.records.contenders import Contender
 from experiments.records.rows import EXPERIMENTS, PASS, Row
@@ -30,7 +31,7 @@ _COMPILERS = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # variables tha
 _CACHES = ("TRITON_CACHE_DIR", "TRITON_HOME")  # and those that do not
 _MOST = 256  # parts of a contender that are kept, the newest: a default run has 37
 
-Parts = dict[str, list[Row]]  # a problem with its inputs, say -> the rows that were measured of it
+Parts = dict[str, list[Any]]  # a problem with its inputs, say -> the rows of it, of the experiment's own class
 
 
 class Kept:

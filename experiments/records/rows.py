@@ -7,7 +7,7 @@ is a value that was not measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 from experiments.records.contenders import Contender
 from gemm_ref.problem import MATHS, Problem
@@ -18,6 +18,7 @@ MODES = (COLD, WARM, GRAPH)
 SUSTAINED = "sustained"  # of `inputs`: back to back for seconds
 HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`
 
+_IN_FRAMES: dict[str, str | type] = {"str": str, "int": "int64"}
 _WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
 
 
@@ -40,7 +41,7 @@ class Row:
     run: str = ""  # key of environment.json; set when saved
 
     @classmethod
-    def about(cls, experiment: str, contender: Contender, problem: Problem, **values: object) -> Self:
+    def about(cls, experiment: str, contender: Contender, problem: Problem, **values: Any) -> Self:
         """A row about one contender and one problem."""
         return cls(
             experiment=experiment,
@@ -71,7 +72,7 @@ class Row:
     @classmethod
     def types(cls) -> dict[str, str | type]:
         """Column -> its type in a data frame; a number that may be missing is a float."""
-        return {field.name: {"str": str, "int": "int64"}.get(field.type, "float64") for field in fields(cls)}
+        return {field.name: _IN_FRAMES.get(str(field.type), "float64") for field in fields(cls)}
 
 
 @dataclass(frozen=True, kw_only=True)

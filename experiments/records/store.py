@@ -147,7 +147,7 @@ def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.Data
     """`old` with the rows of `new` in place of all those that agree in the `key` columns, then the rest of `new`."""
     if old.empty or new.empty:
         return new if old.empty else old
-    groups = [{}, {}]
+    groups: list[dict[tuple, list[dict]]] = [{}, {}]
     for of_key, frame in zip(groups, (old, new), strict=True):
         for row in frame.to_dict("records"):
             of_key.setdefault(tuple(row[name] for name in key), []).append(row)

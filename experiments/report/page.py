@@ -83,7 +83,7 @@ def _section(name: str, text: str, folder: Path) -> Section:
     return Section(
         name=name,
         question=question,
-        paragraphs=[match.groups() if (match := _LABELLED.fullmatch(text)) else ("", text) for text in paragraphs],
+        paragraphs=[(m[1], m[2]) if (m := _LABELLED.fullmatch(text)) else ("", text) for text in paragraphs],
         figures=figures.figures(name, folder),
         table=tables.table_of(store.read(folder, name)),
         csv=path.name,

@@ -18,7 +18,7 @@ from gemm_ref.dialect import BY_HAND
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
-_INDENT = re.compile(r"\s*((//|#)\s*)?")
+_INDENT = re.compile(r"^\s*((//|#)\s*)?")
 _DEEPEST = 20  # characters; further in, too little of a narrow column would be left
 _TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
 
@@ -81,8 +81,9 @@ def colour(text: str, lexer: Lexer) -> Markup:
 
     A line's `--i` is how far in its text begins, behind a comment's mark too: where it goes on if it has to be broken.
     """
-    indents = [min(len(_INDENT.match(line)[0]), _DEEPEST) for line in text.splitlines()]
-    lines, line = [], []
+    indents = [min(len(line) - len(_INDENT.sub("", line)), _DEEPEST) for line in text.splitlines()]
+    lines: list[str] = []
+    line: list[str] = []
     for kind, value in lexer.get_tokens(text):
         name = _class_of(kind)
         for part in re.split(r"(\n)", value):

@@ -58,8 +58,9 @@ def run(
     """
     place = _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b)
     if place is None or place.plan is None:
-        names = {"stage": stage, "dialect": dialect, "variant": variant, "math": math}
-        call = validate(a, b, out, **names, scale_a=scale_a, scale_b=scale_b)
+        call = validate(
+            a, b, out, stage=stage, dialect=dialect, variant=variant, math=math, scale_a=scale_a, scale_b=scale_b
+        )
         if not _on_gpu(a):
             warn_if_long(call.problem)
         plan = _plan(call, prepare, a, b, out)
@@ -92,7 +93,7 @@ def _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b) 
     """Where the plan for a call is kept, by all that the plan depends on; None for a call that is planned anew."""
     if not _on_gpu(a):
         return None
-    facts = []
+    facts: list[tuple | None] = []
     for x in (a, b, out, scale_a, scale_b):
         if x is None:
             facts.append(None)

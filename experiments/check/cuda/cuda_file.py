@@ -115,10 +115,13 @@ class CudaKernel(Subject):
     def called(self, kernel: str) -> str:
         return self.name  # C++ names it with its arguments and its template's
 
-    def swapped(self) -> CudaKernel | None:
+    def swapped(self) -> tuple[CudaKernel, str] | None:
+        shape = self.shape.swapped()
+        if shape.grid == self.shape.grid:
+            return None
         other = object.__new__(CudaKernel)
-        other.__dict__ = self.__dict__ | {"shape": self.shape.swapped()}
-        return other if other.shape.grid != self.shape.grid else None
+        other.__dict__ = self.__dict__ | {"shape": shape}
+        return other, ",".join(shape.grid)
 
     def row_steps(self) -> list[tuple[int, str, str, str]]:
         named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in signature.SIZES}

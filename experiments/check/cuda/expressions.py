@@ -6,13 +6,13 @@ import ast
 import functools
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from experiments.records.request import UsageError
 from gemm_ref import cdiv
 
-_FUNCTIONS = MappingProxyType({"cdiv": cdiv, "min": min, "max": max})
+_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType({"cdiv": cdiv, "min": min, "max": max})
 _OPERATORS = MappingProxyType(
     {
         ast.Add: operator.add,

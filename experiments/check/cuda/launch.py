@@ -55,7 +55,7 @@ class Shape:
         """By how much a size grows from one more block to the next."""
         seen: dict[int, int] = {}
         for size in range(1, _SEARCHED + 2):
-            x, y, z = self.at(gemm_ref.Problem(**({"m": 1024, "n": 1024, "k": 1024} | {axis: size}))).grid
+            x, y, z = self.at(gemm_ref.Problem(1024, 1024, 1024).resized(**{axis: size})).grid
             seen.setdefault(x * y * z, size)
         firsts = sorted(seen.values())
         return firsts[2] - firsts[1] if len(firsts) > 2 else firsts[-1] - 1 or 1
@@ -135,4 +135,5 @@ def _indices(body: str) -> list[tuple[str, str, str]]:
 
 
 def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    return (*values, 1, 1)[:3]
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z

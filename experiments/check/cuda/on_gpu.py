@@ -35,6 +35,13 @@ extern "C" cudaError_t launch(const unsigned* axes, unsigned shared_bytes, void*
 extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }
 """
 
+CValue = ctypes.c_void_p | ctypes.c_float | ctypes.c_double | ctypes.c_size_t | ctypes.c_int64 | ctypes.c_int32
+_FRACTIONS: dict[str, type[ctypes.c_float | ctypes.c_double]] = {"float": ctypes.c_float, "double": ctypes.c_double}
+_WHOLE: dict[str, type[ctypes.c_size_t | ctypes.c_int64]] = {
+    "size_t": ctypes.c_size_t,
+    **dict.fromkeys(("long", "longlong", "int64_t", "uint64_t", "longint"), ctypes.c_int64),
+}  # others are int
+
 
 def build(text: str, kernel: str, defines: Sequence[str], path: Path) -> ctypes.CDLL:
     """The library that starts `kernel`, its name with template arguments, of a text that includes the file at `path`.
@@ -53,7 +60,7 @@ def build(text: str, kernel: str, defines: Sequence[str], path: Path) -> ctypes.
     return open_library(library)
 
 
-def start(library: ctypes.CDLL, name: str, shape: gemm_ref.Launch, values: Sequence[object]) -> None:
+def start(library: ctypes.CDLL, name: str, shape: gemm_ref.Launch, values: Sequence[CValue]) -> None:
     """Launch on torch's current stream, with these C values as arguments. Raises RuntimeError if the launch fails."""
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     axes = (ctypes.c_uint * 6)(*shape.grid, *shape.block)
@@ -63,12 +70,11 @@ def start(library: ctypes.CDLL, name: str, shape: gemm_ref.Launch, values: Seque
         raise RuntimeError(f"{name} did not start with {shape}: {library.describe_error(error).decode()}")
 
 
-def as_c(type_: str, value: torch.Tensor | float | int):
+def as_c(type_: str, value: torch.Tensor | float | int) -> CValue:
     """A value as a parameter of this C type has it."""
     if isinstance(value, torch.Tensor):
         return ctypes.c_void_p(value.data_ptr())
     plain = re.sub(r"\b(?:const|unsigned|signed)\b|\s|&", "", type_) or "int"
-    kinds = {"float": ctypes.c_float, "double": ctypes.c_double, "size_t": ctypes.c_size_t}
-    kinds |= {name: ctypes.c_int64 for name in ("long", "longlong", "int64_t", "uint64_t", "longint")}
-    kind = kinds.get(plain, ctypes.c_int32)
-    return kind(value if kind in (ctypes.c_float, ctypes.c_double) else int(value))
+    if plain in _FRACTIONS:
+        return _FRACTIONS[plain](value)
+    return _WHOLE.get(plain, ctypes.c_int32)(int(value))

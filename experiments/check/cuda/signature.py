@@ -146,7 +146,8 @@ def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signat
         first, last = opening.end(), _closing(text, opening.end() - 1)
         body = text[first : last - 1]
     parameters = tuple(_parameter(part) for part in split(text[position + 1 : end - 1], angles=True) if part != "void")
-    return Signature(name, parameters, template, *(text.count("\n", 0, at) + 1 for at in (start, last, first)), body)
+    line, last_line, first_line = (text.count("\n", 0, at) + 1 for at in (start, last, first))
+    return Signature(name, parameters, template, line, last_line, first_line, body)
 
 
 def _template_before(text: str, start: int) -> tuple[Parameter, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -136,7 +137,8 @@ def heading(figure: Figure, title: str, subtitle: str) -> float:
 
 def footer(figure: Figure, caption: str) -> float:
     """Write the caption at the bottom left, wrapped at its separators; return the height it takes, likewise."""
-    lines, line = [], ""
+    lines: list[str] = []
+    line = ""
     for part in caption.split(" · "):
         joined = f"{line} · {part}" if line else part
         if len(joined) > 135:
@@ -150,8 +152,8 @@ def footer(figure: Figure, caption: str) -> float:
 
 PNG, SVG, PAGE = ".png", ".svg", ".page.svg"  # how files end; in the last texts stay texts, for the report's page
 _AS_SVG = {"format": "svg", "metadata": {"Date": None, "Creator": None}}
-_OPTIONS = {PNG: {"dpi": _DPI, "metadata": {"Software": None}}, SVG: _AS_SVG, PAGE: _AS_SVG}
-_forms = contextvars.ContextVar("forms", default=(PNG, SVG))
+_OPTIONS: dict[str, dict[str, Any]] = {PNG: {"dpi": _DPI, "metadata": {"Software": None}}, SVG: _AS_SVG, PAGE: _AS_SVG}
+_forms: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("forms", default=(PNG, SVG))
 
 
 @contextlib.contextmanager
