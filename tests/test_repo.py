@@ -185,3 +185,19 @@ def test_a_citation_names_this_version_and_licence():
 def test_ruff(command):
     done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed: pip install mypy")
+def test_mypy():
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore).*")
+SAYS_WHY = re.compile(r"# noqa: [A-Z]+\d+ \(.+\)|# type: ignore\[[a-z-]+\]  # .+")
+
+
+def test_what_silences_a_check_names_it_and_says_why():
+    for path in (path for room in (*ALLOWED, "tests") for path in (ROOT / room).rglob("*.py")):
+        for silenced in SILENCED.findall(path.read_text(encoding="utf-8")):
+            assert SAYS_WHY.fullmatch(silenced), f"{path}: {silenced}: `noqa: X1 (why)` or `type: ignore[x]  # why`"

@@ -82,7 +82,8 @@ def _values(implementation: Implementation, problem: Problem) -> str:
     math, call = MATHS[problem.math], Call(implementation, problem)
     a, b, c = meta_operands(problem, implementation.stage.tma)
     stored_b = b if problem.b_layout == "kn" else b.t()
-    boxed, rows, columns = (), problem.m, problem.n
+    boxed: tuple[tensor_map.Boxed, ...] = ()
+    rows, columns = problem.m, problem.n
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
     of = {id(a): "A", id(c): "C"}

@@ -24,7 +24,7 @@ from experiments.records import stats
 from experiments.records.contenders import Contender, Gemm, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request
-from experiments.records.rows import SKIPPED, Timed, TimedLayout
+from experiments.records.rows import COLD, SKIPPED, Timed, TimedLayout
 
 CPU_PLAN = rounds.Plan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
 CPU_LIMIT_S = 5.0  # for one call
@@ -43,7 +43,7 @@ class Setting:
 
     experiment: str
     device: str  # "cpu" or "cuda"
-    mode: str = timers.COLD  # on a GPU
+    mode: str = COLD  # on a GPU
     plan: rounds.Plan = rounds.Plan()  # on a GPU
     row: type[Timed] = Timed  # what its rows are
     limit_s: float = float("inf")  # a rung is left out where, by its speed so far, one call would take longer

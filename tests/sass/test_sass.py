@@ -70,10 +70,11 @@ def test_a_loop_that_waits_inside_the_main_one_does_not_hide_it():
 def test_of_two_ways_with_the_same_bytes_the_one_of_vectors_is_counted():
     scalar = ["LDG.E R4, d", "LDG.E R5, d", "LDG.E R6, d", "LDG.E R7, d"]
     vector = ["LDG.E.128 R4, d"]
-    loop = lambda first, second: (  # noqa: E731
-        *(".L_x_1:", "FFMA a", "@P0 BRA `(.L_x_2)", *first, "BRA `(.L_x_3)", ".L_x_2:", *second),
-        *(".L_x_3:", "@P1 BRA `(.L_x_1)", "EXIT"),
-    )
+
+    def loop(first: list[str], second: list[str]) -> tuple[str, ...]:
+        head = (".L_x_1:", "FFMA a", "@P0 BRA `(.L_x_2)", *first, "BRA `(.L_x_3)", ".L_x_2:", *second)
+        return (*head, ".L_x_3:", "@P1 BRA `(.L_x_1)", "EXIT")
+
     assert trip_of(*loop(scalar, vector)) == ["FFMA", "BRA", "LDG.E.128", "BRA"]
     assert trip_of(*loop(vector, scalar)) == ["FFMA", "BRA", "LDG.E.128", "BRA", "BRA"]
 
