@@ -24,6 +24,7 @@ class _LaunchShape(ctypes.Structure):
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_uint),
+        ("asks", ctypes.c_uint),
         ("partials", ctypes.c_void_p),
         ("then", ctypes.c_void_p),
         ("tensor_maps", ctypes.c_void_p),
@@ -33,7 +34,7 @@ class _LaunchShape(ctypes.Structure):
     @classmethod
     def of(cls, launch: Launch) -> _LaunchShape:
         axes = ctypes.c_uint * 3
-        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes)
+        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, asks=True)
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
@@ -58,10 +59,10 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
     start = _start(call, a.device, call.problem.m, call.problem.n)
     if launch.then is not None:
-        shape_at, partials, dtype = _shape_with_partials(launch, launch.then), launch.partials, c.dtype
+        shape_at, partials = _shape_with_partials(launch, launch.then), launch.partials
 
         def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
-            room = torch.empty(partials, dtype=dtype, device=c.device)
+            room = c.new_empty(partials)
             start(a, b, c, shape_at(room.data_ptr()))
 
         return launch_both
@@ -110,5 +111,6 @@ def _start(call: Call, device: torch.device, rows: int, columns: int) -> Callabl
         if error:
             reason = describe_error(error).decode()
             raise RuntimeError(f"{implementation} did not start at {problem} with {launch}: {reason}")
+        shape.asks = False  # it has been answered; asking again takes the host a microsecond
 
     return start

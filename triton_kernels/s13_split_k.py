@@ -69,12 +69,12 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     multiply = launcher.prepare(_gemm_kernel, call, num_stages=num_stages)
     if shape.then is None:
         return multiply
-    room, dtype, block = (shape.grid[2], problem.m, problem.n), c.dtype, shape.then.block[0]
+    room, block = (shape.grid[2], problem.m, problem.n), shape.then.block[0]
     sizes = problem.m * problem.n, shape.grid[2]
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, BLOCK=block)
 
     def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
-        partials = torch.empty(room, dtype=dtype, device=c.device)
+        partials = c.new_empty(room)
         compiled = multiply(a, b, partials, scales)
         add(partials, c)
         return compiled

@@ -10,6 +10,7 @@ struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];
     unsigned shared_bytes;           // dynamic
+    unsigned asks = 1;               // whether it asks for so many, where that is needed: once, a kernel keeps them
     float* partials;                 // what the first of two kernels writes in place of C; null where there is one
     const LaunchShape* then;         // the second kernel's launch; null where there is one
     const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
@@ -19,7 +20,7 @@ struct LaunchShape {
 // Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.
 template <typename... Params, typename... Args>
 cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, Args... args) {
-    if (shape.shared_bytes > 48 * 1024) {  // more than this has to be asked for
+    if (shape.asks && shape.shared_bytes > 48 * 1024) {  // more than this has to be asked for
         cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  static_cast<int>(shape.shared_bytes));
         if (error != cudaSuccess) return error;
