@@ -176,7 +176,15 @@ def open_library(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def _load_inline(name, folder: Path, cpp, cuda, cflags, cuda_cflags, cuda_home: Path | None) -> Path:
+def _load_inline(
+    name: str,
+    folder: Path,
+    cpp: str,
+    cuda: str,
+    cflags: tuple[str, ...],
+    cuda_cflags: tuple[str, ...],
+    cuda_home: Path | None,
+) -> Path:
     find_ninja()
     from torch.utils import cpp_extension  # slow to import, and it looks for compilers as it loads
 

@@ -145,7 +145,14 @@ def _subnormal(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
-def _describe(c, want, error, allowed, wrong, config: Config | None) -> str:
+def _describe(
+    c: torch.Tensor,
+    want: torch.Tensor,
+    error: torch.Tensor,
+    allowed: torch.Tensor,
+    wrong: torch.Tensor,
+    config: Config | None,
+) -> str:
     """A failure one can act on: how many, the worst with its tile, and the rectangle they lie in."""
     places = wrong.nonzero()
     score = torch.where(error.isfinite(), error / allowed.clamp_min(1e-300), torch.inf).masked_fill_(~wrong, -1.0)

@@ -37,7 +37,7 @@ def best_algorithm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, problem: P
     plan.execute()
 
 
-def _plan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, math: str):
+def _plan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, math: str) -> Any:
     from nvmath.linalg import advanced
 
     compute = advanced.MatmulComputeType

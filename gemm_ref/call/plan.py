@@ -89,7 +89,18 @@ def _place_of(*key: object) -> _Place:
     return _Place()
 
 
-def _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b) -> _Place | None:
+def _place(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor | None,
+    prepare: Prepare,
+    stage: str,
+    dialect: str,
+    variant: str,
+    math: str | None,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
+) -> _Place | None:
     """Where the plan for a call is kept, by all that the plan depends on; None for a call that is planned anew."""
     if not _on_gpu(a):
         return None
