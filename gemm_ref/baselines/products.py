@@ -74,7 +74,8 @@ def cpu_loop(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) 
 def numpy_blas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """`np.matmul`: the BLAS that NumPy was built with, on all its threads."""
     c = _result(a, b, out, "cpu")
-    np.matmul(*(x.detach().resolve_neg().numpy() for x in (a, b)), out=c.numpy())
+    left, right = (x.detach().resolve_neg().numpy() for x in (a, b))
+    np.matmul(left, right, out=c.numpy())
     return c
 
 

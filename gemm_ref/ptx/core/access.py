@@ -146,13 +146,21 @@ def _space_of(address: int) -> tuple[str, int]:
 
 
 def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
-    """The lanes' values of the vector element number `element`; lanes that take no part get any value."""
-    values = None
-    for piece in pieces:
-        # `clip` is the fast mode of take; the access is known to be in bounds
-        found = piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
-        values = found if values is None else np.where(piece.lanes, found, values)
+    """The lanes' values of the vector element number `element`, from one piece or more.
+
+    Lanes that take no part get any value.
+    """
+    first, *others = pieces
+    values = _taken(first, dtype, element)
+    for piece in others:
+        found = _taken(piece, dtype, element)
+        values = found if piece.lanes is None else np.where(piece.lanes, found, values)
     return values
+
+
+def _taken(piece: Piece, dtype: np.dtype, element: int) -> Value:
+    # `clip` is the fast mode of take; the access is known to be in bounds
+    return piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
 
 
 def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | None) -> None:

@@ -86,12 +86,13 @@ def _of_cluster(launch: Launch, block_of_lane: np.ndarray, register: str, axis: 
     if register == "cluster_ctarank":
         return _linear(inner, launch.cluster)
     which = "xyz".index(axis)
-    return {
+    found: dict[str, np.ndarray | int] = {
         "cluster_ctaid": inner[which],
         "cluster_nctaid": launch.cluster[which],
         "clusterid": outer[which],
         "nclusterid": launch.grid[which] // launch.cluster[which],
-    }[register]
+    }
+    return found[register]
 
 
 def _in_cluster(launch: Launch, linear: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -55,7 +55,9 @@ class Schedule:
         self._places = np.zeros(self._lanes, np.int64)  # where the lanes that are not active go on
         self._waiting = np.zeros(self._lanes, bool)
         self._waits: dict[tuple, np.ndarray] = {}  # barrier -> lanes that arrived and wait
-        self._arrived: dict[tuple, np.ndarray] = {}  # barrier -> arrivals of each block
+        # Barrier -> arrivals of each block, and the threads it opens for; of a warp's, each lane's mask.
+        self._arrived: dict[tuple, tuple[np.ndarray, int | None]] = {}
+        self._members: dict[tuple, np.ndarray] = {}
         self.stop = len(program)  # the place at which another group must be looked at
         self._resting: np.ndarray | None = None  # lanes whose loop has had its turns: the others go first
         self._turns = 0
@@ -115,7 +117,9 @@ class Schedule:
         for unit in self.units:
             unit.on_leave(self.instruction, everyone if gone is None else gone)
         for key in list(self._arrived):  # a barrier counts only the threads that are still there
-            self._release_warps(key) if key[0] == "warp" else self._release(key)
+            self._release(key)
+        for key in list(self._members):
+            self._release_warps(key)
         return self._choose()
 
     def access_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
@@ -214,9 +218,8 @@ class Schedule:
     def _join(self, lanes: np.ndarray, key: tuple, expected: int | None, waits: bool) -> None:
         blocks = int(self._block[-1]) + 1
         counts = np.bincount(self._block[lanes], minlength=blocks)
-        state = self._arrived.setdefault(key, [np.zeros(blocks, np.int64), None])
-        state[0] += counts
-        state[1] = expected
+        before = self._arrived[key][0] if key in self._arrived else 0
+        self._arrived[key] = before + counts, expected
         if waits:
             self._hold(key, lanes)
         self._release(key)
@@ -290,20 +293,20 @@ class Schedule:
             self._tell(key, lanes, None, member, opens=True)
             return onward
         self._send(onward)
-        self._arrived[key] = np.where(lanes, member, self._arrived.get(key, np.uint32(0)))
+        self._members[key] = np.where(lanes, member, self._members.get(key, np.uint32(0)))
         self._hold(key, lanes)
         self._release_warps(key)
         return self._choose()
 
     def _release_warps(self, key: tuple) -> None:
-        waits, member = self._waits[key], self._arrived[key]
+        waits, member = self._waits[key], self._members[key]
         alive = self.living()
         freed = waits & ((member & self.ballot(alive & ~waits)) == 0)
         if freed.any():
             self._tell(key, freed, None, member, opens=True)
         self._waits[key] = waits & ~freed
         if not self._waits[key].any():
-            del self._arrived[key]
+            del self._members[key]
         self._waiting &= ~freed
 
     def _tell(self, key: tuple, lanes, expected: int | None, member: Value | None = None, opens: bool = False) -> None:

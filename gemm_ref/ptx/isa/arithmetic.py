@@ -200,12 +200,12 @@ def reciprocal(parts: list[str]) -> Function:
     """`rcp`, `sqrt`, `rsqrt`: of floats, `.rn` or `.approx`."""
     dtype = DTYPES[parts[-1]]
     only(parts, *_HARMLESS)
-    apply = {
+    functions: dict[str, Callable[[Value], Value]] = {
         "rcp": lambda a: dtype.type(1) / a,
         "sqrt": np.sqrt,
         "rsqrt": lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(dtype),
-    }[parts[0]]
-    return Function((dtype,), dtype, apply)
+    }
+    return Function((dtype,), dtype, functions[parts[0]])
 
 
 # --- abs, neg, min, max --------------------------------------------------------------------------------------
@@ -225,6 +225,7 @@ def extreme(parts: list[str]) -> Function:
     smaller = parts[0] == "min"
     if not is_float(dtype):
         return Function((dtype, dtype), dtype, np.minimum if smaller else np.maximum)
+    choose: np.ufunc
     if "NaN" in parts:
         choose = np.minimum if smaller else np.maximum
     else:
@@ -241,18 +242,22 @@ def extreme(parts: list[str]) -> Function:
 # --- selection -----------------------------------------------------------------------------------------------
 
 
+def _choose(a: Value, b: Value, condition: Value) -> Value:
+    return np.where(condition, a, b)[()]
+
+
 def select(parts: list[str]) -> Function:
     """`selp`: by a predicate."""
     dtype = DTYPES[parts[-1]]
     only(parts)
-    return Function((dtype, dtype, _PRED), dtype, lambda a, b, p: np.where(p, a, b)[()])
+    return Function((dtype, dtype, _PRED), dtype, _choose)
 
 
 def select_by_sign(parts: list[str]) -> Function:
     """`slct`: by the sign of the third source."""
     dtype, condition = DTYPES[parts[-2]], DTYPES[parts[-1]]
     only(parts, parts[-2])
-    return Function((dtype, dtype, condition), dtype, lambda a, b, c: np.where(c >= 0, a, b)[()])
+    return Function((dtype, dtype, condition), dtype, lambda a, b, c: _choose(a, b, c >= 0))
 
 
 _ORDERED = {
@@ -292,7 +297,8 @@ def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
     """`setp`: compare, and combine with a third predicate (`.and .or .xor`); a second result is of the opposite."""
     parts, operands = instruction.parts, instruction.operands
     dtype = dtype_named(instruction)
-    combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}.get(parts[2])
+    combinations: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+    combine = combinations.get(parts[2])
     unknown = parts[2:-1] if combine is None else parts[3:-1]
     if unknown:
         raise Unsupported(f"the reference GPU has no {instruction.name}")

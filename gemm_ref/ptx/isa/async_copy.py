@@ -18,7 +18,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Address, Instruction, Operand, TensorAddress
 from gemm_ref.ptx.units.async_copies import AsyncCopies
-from gemm_ref.ptx.units.bulk_copies import BulkCopies, Copies
+from gemm_ref.ptx.units.bulk_copies import BulkCopies, Loads, Stores
 from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tile import Line, Tile
 
@@ -158,7 +158,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
             barriers = barriers[entries] % per_block + blocks * per_block
             lanes, where, offsets = lanes[entries], where[entries], offsets[entries]
         machine.unit(MBarriers).tell_use(instruction, lanes, barriers)
-        machine.unit(BulkCopies).load(Copies(instruction, tile, lanes, where, blocks, offsets, barriers=barriers))
+        machine.unit(BulkCopies).load(Loads(instruction, tile, lanes, where, blocks, offsets, barriers))
 
     return execute
 
@@ -191,7 +191,8 @@ def _store(decoder: Decoder, instruction: Instruction) -> Execute:
             return
         tile, where = global_side(machine, lanes)
         blocks, offsets = cluster.locate(machine, instruction, lanes, place(machine), tile.bytes, align)
-        machine.unit(BulkCopies).store(Copies(instruction, tile, lanes, where, blocks, offsets))
+        copies = machine.unit(BulkCopies)
+        copies.store(Stores(instruction, tile, lanes, where, blocks, offsets, copies.groups(lanes)))
 
     return execute
 

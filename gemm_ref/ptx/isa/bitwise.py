@@ -142,7 +142,7 @@ def permute_bytes(parts: list[str]) -> Function:
 
     def apply(a: Value, b: Value, selector: Value) -> Value:
         both = b.astype(np.uint64) << np.uint64(32) | a
-        result = np.uint32(0)
+        result: Value = np.uint32(0)
         for index in range(4):
             choice = selector >> np.uint32(4 * index) & np.uint32(15)
             byte = (both >> (choice & np.uint32(7)).astype(np.uint64) * np.uint64(8)).astype(np.uint32) & np.uint32(255)

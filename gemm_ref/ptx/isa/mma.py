@@ -31,7 +31,7 @@ from gemm_ref.ptx.units.formats import BITS, numbers
 WARP = 32
 
 
-ACCUMULATORS = {"f32": np.float32, "f16": np.float16}
+ACCUMULATORS: dict[str, type[np.floating]] = {"f32": np.float32, "f16": np.float16}
 
 
 @dataclass(frozen=True)

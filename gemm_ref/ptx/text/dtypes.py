@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,12 @@ DTYPES: dict[str, np.dtype] = {
         "f64": np.float64,
     }.items()
 }
-UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}  # by bytes
-SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}  # by bytes
+SIGNED: dict[int, np.dtype] = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
-# A value in a register: one number when all lanes hold the same, else one element a lane.
-Value: TypeAlias = np.generic | np.ndarray
+# A value in a register: one number when all lanes hold the same, else one element a lane. NumPy's numbers do all that
+# its arrays do here, which the types of `np.generic` do not say: so they are `Any`.
+Value: TypeAlias = np.ndarray | Any
 
 
 def is_float(dtype: np.dtype) -> bool:

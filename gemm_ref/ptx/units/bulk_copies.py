@@ -8,7 +8,8 @@ at a wait without `.read`, or when the blocks that run together are done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
@@ -32,15 +33,26 @@ class Copies:
     where: np.ndarray  # (entries, rank) coordinates or (entries, 1) addresses in global memory
     blocks: np.ndarray  # of the machine, in whose shared memory the other side is
     offsets: np.ndarray  # bytes there
-    barriers: np.ndarray | None = None  # of loads
-    groups: np.ndarray | None = None  # of stores: the number of the lane's group
-    data: np.ndarray | None = None  # of stores that have read shared memory
 
-    def only(self, chosen: np.ndarray) -> Copies:
+    def only(self, chosen: np.ndarray) -> Self:
         """Some of the entries."""
-        names = ("lanes", "where", "blocks", "offsets", "barriers", "groups", "data")
-        fields = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: field[chosen] for name, field in fields.items() if field is not None})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: value[chosen] for name, value in values.items() if isinstance(value, np.ndarray)})
+
+
+@dataclass(frozen=True)
+class Loads(Copies):
+    """Copies to shared memory."""
+
+    barriers: np.ndarray  # the number of each one's mbarrier
+
+
+@dataclass(frozen=True)
+class Stores(Copies):
+    """Copies from shared memory."""
+
+    groups: np.ndarray  # the number of the lane's group
+    data: np.ndarray | None = None  # where shared memory has been read
 
 
 class BulkCopies(Unit):
@@ -50,13 +62,13 @@ class BulkCopies(Unit):
         self._machine = machine
         self._mbarriers = machine.unit(MBarriers)
         self._mbarriers.carriers.append(self)
-        self._loads: list[Copies] = []
-        self._stores: list[Copies] = []
+        self._loads: list[Loads] = []
+        self._stores: list[Stores] = []
         self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
 
     # --- loads -----------------------------------------------------------------------------------------------
 
-    def load(self, copies: Copies) -> None:
+    def load(self, copies: Loads) -> None:
         self._tell(copies, "async store", started=True)
         self._loads.append(copies)
 
@@ -72,7 +84,7 @@ class BulkCopies(Unit):
                 still.append(copies.only(~chosen) if chosen.any() else copies)
         self._loads = still
 
-    def _land(self, copies: Copies) -> None:
+    def _land(self, copies: Loads) -> None:
         machine, tile = self._machine, copies.tile
         if machine.launch.cluster != (1, 1, 1):
             cluster.require_running(machine, copies.instruction, copies.blocks)
@@ -90,9 +102,13 @@ class BulkCopies(Unit):
 
     # --- stores ----------------------------------------------------------------------------------------------
 
-    def store(self, copies: Copies) -> None:
+    def store(self, copies: Stores) -> None:
         self._tell(copies, "async load", started=True)
-        self._stores.append(replace(copies, groups=self._groups[copies.lanes]))
+        self._stores.append(copies)
+
+    def groups(self, lanes: np.ndarray) -> np.ndarray:
+        """The number of the group that each of these lanes fills."""
+        return self._groups[lanes]
 
     def commit(self, lanes: np.ndarray) -> None:
         self._groups += lanes
@@ -105,9 +121,9 @@ class BulkCopies(Unit):
             if not done.all():
                 still.append(copies.only(~done))
             if done.any():
-                ready = self._read(copies.only(done))
+                ready = copies.only(done)
                 if reads_only:
-                    still.append(ready)
+                    still.append(replace(ready, data=self._read(ready)))
                 else:
                     self._write(ready)
         self._stores = still
@@ -129,17 +145,18 @@ class BulkCopies(Unit):
             self._write(copies)
         self._stores = []
 
-    def _read(self, copies: Copies) -> Copies:
+    def _read(self, copies: Stores) -> np.ndarray:
         if copies.data is not None:
-            return copies
+            return copies.data
         machine = self._machine
         self._tell(copies, "async load")
         chunks = copies.tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
-        return replace(copies, data=_sixteens(machine)[chunks])
+        return _sixteens(machine)[chunks]
 
-    def _write(self, copies: Copies) -> None:
+    def _write(self, copies: Stores) -> None:
+        data = self._read(copies)
         self._tell(copies, "store")
-        copies.tile.write(self._machine.memory, copies.where, copies.data)
+        copies.tile.write(self._machine.memory, copies.where, data)
 
     def _tell(self, copies: Copies, kind: str, started: bool = False) -> None:
         """Observers hear of each copy by itself, once for each side; of loads into shared memory also at the start."""
@@ -153,7 +170,7 @@ class BulkCopies(Unit):
             else:
                 space, size = "global", tile.element_size
                 addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
-            lane, barrier = int(copies.lanes[entry]), None if copies.barriers is None else int(copies.barriers[entry])
+            lane, barrier = int(copies.lanes[entry]), int(copies.barriers[entry]) if isinstance(copies, Loads) else None
             access = BulkAccess(
                 copies.instruction, kind, space, size, addresses, lane, block, started, machine, barrier
             )

@@ -12,8 +12,8 @@ import numpy as np
 
 from gemm_ref.ptx.text.dtypes import Value
 
-BITS = {"f16": np.dtype(np.uint16), "bf16": np.dtype(np.uint16), "tf32": np.dtype(np.uint32)}  # an element's, by format
-BITS |= dict.fromkeys(("e4m3", "e5m2"), np.dtype(np.uint8))
+BITS: dict[str, np.dtype] = dict.fromkeys(("f16", "bf16"), np.dtype(np.uint16))  # an element's, by format
+BITS |= {"tf32": np.dtype(np.uint32), "e4m3": np.dtype(np.uint8), "e5m2": np.dtype(np.uint8)}
 _TF32_MASK = np.uint32(0xFFFFE000)  # tf32 is an fp32 without the 13 low bits of its fraction
 _NAN32, _NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what cvt makes of any NaN
 
