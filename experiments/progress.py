@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
 class Bars:
@@ -12,7 +12,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, TextColumn("[dim]{task.fields[now]}"), console=console)
-        self._task = None
+        self._task: TaskID  # the current bar, from `begin` on
 
     def __enter__(self) -> Bars:
         self._progress.start()

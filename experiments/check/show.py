@@ -89,8 +89,9 @@ def _memory(report: Report, out: Console) -> None:
 
 def _ranking(report: Report, out: Console) -> None:
     table = Table(title=f"\nPlace on the ladder (at {report.ranked_at})", title_justify="left", title_style="bold")
-    for name, justify in (("kernel", "left"), ("us", "right"), ("TFLOP/s", "right"), ("of cuBLAS", "right")):
-        table.add_column(name, justify=justify)
+    table.add_column("kernel")
+    for name in ("us", "TFLOP/s", "of cuBLAS"):
+        table.add_column(name, justify="right")
     for rank in report.ranking:
         if rank.detail:
             cells = (rank.name, "", "", rank.detail)
