@@ -150,17 +150,11 @@ def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
 
     Lanes that take no part get any value.
     """
-    first, *others = pieces
-    values = _taken(first, dtype, element)
-    for piece in others:
-        found = _taken(piece, dtype, element)
-        values = found if piece.lanes is None else np.where(piece.lanes, found, values)
+    for piece in pieces:
+        # `clip` is the fast mode of take; the access is known to be in bounds
+        found = piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
+        values = found if piece is pieces[0] or piece.lanes is None else np.where(piece.lanes, found, values)
     return values
-
-
-def _taken(piece: Piece, dtype: np.dtype, element: int) -> Value:
-    # `clip` is the fast mode of take; the access is known to be in bounds
-    return piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
 
 
 def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | None) -> None:
