@@ -150,6 +150,7 @@ def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
 
     Lanes that take no part get any value.
     """
+    values: Value = np.False_  # of the pieces so far
     for piece in pieces:
         # `clip` is the fast mode of take; the access is known to be in bounds
         found = piece.view(dtype.itemsize, element).take(piece.index, mode="clip").view(dtype)
