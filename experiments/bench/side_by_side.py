@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import torch
@@ -22,7 +23,9 @@ Work = Callable[[Contender, Sequence[Part]], Iterable[list[Found]]]  # the rows 
 Job = tuple[Contender, Sequence[Part]]
 
 
-def measure(jobs: Sequence[Job[Part]], work: Work[Part, Found], bars: Bars, kept: Kept | None) -> Iterator[list[Found]]:
+def measure(
+    jobs: Sequence[Job[Part]], work: Work[Part, Found], bars: Bars, kept: Kept | None
+) -> Generator[list[Found], None, None]:
     """The rows of each contender's parts, in order; `work`, a function of a module, measures those that `kept` lacks.
 
     Where there are many contenders each core takes some, so that `work` must not ask for a GPU.
@@ -32,25 +35,25 @@ def measure(jobs: Sequence[Job[Part]], work: Work[Part, Found], bars: Bars, kept
         (contender, [part for part in parts if _name(part) not in rows])
         for (contender, parts), rows in zip(jobs, known, strict=True)
     ]
-    found = _each([job for job in lacking if job[1]], work)
-    for (contender, parts), rows, (_, measured) in zip(jobs, known, lacking, strict=True):
-        bars.doing(str(contender))
-        new = iter(next(found) if measured else ())
-        for part in parts:
-            name = _name(part)
-            if name not in rows:
-                rows[name] = next(new)
-            yield rows[name]
-            bars.done()
-        if kept and measured:
-            kept.write(contender, {_name(part): rows[_name(part)] for part in measured})
+    with contextlib.closing(_each([job for job in lacking if job[1]], work)) as found:  # and its processes with it
+        for (contender, parts), rows, (_, measured) in zip(jobs, known, lacking, strict=True):
+            bars.doing(str(contender))
+            new = iter(next(found) if measured else ())
+            for part in parts:
+                name = _name(part)
+                if name not in rows:
+                    rows[name] = next(new)
+                yield rows[name]
+                bars.done()
+            if kept and measured:
+                kept.write(contender, {_name(part): rows[_name(part)] for part in measured})
 
 
 def _name(part: tuple) -> str:
     return " ".join(map(str, part))
 
 
-def _each(jobs: Sequence[Job[Part]], work: Work[Part, Found]) -> Iterator[Iterable[list[Found]]]:
+def _each(jobs: Sequence[Job[Part]], work: Work[Part, Found]) -> Generator[Iterable[list[Found]], None, None]:
     """What `work` finds for each job, in order; in processes of their own, if there are enough jobs."""
     if len(jobs) < ALONE or any(contender.kernel is None for contender, _ in jobs):
         yield from (work(*job) for job in jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -43,7 +44,9 @@ def failing(contender, parts):
 
 
 def measure(jobs, work):
-    return (row for rows in side_by_side.measure(jobs, work, NoBars(), None) for row in rows)
+    with contextlib.closing(side_by_side.measure(jobs, work, NoBars(), None)) as found:
+        for rows in found:
+            yield from rows
 
 
 def anonymous(row):
