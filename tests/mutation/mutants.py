@@ -146,7 +146,7 @@ def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
         yield from _tensor_core_runs(implementation)
         return
     slice_ = config.BLOCK_K or 16
-    deep = 9 * slice_ if implementation.stage.id.startswith("s13") else 4 * slice_  # so that K is split there
+    deep = 9 * slice_ if implementation.stage.second_kernel else 4 * slice_  # so that K is split where it can be
     vectors = Problem(config.BLOCK_M + 16, config.BLOCK_N + 16, deep + 16)
     yield vectors, ""
     yield Problem(config.BLOCK_M + 1, config.BLOCK_N + 3, deep - slice_ + 1), ""  # no vectors
