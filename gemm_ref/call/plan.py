@@ -56,7 +56,7 @@ def run(
     is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
     multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
     """
-    place = _place(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b)
+    place = _place((a, b, out, scale_a, scale_b), (prepare, stage, dialect, variant, math))
     if place is None or place.plan is None:
         call = validate(
             a, b, out, stage=stage, dialect=dialect, variant=variant, math=math, scale_a=scale_a, scale_b=scale_b
@@ -89,23 +89,12 @@ def _place_of(*key: object) -> _Place:
     return _Place()
 
 
-def _place(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor | None,
-    prepare: Prepare,
-    stage: str,
-    dialect: str,
-    variant: str,
-    math: str | None,
-    scale_a: torch.Tensor | None,
-    scale_b: torch.Tensor | None,
-) -> _Place | None:
+def _place(tensors: tuple[torch.Tensor | None, ...], names: tuple[object, ...]) -> _Place | None:
     """Where the plan for a call is kept, by all that the plan depends on; None for a call that is planned anew."""
-    if not _on_gpu(a):
+    if not _on_gpu(tensors[0]):
         return None
     facts: list[tuple | None] = []
-    for x in (a, b, out, scale_a, scale_b):
+    for x in tensors:
         if x is None:
             facts.append(None)
         elif type(x) in _PLAIN and x.layout is torch.strided:
@@ -113,7 +102,7 @@ def _place(
         else:
             return None
     try:
-        return _place_of(prepare, stage, dialect, variant, math, torch.is_grad_enabled(), *facts)
+        return _place_of(*names, torch.is_grad_enabled(), *facts)
     except TypeError:  # a name that cannot be hashed: `validate` says what would be right
         return None
 
