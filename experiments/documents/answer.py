@@ -1,0 +1,172 @@
+"""The answer to the project's question, from the data: which dialect is how fast, where, and at how many lines.
+
+README, the report and the demo say the same sentences. Their words are in answer.LANGUAGE.j2, one paragraph each;
+every 'level', 'faster' and 'slower' in them is a verdict (`experiments.records.stats.verdict`) on two named kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import tensor_tables
+from experiments.plots.look import style
+from experiments.records import frames, stats, store
+from experiments.records.controls import Controls
+from gemm_ref import DIALECTS
+from gemm_ref.dialect import BY_HAND, OTHERS
+
+_JOINTS = {"en": (", ", " and "), "zh": ("、", " 和 ")}  # between the words of a list, and before its last
+LANGUAGES = tuple(_JOINTS)
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest of a dialect's kernels at one problem, its rungs in their default variants."""
+
+    dialect: str
+    row: Any  # of the CSV, as `itertuples` gives it
+    beside_hand: str  # its verdict beside CUDA's best; SAME for CUDA itself
+    ratio: stats.Ratio | None  # its speed over CUDA's best
+
+    @property
+    def percent(self) -> str:
+        """Its share of cuBLAS, in %."""
+        return style.number(100 * self.row.vs_cublas)
+
+    @property
+    def slower(self) -> str:
+        """By how many % it is slower than CUDA's best; empty where it is not."""
+        return f"{100 * (1 - self.ratio.median):.0f}" if self.ratio and self.beside_hand == stats.SLOWER else ""
+
+    @property
+    def number(self) -> str:
+        """The rung's number: s12."""
+        return self.row.stage.split("_")[0]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One math mode at the size of the tables."""
+
+    math: str
+    size: str  # of the cube's edge, with its mark where the control failed
+    cublas_tflops: float
+    best: Mapping[str, Best]  # by dialect
+
+    @property
+    def slower(self) -> list[Best]:
+        """Those that are slower than CUDA's best."""
+        return [best for best in self.best.values() if best.slower]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The problems that are no cubes, in fp32."""
+
+    count: int
+    mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
+    beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
+    slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
+
+
+class Answer:
+    """What a folder of results answers; parts that were not measured are empty."""
+
+    def __init__(self, folder: Path = store.PUBLISHED) -> None:
+        self._folder = folder
+
+    @cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """The math modes that were timed, fp32 first."""
+        found = ((math, self._at_size(math)) for math in gemm_ref.MATHS)
+        return tuple(_mode(math, rows) for math, rows in found if not frames.rungs(rows).empty)
+
+    @cached_property
+    def shapes(self) -> Shapes | None:
+        """None where they were not timed."""
+        rows = frames.defaults(frames.timed(store.read(self._folder, "shapes")))
+        rows = frames.rungs(Controls(rows).passed(rows))
+        problems = [_best(own) for size, own in rows.groupby(["m", "n", "k"]) if len(set(size)) > 1]
+        if not problems:
+            return None
+        of = {name: [best[name] for best in problems if name in best] for name in DIALECTS}
+        of = {name: found for name, found in of.items() if found}
+        return Shapes(
+            count=len(problems),
+            mean={name: 100 * _geometric([best.row.vs_cublas for best in found]) for name, found in of.items()},
+            beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
+            slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
+        )
+
+    def beside_hand(self, dialect: str) -> dict[str, list[str]]:
+        """Verdict of a dialect's best kernel beside CUDA's best -> the math modes in which that is the verdict."""
+        found: dict[str, list[str]] = {}
+        for mode in self.modes:
+            if dialect in mode.best:
+                found.setdefault(mode.best[dialect].beside_hand, []).append(mode.math)
+        return found
+
+    def paragraphs(self, language: str = "en") -> list[str]:
+        """The sentences as Markdown paragraphs: which dialect to take, fp32, tensor cores, off the squares, cost."""
+        import jinja2
+
+        settings = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_FOLDER),
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        settings.filters["listed"] = lambda words: _listed(list(words), *_JOINTS[language])
+        template = settings.get_template(f"answer.{language}.j2")
+        text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
+        return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
+
+    def _at_size(self, math: str) -> pd.DataFrame:
+        if math == "fp32":
+            return frames.defaults(frames.largest_cube(store.read(self._folder, "ladder")))
+        return frames.defaults(tensor_tables.at_size(self._folder, math))
+
+
+def _mode(math: str, rows: pd.DataFrame) -> Mode:
+    size = int(rows["m"].iloc[0])
+    reference = rows[rows["backend"] == "cublas"]
+    return Mode(
+        math=math,
+        size=f"{size}{Controls(rows).mark(m=size, math=math)}",
+        cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
+        best=_best(frames.rungs(rows)),
+    )
+
+
+def _best(rows: pd.DataFrame) -> dict[str, Best]:
+    """The fastest row of each dialect at one problem, beside CUDA's."""
+    fastest = {
+        dialect: next(own.loc[[own["median_us"].idxmin()]].itertuples())
+        for dialect in DIALECTS
+        if not (own := rows[rows["dialect"] == dialect]).empty
+    }
+    hand = fastest.get(BY_HAND)
+    return {dialect: _beside(hand, row, dialect) for dialect, row in fastest.items()}
+
+
+def _beside(hand: Any, row: Any, dialect: str) -> Best:
+    if hand is None or dialect == BY_HAND:
+        return Best(dialect, row, stats.SAME, None)
+    return Best(dialect, row, frames.verdict(hand, row), frames.speedup(hand, row))
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def _listed(words: list[str], comma: str, last: str) -> str:
+    return last.join(filter(None, [comma.join(words[:-1]), *words[-1:]]))
