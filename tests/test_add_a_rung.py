@@ -65,14 +65,14 @@ def add() -> None:
     for dialect in DIALECTS:
         assert any(f"{NEW},default," in row and f",{dialect},fp32," in row and ",pass," in row for row in rows), dialect
 
-    with missing(f"docs/ladder.md has no section of {NEW}: it begins '## {NEW[:3]}: '"):
+    with missing(f"docs/ladder.md has no section of {NEW}: it begins '## {NEW}'"):
         repo().test_every_rung_has_its_section(STAGES[NEW])
     with missing(f"README.md has no row of {{'{NEW}'}}"):
         repo().test_readme_has_a_row_for_every_rung_and_no_other()
     begin, end = f"<!-- {NEW}:begin -->", f"<!-- {NEW}:end -->"
     assert f"ladder.md needs one line {begin}" in run("readme", code=2)
     with Path("docs/ladder.md").open("a", encoding="utf-8") as page:
-        page.write(f"\n## {NEW[:3]}: a copy\n\n{begin}\n{end}\n")
+        page.write(f"\n## {NEW}\n\n{begin}\n{end}\n")
     run("readme")
     assert f"| `{NEW}` | what s04 does, once more | not measured |" in Path("README.md").read_text(encoding="utf-8")
     assert f"{begin}\n| TFLOP/s (% of cuBLAS), times `s13` |" in Path("docs/ladder.md").read_text(encoding="utf-8")

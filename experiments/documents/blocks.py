@@ -1,8 +1,8 @@
 """The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
-a small C with a deep K, and a rung's id its own numbers and what the compilers decided; those of docs/compilers.md
-and docs/memory.md are written by `experiments.documents.instruction_tables` and `experiments.documents.memory_tables`.
+a small C with a deep K, and a rung's id its own numbers (in fp32) and what the compilers decided; other tables are
+written by `instruction_tables`, `memory_tables` and `tensor_tables` of this package.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ from gemm_ref.build import CHECKOUT, write_whole
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def _rungs_of(page: str) -> list[str]:
+    """The rungs whose section is on one page of docs/."""
+    return [stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page]
+
+
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": ("ladder", tensor_tables.OVERVIEW),
-    ROOT / "docs" / "ladder.md": ("conditions", "deep", *(stage.id for stage in gemm_ref.stages_in("fp32"))),
+    ROOT / "docs" / "ladder.md": ("ladder", "deep", *_rungs_of("ladder.md")),
     ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
-    ROOT / "docs" / "tensor_cores.md": tensor_tables.PAGE,
+    ROOT / "docs" / "tensor_cores.md": (tensor_tables.OVERVIEW, *tensor_tables.PAGE, *_rungs_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,
@@ -90,26 +97,19 @@ def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
         if name in tables.BLOCKS:
             return tables.block(name, published)
     at_size = frames.largest_cube(frame)
-    if name == "conditions":
-        return _caption(at_size, published)
     if name == "deep":
         return _deep(frames.at(frames.timed(frame), workloads.DEEP))
     if name == "ladder":
         return _ladder(at_size, published)
-    return _rung(gemm_ref.get_stage(name), at_size)
+    stage = gemm_ref.get_stage(name)
+    decided = "\n".join(f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items())
+    numbers = _rung(stage, at_size) if "fp32" in stage.maths else ""
+    return "\n\n".join(filter(None, [numbers, decided]))
 
 
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:
-    """Table, caption, a line for each rung that is not FASTER than the one below it, and what compilers decided."""
-    findings = [
-        f"- `{stage.id}`: {DIALECTS[dialect].title} {finding}"
-        for stage in gemm_ref.STAGES.values()
-        for dialect, finding in stage.compiler.items()
-    ]
-    decided = "<details><summary>What each compiler decided, from its TTGIR, PTX or SASS</summary>"
-    parts = [_table(at_size), _caption(at_size, published), _not_faster(at_size)]
-    parts += [decided, "\n".join(findings), "</details>"]
-    return "\n\n".join(part for part in parts if part)
+    """Table, caption, and a line for each rung that is not FASTER than the one below it."""
+    return "\n\n".join(filter(None, [_table(at_size), _caption(at_size, published), _not_faster(at_size)]))
 
 
 def _caption(at_size: pd.DataFrame, published: Path) -> str:
@@ -122,7 +122,7 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
 
 
 def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
-    """One rung's variants, each with its speed over the rung below in the same dialect, and the compilers' part."""
+    """One rung's variants, each with its speed over the rung below in the same dialect."""
     rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)
     below = rungs[place - 1] if place else None
@@ -134,8 +134,7 @@ def _rung(stage: Stage, at_size: pd.DataFrame) -> str:
     for variant in stage.variants:
         cells = [_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS]
         lines.append([variant, *cells])
-    findings = [f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items()]
-    return "\n\n".join(filter(None, [markdown.table(lines), "\n".join(findings)]))
+    return markdown.table(lines)
 
 
 def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
@@ -220,7 +219,7 @@ def _not_faster(at_size: pd.DataFrame) -> str:
             lines.append(f"- {who} {said} {other} in {DIALECTS[dialect].title}: {speed}, {verdict}.")
     if not lines:
         return ""
-    return "\n".join(["Beside the rung below, best variant beside best variant ([method](docs/method.md)):\n", *lines])
+    return "\n".join(["Rungs that are not faster than the rung below, best variant beside best variant:\n", *lines])
 
 
 def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):

@@ -105,10 +105,6 @@ class Data:
         rows = [self.row(stage, name) for name in (BY_HAND, dialect)]
         return "no kernel" if None in rows else _WORDS[frames.verdict(*rows)]
 
-    def differs(self, stage: Stage) -> bool:
-        """Whether some dialect is faster or slower than CUDA."""
-        return any(self.word(stage, dialect) in ("faster", "slower") for dialect in OTHERS)
-
     def tally(self, dialect: str) -> dict[str, int]:
         """How many rungs of a dialect are faster than CUDA's, the same, and so on."""
         words = [self.word(stage, dialect) for stage in self.stages if dialect in stage.dialects]

@@ -25,3 +25,8 @@ def defaults(stage: Stage) -> str:
 def table(lines: Sequence[Sequence[str]]) -> str:
     """Markdown of a table: its head, a line of `---` or `---:` for each column, and its rows."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def page(stage: Stage) -> str:
+    """The page of docs/ that has the rung's section, headed by its id: PAGE#ID links to it."""
+    return "ladder.md" if "fp32" in stage.maths else "tensor_cores.md"

@@ -29,7 +29,7 @@ def test_the_page_has_every_rung_and_its_numbers():
     data = Data(store.PUBLISHED)
     for stage in stages_in("fp32"):
         row = data.row(stage, "cuda")
-        assert f"| `{stage.id}` | {row.tflops:#.3g}{data.variant(row)} |" in text
+        assert f"| [`{stage.id}`](ladder.md#{stage.id}) | {row.tflops:#.3g}{data.variant(row)} |" in text
     assert f"at {100 * data.best('cuda').vs_cublas:#.3g}%" in text
     assert "nan" not in text.lower().replace("nanobind", "")
 
