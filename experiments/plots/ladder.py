@@ -1,4 +1,4 @@
-"""Plots of the ladder: TFLOP/s of every rung, and the same as a share of cuBLAS."""
+"""Plots of the ladder: each rung's share of cuBLAS, and the TFLOP/s of every variant and library."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import gemm_ref
 from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from experiments.records.controls import explained, size_name
 from experiments.records.rows import SKIPPED
+from gemm_ref import DIALECTS, STAGES
 
-_ROW_INCHES = 0.62
+_STEP = 0.27  # of a rung's row, from one dialect's bar to the next
+_THICK = 0.9 * _STEP
+_NOTE = {"va": "center", "size": 8, "color": style.MUTED}
+_LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 9, "color": style.BASELINE, "ha": "right"}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -29,37 +32,74 @@ def draw(folder: Path, target: Path) -> list[Path]:
     paths = []
     with style.themed():
         paths += style.save(_speed(at_size, caption), target, "ladder_tflops")
-        if (at_size["vs_cublas"].notna() & (at_size["dialect"] != "")).any():
-            paths += style.save(_share(at_size, caption), target, "ladder_vs_cublas")
+        shares = at_size[at_size["vs_cublas"].notna() & (at_size["dialect"] != "")]
+        if not shares.empty:
+            paths += style.save(_share(shares, caption), target, "ladder_vs_cublas")
     return paths
 
 
-def _speed(frame: pd.DataFrame, caption: str) -> Figure:
-    rows = style.rungs_of(frame)
-    figure, ax = _figure(rows, f"The ladder at {size_name(frame)}, fp32", _MEDIAN_OF_TIMES, caption)
-    ax.set_xscale("log")
-    ax.set_xlim(*style.clear_of(list(frame["tflops"].dropna())))
+def _share(frame: pd.DataFrame, caption: str) -> Figure:
+    """The ladder in one look: a row per rung, a bar per dialect, in a figure that a telephone shows whole."""
+    rows, best = style.rungs_of(frame), frames.defaults(frame)
+    texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
+    longest = {(rows.index(row.stage), row.dialect): 100 * row.vs_cublas for row in best.itertuples()}
+    texts |= {bar: f"{style.percent(share)}%" for bar, share in longest.items()}
+    low, high = (style.percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
+    figure = Figure(figsize=(style.NARROW, 1.75 + 0.34 * len(rows)))
+    subtitle = f"fp32 at {size_name(frame)}: each dialect's best variant;\na notch in a bar is another variant"
+    caption = style.with_absent(f"median of the ratios in a round · {caption}", texts.values())
+    ax = _rows(figure, f"From {low}% to {high}% of cuBLAS, rung by rung", subtitle, caption, (1.38, 1.58))
+    _name_rows(ax, [style.label_of(row) for row in rows])
+    ax.set_xlim(0, 105 * max(1.0, best["vs_cublas"].max()))
+    ax.xaxis.set_major_locator(ticker.MultipleLocator(25))
+    ax.set_xlabel("% of cuBLAS' speed")
+    _line(ax, 100, "cuBLAS")
     for row in frame.itertuples():
-        if row.stage not in rows:
-            continue
-        y = rows.index(row.stage) + style.LANE * style.look_of(row.dialect).lane
-        colour, marker = style.look_of(row.dialect).colour, style.look_of(row.dialect).marker
-        if not frames.is_default(row.stage, row.variant, row.dialect):
-            ax.plot(row.tflops, y, marker, color=colour, zorder=2, **style.OTHER)
-            continue
-        if pd.isna(row.tflops):
-            ax.annotate(_why_not(row), (ax.get_xlim()[0], y), (6, 0), color=colour, **_VALUE)
-            continue
-        low, high = frames.spread(row)
-        ax.plot([ax.get_xlim()[0], row.tflops], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
-        ax.plot([low, high], [y, y], color=colour, lw=4, alpha=0.45, solid_capstyle="butt", zorder=2)
-        ax.plot(row.tflops, y, marker, color=colour, ms=6, zorder=3)
-        ax.annotate(style.number(row.tflops), (max(high, row.tflops), y), (7, 0), **_VALUE)
-    _reference_line(ax, frame, "tflops", "cuBLAS {:.3g} TFLOP/s")
-    ax.set_xlabel("TFLOP/s, log scale")
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.grid(True, axis="x", which="major")
+        place, share = rows.index(row.stage), 100 * row.vs_cublas
+        y = place + _STEP * style.look_of(row.dialect).lane
+        if frames.is_default(row.stage, row.variant, row.dialect):
+            ax.barh(y, share, height=_THICK, color=style.look_of(row.dialect).colour, lw=0, zorder=2)
+        else:
+            colour = "white" if share <= longest.get((place, row.dialect), 0) else style.INK
+            ax.vlines(share, y - _THICK / 2, y + _THICK / 2, color=colour, lw=1.2, zorder=3)
+    style.columns(ax, texts, 0.5)
     return figure
+
+
+def _speed(frame: pd.DataFrame, caption: str) -> Figure:
+    """A row per variant and library, a mark per dialect."""
+    rows = style.rows_of(frame)
+    own = frame[[key in rows for key in zip(frame["stage"], frame["variant"], strict=True)]]
+    texts = {(y, dialect): style.absent(*row, dialect) for y, row in enumerate(rows) for dialect in _kinds(row[0])}
+    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.3 * len(rows)))
+    subtitle = f"TFLOP/s, fp32 at {size_name(frame)}: medians, and a bar from the 20th to the 80th percentile"
+    caption = style.with_absent(caption, texts.values())
+    ax = _rows(figure, "The speed of every variant", subtitle, caption, (2.25, 2.6))
+    _name_rows(ax, [style.label_of(*row).replace("\n", " · ") for row in rows])
+    ax.set_xlim(0, 1.06 * own["tflops"].max())
+    ax.set_xlabel("TFLOP/s")
+    for row in own.itertuples():
+        y = rows.index((row.stage, row.variant))
+        if pd.isna(row.tflops):
+            ax.annotate(
+                _why_not(row), (0, y), (4, 0), textcoords="offset points", va="center", size=8, color=style.MUTED
+            )
+            continue
+        look = style.look_of(row.dialect)
+        texts[y, row.dialect] = style.number(row.tflops)
+        height = y + 0.25 * look.lane
+        ax.plot(frames.spread(row), [height] * 2, color=look.colour, lw=3, alpha=0.45, solid_capstyle="butt", zorder=2)
+        ax.plot(row.tflops, height, look.marker, color=look.colour, ms=5, zorder=3)
+    reference = frame[frame["backend"] == "cublas"]
+    if not reference.empty:
+        _line(ax, reference.iloc[0]["tflops"], f"cuBLAS {style.number(reference.iloc[0]['tflops'])}")
+    style.columns(ax, texts, 0.6)
+    return figure
+
+
+def _kinds(stage: str) -> tuple[str, ...]:
+    """The dialects of a rung's row; the empty one of a library's."""
+    return tuple(DIALECTS) if stage in STAGES else ("",)
 
 
 def _why_not(row) -> str:
@@ -68,54 +108,24 @@ def _why_not(row) -> str:
     return f"not timed: {detail}" if row.status == SKIPPED else f"{row.status}: {detail}"
 
 
-def _share(frame: pd.DataFrame, caption: str) -> Figure:
-    title = f"Share of cuBLAS at {size_name(frame)}, fp32"
-    frame = frame[frame["vs_cublas"].notna() & (frame["dialect"] != "")]
-    rows = style.rungs_of(frame)
-    figure, ax = _figure(rows, title, _MEDIAN_OF_RATIOS, caption)
-    for row in frame.itertuples():
-        y = rows.index(row.stage) + style.LANE * style.look_of(row.dialect).lane
-        share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
-        if not frames.is_default(row.stage, row.variant, row.dialect):
-            ax.plot(share, y, "|", color=style.INK, ms=7, alpha=0.5, zorder=2)
-            continue
-        ax.barh(y, share, height=0.21, color=style.LOOKS[row.dialect].colour, lw=0)
-        ax.plot([low, high], [y, y], color=style.INK, lw=1.2)
-        ax.annotate(f"{style.number(share)}%", (high, y), (5, 0), **_VALUE)
-    ax.set_xlim(0, 110 * max(1.0, frame["vs_cublas_high"].max()))
-    ax.axvline(100, color=style.BASELINE, lw=1.2)
-    ax.annotate("cuBLAS", (100, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center", **_LINE_LABEL)
-    ax.set_xlabel("% of cuBLAS' speed")
-    return figure
-
-
-_MEDIAN_OF_TIMES = "each dialect's best variant, others hollow; median, with a bar from the 20th to the 80th percentile"
-_MEDIAN_OF_RATIOS = "each dialect's best variant, others a tick; median of the ratios in a round, and its 95% interval"
-_VALUE = {"textcoords": "offset points", "va": "center", "size": 8}
-_LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 8.5, "color": style.BASELINE}
-
-
-def _figure(rows: list, title: str, subtitle: str, caption: str) -> tuple[Figure, Axes]:
-    """A figure with one horizontal band per row and the names on the left."""
-    figure = Figure(figsize=(style.WIDTH, 1.9 + _ROW_INCHES * len(rows)))
+def _rows(figure: Figure, title: str, subtitle: str, caption: str, beside: tuple[float, float]) -> Axes:
+    """The axes of a figure that has inches `beside` them, left and right, for names and numbers."""
     top = style.heading(figure, title, subtitle)
     bottom = style.footer(figure, caption)
+    inch, left, right = 1 / figure.get_figheight(), *(side / figure.get_figwidth() for side in beside)
     ax = figure.subplots()
-    ax.set_ylim(len(rows) - 0.45, -0.55)  # the first rung on top
-    ax.set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
-    style.bands(ax, len(rows))
+    figure.subplots_adjust(left=left, right=1 - right, top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
+    return ax
+
+
+def _name_rows(ax: Axes, names: list[str]) -> None:
+    ax.set_ylim(len(names) - 0.5, -0.5)  # the first on top
+    ax.set_yticks(range(len(names)), names)
+    style.bands(ax, len(names))
     style.bare(ax, "y")
-    if any(row in gemm_ref.STAGES for row in rows):
-        style.legend(figure, ax)
-    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.22 / figure.get_figheight())
-    figure.subplots_adjust(bottom=bottom + 0.45 / figure.get_figheight())
-    return figure, ax
 
 
-def _reference_line(ax: Axes, frame: pd.DataFrame, column: str, text: str) -> None:
-    reference = frame[frame["backend"] == "cublas"]
-    if reference.empty:
-        return
-    value = reference.iloc[0][column]
-    ax.axvline(value, color=style.BASELINE, lw=1.2, zorder=1)
-    ax.annotate(text.format(value), (value, 1), (0, 3), xycoords=("data", "axes fraction"), ha="right", **_LINE_LABEL)
+def _line(ax: Axes, x: float, text: str) -> None:
+    """The speed of the library that the rungs are compared with."""
+    ax.axvline(x, color=style.BASELINE, lw=1.2, zorder=1)
+    ax.annotate(text, (x, 1), (0, 3), xycoords=("data", "axes fraction"), **_LINE_LABEL)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.plots.look import style
+from experiments.plots.look import maps, style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
@@ -39,9 +39,10 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     for y, shape in enumerate(named):
         for row in frames.at(frame, shape.sizes).itertuples():
             shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
-    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.27 * len(named)))
-    subtitle = "the median of the ratios in a round; white is cuBLAS, green is faster"
-    top = style.heading(figure, "% of cuBLAS at real-world shapes, fp32", subtitle)
+    figure = Figure(figsize=(style.WIDTH, 2.6 + 0.27 * len(named)))
+    subtitle = "the median of the ratios in a round; each dialect's best variant"
+    top = style.heading(figure, "Share of cuBLAS at real-world shapes, fp32", subtitle)
+    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     rows = [
         f"{shape.name}  {' × '.join(map(str, shape.sizes))}{controls.mark(m=m, n=n, k=k)}"
         for shape in named
@@ -49,11 +50,11 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     ]
     bottom = style.footer(figure, explained(caption, *rows))
     ax = figure.subplots()
-    style.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
+    maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
     for y in range(1, len(named)):
         if named[y].group != named[y - 1].group:
             ax.axhline(y, color=style.MUTED, lw=0.8)
-    figure.subplots_adjust(left=0.285, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
+    figure.subplots_adjust(left=0.3, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
     return figure
 
 
@@ -64,24 +65,36 @@ def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
     """One map per dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
-    figure = Figure(figsize=(style.WIDTH, 4.3))
-    subtitle = f"at K = {workloads.MAP_K}: which rung from s08 on is the fastest, and its % of cuBLAS"
-    top = style.heading(figure, "The best rung over M × N, fp32", subtitle)
+    figure = Figure(figsize=(style.WIDTH, 4.75))
+    subtitle = f"fp32, K = {workloads.MAP_K}: the fastest rung from {_first(on_map)} on, and its share of cuBLAS"
+    top = style.heading(figure, "The best rung over M × N", subtitle)
+    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
     bottom = style.footer(figure, explained(caption, *marks.values()))
     axes = figure.subplots(1, len(DIALECTS), sharey=True)
     for ax, dialect in zip(axes, DIALECTS, strict=True):
         shares = np.full((len(sides), len(sides)), np.nan)
-        names = np.full(shares.shape, "", dtype=object)
-        for y, m in enumerate(sides):
-            for x, n in enumerate(sides):
-                own = on_map[(on_map["dialect"] == dialect) & (on_map["m"] == m) & (on_map["n"] == n)]
-                if not own.empty:
-                    best = own.loc[own["median_us"].idxmin()]
-                    shares[y, x], names[y, x] = 100 * best.vs_cublas, best.stage[:3] + marks[m, n]
-        style.share_map(ax, shares, [str(side) for side in sides], [str(side) for side in sides], names)
-        ax.set_title(DIALECTS[dialect].title, size=9.5)
+        texts = np.full(shares.shape, style.NOT_RUN, dtype=object)
+        own = on_map[on_map["dialect"] == dialect]
+        for (m, n), best in own.loc[own.groupby(["m", "n"])["median_us"].idxmin()].set_index(["m", "n"]).iterrows():
+            if (m, n) in marks:
+                place = sides.index(m), sides.index(n)
+                shares[place] = 100 * best["vs_cublas"]
+                texts[place] = f"{best['stage'][:3]}{marks[m, n]}\n{style.percent(shares[place])}"
+        names = [str(side) for side in sides]
+        maps.share_map(ax, shares, names, names, texts)
+        ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)
         ax.set_xlabel("N")
     axes[0].set_ylabel("M")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
+
+
+def _first(frame: pd.DataFrame) -> str:
+    return style.rungs_of(frame)[0][:3]
+
+
+def _lacks(frame: pd.DataFrame, dialect: str) -> str:
+    """The rungs of these rows that are not written in a dialect, as the end of its title: a share may be their lack."""
+    missing = [style.label_of(s) for s in style.rungs_of(frame) if style.absent(s, dialect) == style.NO_KERNEL]
+    return f", which has no {' and no '.join(missing)}" if missing else ""

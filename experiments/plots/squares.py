@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gemm_ref
-from experiments.plots.look import style
+from experiments.plots.look import maps, style
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
@@ -101,14 +101,14 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     shares = np.full((len(rows), len(sizes)), np.nan)
     for row in timed.itertuples():
         shares[rows.index((row.stage, row.dialect)), sizes.index(row.m)] = 100 * row.vs_cublas
-    figure = Figure(figsize=(style.WIDTH, 1.9 + 0.24 * len(rows)))
-    subtitle = "the median of the ratios in a round, at each M = N = K; white is cuBLAS, green is faster"
-    top = style.heading(figure, "% of cuBLAS at every size, fp32", subtitle)
+    figure = Figure(figsize=(style.WIDTH, 2.2 + 0.24 * len(rows)))
+    subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
+    top = style.heading(figure, "Share of cuBLAS at every size, fp32", subtitle)
+    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    style.share_map(
-        ax, shares, [f"{style.label_of(s)} {DIALECTS[d].title}" for s, d in rows], [names[s] for s in sizes]
-    )
+    labels = [f"{style.label_of(stage)} {DIALECTS[dialect].title}" for stage, dialect in rows]
+    maps.share_map(ax, shares, labels, [names[size] for size in sizes])
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
     for y in range(1, len(rows)):
         if rows[y][0] != rows[y - 1][0]:

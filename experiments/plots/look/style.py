@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 import gemm_ref
@@ -58,8 +57,10 @@ def look_of(name: str) -> Look:
 OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
 LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
+NARROW = 5.6  # inches: a text of 9 points is still read where the whole picture is as wide as a telephone
 _DPI = 160
-_SLOWER_FASTER = LinearSegmentedColormap.from_list("share", ["#e8a0a0", "#fbe9e7", "#ffffff", "#dcefc0", "#76b900"])
+LEFT = 0.012  # of the width: where texts over the whole figure begin
+NO_KERNEL, NOT_RUN = "–", "not run"  # there is none, by the registry; there is one, without data
 
 _RC = {
     **sns.axes_style("whitegrid"),
@@ -101,6 +102,22 @@ def label_of(stage: str, variant: str = DEFAULT_VARIANT) -> str:
     return f"{number} {words.replace('_', ' ')}" + ("" if variant == DEFAULT_VARIANT else f"\n{variant}")
 
 
+def absent(stage: str, *variant_and_dialect: str) -> str:
+    """What stands in the place of a value that the data lack: NO_KERNEL or NOT_RUN.
+
+    Of a rung, or one variant of it, in a dialect; of a library, whose dialect is empty.
+    """
+    *variant, dialect = variant_and_dialect
+    rung = gemm_ref.STAGES.get(stage)
+    there = rung is None or (dialect in rung.dialects and set(variant) <= set(rung.variants_in(dialect)))
+    return NOT_RUN if there else NO_KERNEL
+
+
+def with_absent(caption: str, texts: Iterable[str]) -> str:
+    """A caption that says what NO_KERNEL means, where one of the texts above it is that."""
+    return f"{NO_KERNEL} there is no such kernel · {caption}" if NO_KERNEL in texts else caption
+
+
 def themed() -> rc_context:
     """A context in which figures are made and saved; the process's own settings are untouched."""
     return rc_context(_RC)
@@ -127,12 +144,36 @@ def legend(figure: Figure, ax: Axes, marker: str = "") -> None:
     figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
 
 
+def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float) -> None:
+    """Write a column per dialect to the right of `ax`, each `width` inches wide: texts of (row, dialect).
+
+    The dialects' names and marks stand over the columns, so that no other key is needed; libraries, of the empty
+    dialect, come last. The axes' place and limits must be final.
+    """
+    step = width / (ax.get_position().width * ax.figure.get_figwidth())
+    high = 1 / (ax.get_position().height * ax.figure.get_figheight())  # an inch
+    there = [dialect for dialect in (*DIALECTS, "") if any(dialect == other for _, other in texts)]
+    for place, dialect in enumerate(there, 1):
+        title = DIALECTS[dialect].title if dialect else "library"
+        ax.annotate(title, (1 + place * step, 1 + 0.08 * high), xycoords="axes fraction", ha="right", size=9)
+        look, mark = look_of(dialect), (1 + (place - 0.22) * step, 1 + 0.3 * high)
+        ax.plot(*mark, look.marker, color=look.colour, ms=6.5, transform=ax.transAxes, clip_on=False)
+    for (row, dialect), text in texts.items():
+        weak = text in (NO_KERNEL, NOT_RUN)
+        form = {"size": 8 if weak else 9, "color": MUTED if weak else INK, "ha": "right", "va": "center_baseline"}
+        right = 1 + (there.index(dialect) + 1) * step
+        ax.annotate(text, (right, row), xycoords=ax.get_yaxis_transform(), **form)
+
+
 def heading(figure: Figure, title: str, subtitle: str) -> float:
-    """Write title and subtitle at the top left; return the height that is left below, as a share of the figure's."""
+    """Write title and subtitle, of one line or more, at the top left.
+
+    Returns the height that is left below, as a share of the figure's.
+    """
     inch = 1 / figure.get_figheight()
-    figure.text(0.012, 1 - 0.12 * inch, title, va="top", size=13, weight="bold")
-    figure.text(0.012, 1 - 0.40 * inch, subtitle, va="top", size=9.5, color=MUTED)
-    return 1 - 0.66 * inch
+    figure.text(LEFT, 1 - 0.12 * inch, title, va="top", size=13, weight="bold")
+    figure.text(LEFT, 1 - 0.40 * inch, subtitle, va="top", size=9.5, color=MUTED)
+    return 1 - (0.66 + 0.18 * subtitle.count("\n")) * inch
 
 
 def footer(figure: Figure, caption: str) -> float:
@@ -141,12 +182,12 @@ def footer(figure: Figure, caption: str) -> float:
     line = ""
     for part in caption.split(" · "):
         joined = f"{line} · {part}" if line else part
-        if len(joined) > 135:
+        if len(joined) > 15 * figure.get_figwidth():
             lines, joined = [*lines, line], part
         line = joined
     lines.append(line)
     inch = 1 / figure.get_figheight()
-    figure.text(0.012, 0.08 * inch, "\n".join(lines), va="bottom", size=7.5, color=MUTED, linespacing=1.4)
+    figure.text(LEFT, 0.08 * inch, "\n".join(lines), va="bottom", size=7.5, color=MUTED, linespacing=1.4)
     return (0.16 + 0.16 * len(lines)) * inch
 
 
@@ -196,41 +237,8 @@ def clear_of(values: Sequence[float]) -> tuple[float, float]:
     return min(values) / 1.6, max(values) * 2.0
 
 
-def share_map(
-    ax: Axes, shares: np.ndarray, rows: Sequence[str], columns: Sequence[str], names: np.ndarray | None = None
-) -> None:
-    """Draw shares of cuBLAS in % (rows, columns), NaN empty, as shaded cells with their numbers; columns named on top.
-
-    `names` puts a word above each number.
-
-    The shade goes from red at 0 over white at 100 to green at 150.
-    """
-    shades = np.where(shares < 100, shares / 100 - 1, shares / 50 - 2)
-    text_size = 6.5 if len(columns) > 14 or names is not None else 8
-    texts = np.array([[_percent(value) for value in line] for line in shares], dtype=object)
-    if names is not None:
-        texts = names + "\n" + texts
-    sns.heatmap(
-        shades,
-        vmin=-1,
-        vmax=1,
-        cmap=_SLOWER_FASTER,
-        annot=texts,
-        fmt="",
-        annot_kws={"size": text_size, "color": INK},
-        linewidths=0.8,
-        cbar=False,
-        xticklabels=list(columns),
-        yticklabels=list(rows),
-        ax=ax,
-    )
-    ax.grid(False)
-    ax.xaxis.tick_top()
-    ax.tick_params(length=0, labelsize=7.5)
-    ax.tick_params(axis="y", rotation=0)
-
-
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """A share in % as a cell has it: no decimals from 10 on, one below; nothing for NaN."""
     if np.isnan(value):
         return ""
     return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"

@@ -47,10 +47,10 @@ def test_ladder_plots(data, tmp_path):
         assert one.read_bytes() == two.read_bytes()
         if one.suffix == ".png":
             image = matplotlib.image.imread(one)
-            assert image.shape[1] == 1440
+            assert image.shape[1] == (1440 if one.stem == "ladder_tflops" else 896)
             assert len({tuple(pixel) for pixel in image[::4, ::4, :3].reshape(-1, 3)}) > 20
     svg = (tmp_path / "one" / "ladder_tflops.svg").read_text(encoding="utf-8")
-    for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3 TFLOP/s", "11.6", "NVIDIA Fixture", "2020"):
+    for text in ("s01 naive", "s04 shared tile", "CPU loop", "cuBLAS 51.3", "11.6", "NVIDIA Fixture", "2020"):
         assert text in svg, text  # matplotlib writes each text as a comment beside its outlines
     for look in style.LOOKS.values():
         assert look.colour in svg
