@@ -2,6 +2,7 @@
 
 README, the report and the demo say the same sentences. Their words are in answer.LANGUAGE.j2, one paragraph each;
 every 'level', 'faster' and 'slower' in them is a verdict (`experiments.records.stats.verdict`) on two named kernels.
+What to take: the dialect with the fewest lines of those whose best kernel is level with CUDA's or faster.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from experiments.documents import tensor_tables
 from experiments.plots.look import style
 from experiments.records import frames, stats, store
 from experiments.records.controls import Controls
+from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
 
@@ -34,7 +36,7 @@ class Best:
 
     dialect: str
     row: Any  # of the CSV, as `itertuples` gives it
-    beside_hand: str  # its verdict beside CUDA's best; SAME for CUDA itself
+    beside_hand: str  # its verdict beside CUDA's best; SAME for CUDA itself, empty where CUDA was not timed
     ratio: stats.Ratio | None  # its speed over CUDA's best
 
     @property
@@ -43,14 +45,25 @@ class Best:
         return style.number(100 * self.row.vs_cublas)
 
     @property
-    def slower(self) -> str:
-        """By how many % it is slower than CUDA's best; empty where it is not."""
-        return f"{100 * (1 - self.ratio.median):.0f}" if self.ratio and self.beside_hand == stats.SLOWER else ""
+    def beside_others(self) -> bool:
+        """Whether something is said of it beside CUDA's best: it is another's, and CUDA was timed."""
+        return self.dialect != BY_HAND and bool(self.beside_hand)
+
+    @property
+    def differs(self) -> str:
+        """By how many % it is faster or slower than CUDA's best; empty where it is neither."""
+        told_apart = self.ratio and self.beside_hand in (stats.FASTER, stats.SLOWER)
+        return f"{100 * abs(self.ratio.median - 1):.0f}" if self.ratio and told_apart else ""
 
     @property
     def number(self) -> str:
         """The rung's number: s12."""
         return self.row.stage.split("_")[0]
+
+    @property
+    def lines(self) -> int:
+        """The lines of code of the rung's own file."""
+        return lines_of(self.row.stage, self.dialect).own_lines
 
 
 @dataclass(frozen=True)
@@ -63,9 +76,47 @@ class Mode:
     best: Mapping[str, Best]  # by dialect
 
     @property
-    def slower(self) -> list[Best]:
-        """Those that are slower than CUDA's best."""
-        return [best for best in self.best.values() if best.slower]
+    def take(self) -> str | None:
+        """The dialect with the fewest lines among those level with CUDA's best or faster; None without CUDA."""
+        able = [best for best in self.best.values() if best.beside_hand in (stats.SAME, stats.FASTER)]
+        return min(able, key=lambda best: best.lines).dialect if able else None
+
+    @property
+    def lines(self) -> list[int]:
+        """Of each dialect's best kernel."""
+        return [best.lines for best in self.best.values()]
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """What is said of it but for its name and its shares: the same for modes that one sentence can join."""
+        return self.size, *((best.dialect, best.number, best.beside_hand, best.differs) for best in self.best.values())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Math modes with one outcome, which one sentence can name together."""
+
+    modes: tuple[Mode, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What the modes are called."""
+        return [mode.math for mode in self.modes]
+
+    @property
+    def first(self) -> Mode:
+        """What the modes share is asked of the first."""
+        return self.modes[0]
+
+    @property
+    def is_fp32(self) -> bool:
+        """Whether it is the ladder's own mode, which stands alone."""
+        return self.first.math == "fp32"
+
+    def percents(self, dialect: str) -> list[str]:
+        """The least and the largest share of cuBLAS, in %, of a dialect's best kernel; one where they are the same."""
+        found = sorted((mode.best[dialect] for mode in self.modes), key=lambda best: best.row.vs_cublas)
+        return list(dict.fromkeys([found[0].percent, found[-1].percent]))
 
 
 @dataclass(frozen=True)
@@ -76,6 +127,7 @@ class Shapes:
     mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
+    lacking: Mapping[str, list[str]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any
 
 
 class Answer:
@@ -89,6 +141,23 @@ class Answer:
         """The math modes that were timed, fp32 first."""
         found = ((math, self._at_size(math)) for math in gemm_ref.MATHS)
         return tuple(_mode(math, rows) for math, rows in found if not frames.rungs(rows).empty)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The modes, joined where they have one outcome, in the order of the first of each; fp32 stands alone."""
+        found: dict[object, list[Mode]] = {}
+        for mode in self.modes:
+            found.setdefault((mode.math == "fp32", *mode.outcome), []).append(mode)
+        return [Group(tuple(modes)) for modes in found.values()]
+
+    @property
+    def take(self) -> dict[str, list[str]]:
+        """Dialect -> the math modes in which it is the one to take."""
+        found: dict[str, list[str]] = {}
+        for mode in self.modes:
+            if mode.take:
+                found.setdefault(mode.take, []).append(mode.math)
+        return found
 
     @cached_property
     def shapes(self) -> Shapes | None:
@@ -105,18 +174,11 @@ class Answer:
             mean={name: 100 * _geometric([best.row.vs_cublas for best in found]) for name, found in of.items()},
             beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
             slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
+            lacking={name: rungs for name in of if (rungs := _lacking(name))},
         )
 
-    def beside_hand(self, dialect: str) -> dict[str, list[str]]:
-        """Verdict of a dialect's best kernel beside CUDA's best -> the math modes in which that is the verdict."""
-        found: dict[str, list[str]] = {}
-        for mode in self.modes:
-            if dialect in mode.best:
-                found.setdefault(mode.best[dialect].beside_hand, []).append(mode.math)
-        return found
-
     def paragraphs(self, language: str = "en") -> list[str]:
-        """The sentences as Markdown paragraphs: which dialect to take, fp32, tensor cores, off the squares, cost."""
+        """The sentences as Markdown paragraphs: what to take, with its lines; fp32; tensor cores; off the squares."""
         import jinja2
 
         settings = jinja2.Environment(
@@ -160,8 +222,12 @@ def _best(rows: pd.DataFrame) -> dict[str, Best]:
 
 def _beside(hand: Any, row: Any, dialect: str) -> Best:
     if hand is None or dialect == BY_HAND:
-        return Best(dialect, row, stats.SAME, None)
+        return Best(dialect, row, stats.SAME if dialect == BY_HAND else "", None)
     return Best(dialect, row, frames.verdict(hand, row), frames.speedup(hand, row))
+
+
+def _lacking(dialect: str) -> list[str]:
+    return [stage.id for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects]
 
 
 def _geometric(values: Sequence[float]) -> float:
