@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -80,8 +79,9 @@ class Scene:
         self.instructions: list[Instruction] = []
         self._numbers: dict[int, int] = {}
         layout = kernel.static_shared
-        self._arrays = sorted((offset, name) for name, offset in layout.offsets.items())
-        self._arrays += [(layout.size, name) for name in kernel.dynamic_shared]
+        names = {variable.name: variable.source_name for variable in kernel.entry.variables}
+        self._arrays = sorted((offset, names[name]) for name, offset in layout.offsets.items())
+        self._arrays += [(layout.size, names[name]) for name in kernel.dynamic_shared]
 
     def number(self, instruction: Instruction) -> int:
         """A number for an instruction, from 0."""
@@ -115,7 +115,7 @@ class Scene:
     def shared_name(self, byte: int) -> str:
         """`byte 132 of a_smem`."""
         offset, name = max(((o, n) for o, n in self._arrays if o <= byte), default=(0, "shared memory"))
-        return f"byte {byte - offset} of {_plain(name)}"
+        return f"byte {byte - offset} of {name}"
 
     def global_name(self, tensor: Tensor, byte: int) -> str:
         """`C[3, 5]`."""
@@ -142,9 +142,3 @@ def place_from(instruction: Instruction, here: Instruction) -> str:
 def _caller(instruction: Instruction) -> str:
     elsewhere = instruction.caller and not instruction.caller.startswith(instruction.file)
     return f" (called at {instruction.caller})" if elsewhere else ""
-
-
-def _plain(name: str) -> str:
-    """A variable's name as the source has it: nvcc's ends with the length of that name and the name."""
-    endings = re.findall(r"(?=E(\d+)([A-Za-z_]\w*)$)", name)
-    return next((plain for length, plain in endings if int(length) == len(plain)), name)

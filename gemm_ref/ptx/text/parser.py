@@ -15,6 +15,7 @@ import numpy as np
 
 from gemm_ref.ptx.text.dtypes import DTYPES
 from gemm_ref.ptx.text.errors import ParseError
+from gemm_ref.ptx.text.places import Places
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,17 @@ class Instruction:
     file: str
     line: int
     ptx_line: int = 0  # in the PTX text itself, from 1: what ptxas calls the instruction in its line table
-    caller: str = ""  # `file:line` into which that line's function was inlined, where it was
+    callers: tuple[str, ...] = ()  # `file:line` into which that line's function was inlined, then that one's, ...
 
     @functools.cached_property
     def parts(self) -> list[str]:
         """The name at its dots: `["ld", "global", "nc", "f32"]`."""
         return self.name.split(".")
+
+    @property
+    def caller(self) -> str:
+        """The first of `callers`; empty where the line was not inlined."""
+        return self.callers[0] if self.callers else ""
 
     @property
     def place(self) -> str:
@@ -125,6 +131,12 @@ class Variable:
     align: int
     size: int
     data: bytes = b""  # initial contents of a global or const variable
+
+    @property
+    def source_name(self) -> str:
+        """Its name as the source has it: nvcc's ends with the length of that name and the name."""
+        endings = re.findall(r"(?=E(\d+)([A-Za-z_]\w*)$)", self.name)
+        return next((name for length, name in endings if int(length) == len(name)), self.name)
 
 
 @dataclass
@@ -153,14 +165,12 @@ class Entry:
 TENSOR_MAP = "tensormap"  # the type of a parameter that is a CUtensorMap: 128 bytes, passed by value
 
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _VARIABLE = re.compile(
     r"\.(shared|local|global|const)\s+(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$.%]+)"
     r"\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
     re.S,
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)")
-_PLACE = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+))?[^\n]*")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 _OPERANDS = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+")
@@ -170,15 +180,13 @@ _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 def parse(text: str) -> dict[str, Entry]:
     """Every kernel of a PTX module, by name. Raises ParseError for text that is not PTX as described above."""
-    # .file lines may stand after the code that names them
-    files = {int(number): path.rsplit("/", 1)[-1] for number, path in _FILE.findall(text)}
-    text = _without_comments(text)
+    module, text = text, _without_comments(text)
     entries, outside, position = {}, [], 0
     for header in _ENTRY.finditer(text):
         outside.append(text[position : header.start()])
         position = _closing_brace(text, header.end())
         entry = Entry(header[1], parameters=_parameters(header[2]), cluster=_cluster(header[3]))
-        _parse_body(entry, text[header.end() : position], files, 1 + text.count("\n", 0, header.end()))
+        _parse_body(entry, text[header.end() : position], Places(module), 1 + text.count("\n", 0, header.end()))
         entries[entry.name] = entry
     outside.append(text[position:])
     if not entries:
@@ -253,9 +261,9 @@ def _variable(statement: str) -> Variable:
     return Variable(name, space, int(align or width), width * count, data)
 
 
-def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -> None:
+def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
     """Walk the statements between the kernel's braces, the first on `ptx_line`; inner braces only scope names."""
-    file, line, caller, position, counted = "", 0, "", 0, 0
+    position, counted = 0, 0
     while True:
         while position < len(body) and (body[position].isspace() or body[position] in "{};"):
             position += 1
@@ -264,12 +272,8 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -
                 body = body[:position] + _scoped(entry, body[position:end]) + body[end:]
         if position == len(body):
             return
-        if directive := _PLACE.match(body, position):
-            # line 0 marks code that the compiler made itself: it keeps the place it was made for
-            if int(directive[2]):
-                file, line = files.get(int(directive[1]), "?"), int(directive[2])
-                caller = f"{files.get(int(directive[3]), '?')}:{directive[4]}" if directive[3] else ""
-            position = directive.end()
+        if after := places.read(body, position):
+            position = after
         elif label := _LABEL.match(body, position):
             entry.labels[label[1]] = len(entry.instructions)
             position = label.end()
@@ -279,7 +283,7 @@ def _parse_body(entry: Entry, body: str, files: dict[int, str], ptx_line: int) -
                 raise ParseError(f"statement without its semicolon: {body[position : position + 60].strip()}")
             ptx_line += body.count("\n", counted, position)
             counted = position
-            _parse_statement(entry, " ".join(body[position:end].split()), file, line, ptx_line, caller)
+            _parse_statement(entry, " ".join(body[position:end].split()), places, ptx_line)
             position = end + 1
 
 
@@ -296,7 +300,7 @@ def _scoped(entry: Entry, block: str) -> str:
     return block
 
 
-def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: int, caller: str) -> None:
+def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> None:
     if declared := _REGISTERS.match(text):
         for name in declared[2].split(","):
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1]
@@ -307,16 +311,16 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
     elif text.startswith(".pragma"):
         return  # advice to ptxas
     elif text.startswith("."):
-        raise ParseError(f"{file}:{line}: directive not understood: {text}")
+        raise ParseError(f"{places.file}:{places.line}: directive not understood: {text}")
     else:
         match = _STATEMENT.fullmatch(text)
         if match is None:
-            raise ParseError(f"{file}:{line}: instruction not understood: {text}")
+            raise ParseError(f"{places.file}:{places.line}: instruction not understood: {text}")
         negated, guard, name, operands = match.groups()
         try:
             read = tuple(_operand(part) for part in _split(operands))
         except ParseError as error:
-            raise ParseError(f"{file}:{line}: {text}: {error}") from None
+            raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
         entry.instructions.append(
             Instruction(
                 name=name,
@@ -324,10 +328,10 @@ def _parse_statement(entry: Entry, text: str, file: str, line: int, ptx_line: in
                 guard=Register(guard) if guard else None,
                 guard_negated=negated == "!",
                 text=text,
-                file=file,
-                line=line,
+                file=places.file,
+                line=places.line,
                 ptx_line=ptx_line,
-                caller=caller,
+                callers=places.callers,
             )
         )
 
