@@ -12,7 +12,6 @@ address that the wide access must have, and one that it fused into another is no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -21,15 +20,14 @@ import numpy as np
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import Access, Kernel, Lanes, Observer
 from gemm_ref.ptx.core.memory import GlobalMemory
-from gemm_ref.ptx.count.banks import WORD, line_passes, wavefronts
+from gemm_ref.ptx.count.banks import WORD, line_passes
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
-from gemm_ref.ptx.count.sectors import SECTOR, WARP, sectors
-from gemm_ref.ptx.text.dtypes import per_lane
+from gemm_ref.ptx.count.requests import of_warps, rows, served
+from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass import accesses
 
 _NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
-_ROW = 16  # bytes of a row of an 8 x 8 matrix that LDSM reads, and that no other part of wmma does
 _MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
 
 
@@ -99,7 +97,7 @@ class Counter(Observer):
     def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
         arrays = [(kernel.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
-        self._shared = {range(at, at + v.size): _plain(v.name) for at, v in arrays if at is not None}
+        self._shared = {range(at, at + v.size): v.source_name for at, v in arrays if at is not None}
         if self._disassemble is None:
             return
         if kernel.cubin is None:
@@ -117,17 +115,15 @@ class Counter(Observer):
             count, requests = machine.lanes, machine.lanes // machine.launch.threads * machine.launch.num_warps
         else:
             count = int(np.count_nonzero(lanes))
-            requests = int(np.count_nonzero(_rows(lanes, machine, False).any(axis=1)))
+            requests = int(np.count_nonzero(rows(lanes, machine, False).any(axis=1)))
         total = self._sum(WRITTEN, instruction, instruction.name, "", "", "flop", 0)
         total.requests += requests
         total.lanes += count
         total.flop += flop * count
 
     def on_access(self, access: Access) -> None:
-        machine, instruction = access.machine, access.instruction
-        lanes = np.ones(machine.lanes, bool) if access.lanes is None else access.lanes
-        addresses = _rows(per_lane(access.addresses, machine.lanes), machine, 0)
-        active = _rows(lanes, machine, False)
+        instruction = access.instruction
+        addresses, active = of_warps(access)
         touched = addresses[active]
         low, high = int(touched.min()), int(touched.max())
         if low < 0 or (access.space == "shared" and high > _MAX_SHARED):
@@ -200,11 +196,9 @@ class Counter(Observer):
 def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
     """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such."""
     requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
+    taken, ideal = served(access, addresses, active)
     if access.space != "shared":
-        return requests, lanes, int(sectors(addresses, active).sum()), 0, 0, -1, 0
-    opcode = access.instruction.parts[0]
-    matrix = opcode == "ldmatrix" or (opcode == "wmma" and access.size == _ROW)
-    taken, ideal = wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
+        return requests, lanes, int(taken.sum()), 0, 0, -1, 0
     worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
     return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst
 
@@ -215,20 +209,3 @@ def _merge(into: _Sum, more: _Sum) -> None:
         setattr(into, name, getattr(into, name) + getattr(more, name))
     if more.excess >= into.excess:
         into.excess, into.worst = more.excess, more.worst
-
-
-def _plain(name: str) -> str:
-    """The name of a `__shared__` array in the source, without what C++ adds to it."""
-    found = re.search(r".*E\d+([A-Za-z_]\w*)$", name)
-    return found[1] if found else name
-
-
-def _rows(values: np.ndarray, machine: Lanes, missing: int | bool) -> np.ndarray:
-    """One value a lane as (warps, 32); the lanes that a block's last warp lacks get `missing`."""
-    launch = machine.launch
-    if launch.threads % WARP == 0:
-        return values.reshape(-1, WARP)
-    blocks = values.reshape(-1, launch.threads)
-    rows = np.full((len(blocks), launch.num_warps * WARP), missing, values.dtype)
-    rows[:, : launch.threads] = blocks
-    return rows.reshape(-1, WARP)
