@@ -292,6 +292,39 @@ def check(
 
 
 @app.command()
+def trace(
+    stage: Annotated[str, typer.Argument(help="The rung: s04 or s04_shared_tile.")],
+    dialect: Annotated[str, typer.Option(help="Only this one: cuda, triton or gluon.")] = "",
+    variant: Annotated[str, typer.Option(help="Only this variant of the rung.")] = "",
+    math: Annotated[str, typer.Option(help="The arithmetic. [the rung's first]")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A folder, or for one kernel a .json file. [traces in this machine's results folder]"),
+    ] = None,
+) -> None:
+    """Write what each thread of a block touches in the first slices of K, as JSON: `experiments/trace/record.py`.
+
+    The kernel runs on the reference GPU in a small problem, so no GPU is needed. What was traced before is read, unless
+    the kernel or anything else that it depends on was changed since. Exit code: 1 if a kernel could not be compiled.
+    """
+    from experiments.selection import kernels
+
+    chosen = kernels(stage, dialect, variant, math)
+
+    from experiments.progress import Bars
+    from experiments.trace import gather, write
+
+    with Bars(out) as bars:
+        found = gather(chosen, bars)
+    for path in write(found.traces, output):
+        _tell(str(path), out)
+    for name, why in found.lacking.items():
+        _tell(f"no trace of {name}: {why}", err, style="red")
+    if found.lacking:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
 def report(
     results: Results = None,
     output: Annotated[

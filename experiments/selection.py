@@ -134,6 +134,33 @@ def _passes(request: Request, contender: Contender) -> bool:
     return not request.stages or contender.stage in request.stages
 
 
+def kernels(stage: str, dialect: str, variant: str, math: str) -> list[gemm_ref.Implementation]:
+    """The kernels of one rung that pass the filters, which may be empty; without `math` those of its first mode.
+
+    Raises UsageError naming what was wrong and what would be right.
+    """
+    if dialect:
+        _known("dialect", dialect, DIALECTS)
+    try:
+        rung = gemm_ref.get_stage(stage)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    math = math or rung.maths[0]
+    found = [item for item in gemm_ref.implementations() if item.stage is rung]
+    for what, name, of in (
+        ("math mode", math, "math"),
+        ("variant", variant, "variant"),
+        ("dialect", dialect, "dialect"),
+    ):
+        there = dict.fromkeys(getattr(item, of) for item in found)
+        found = [item for item in found if not name or getattr(item, of) == name]
+        if not found:
+            which = f" in {math}" if of != "math" else ""
+            named = f" as {variant}" if of == "dialect" and variant else ""
+            raise UsageError(f"{rung.id} has no {what} {name!r}{which}{named}: it has {', '.join(there)}")
+    return found
+
+
 def _known(what: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
     if name not in known:

@@ -39,11 +39,12 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "experiments.records": ("gemm_ref.baselines", "cuda_kernels", "triton_kernels"),
     "experiments.bench": ("experiments.records", "experiments.progress", "experiments.processes"),
     "experiments.questions": ("experiments.bench",),
+    "experiments.trace": ("experiments.bench",),
     "experiments.plots": ("experiments.records", "experiments.processes"),
     "experiments.documents": ("experiments.plots",),
     "experiments.report": ("experiments.documents",),
     "experiments.check": ("experiments.bench",),
-    "experiments": ("experiments.questions", "experiments.report", "experiments.check"),
+    "experiments": ("experiments.questions", "experiments.report", "experiments.check", "experiments.trace"),
     "tests": ("experiments",),
 }
 

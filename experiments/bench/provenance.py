@@ -38,10 +38,14 @@ def describe(device: str) -> dict:
         "cpu": cpu_name(),
         "cpu_threads": torch.get_num_threads(),
         "os": platform.platform(),
-        "python": platform.python_version(),
-        **{package: _version(package) for package in ("torch", "triton", "numpy")},
-        "nvcc": _nvcc_version(),
+        **versions(),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Of what runs kernels on the reference GPU, and of what compiles them; None for what is not installed."""
+    packages = {package: _version(package) for package in ("torch", "triton", "numpy")}
+    return {"python": platform.python_version(), **packages, "nvcc": _nvcc_version()}
 
 
 def slug(device: str) -> str:

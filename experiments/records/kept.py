@@ -91,11 +91,15 @@ class Kept:
             return {}, {}
 
     def _state(self, package: str, stage: str) -> str:
-        """A hash of all that rows of a rung follow from: sources but those of other rungs, versions, variables."""
-        paths = [path for path in sources(*_MEASURING, package) if path.stem == stage or path.stem not in STAGES]
-        versions = [self._environment[name] for name in _VERSIONS]
-        names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
-        return digest(paths, *versions, *((name, os.environ[name]) for name in names))
+        """A hash of all that rows of a rung follow from."""
+        return state([*_MEASURING, package], stage, [self._environment[name] for name in _VERSIONS])
+
+
+def state(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str:
+    """A hash of all that follows from a rung: the folders' sources but those of other rungs, versions, variables."""
+    paths = [path for path in sources(*folders) if path.stem == stage or path.stem not in STAGES]
+    names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
+    return digest(paths, *versions, *((name, os.environ[name]) for name in names))
 
 
 def place(name: str) -> Path:

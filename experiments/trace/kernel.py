@@ -1,0 +1,155 @@
+"""One kernel of the registry, traced: the small problem, its runs on the reference GPU, and the trace made of them."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import torch
+
+from experiments.records.contenders import gemm_of
+from experiments.trace import missing, owners
+from experiments.trace.observe import Watcher
+from experiments.trace.origin import Ids, Operands
+from experiments.trace.record import NOWHERE, Array, Started, Tile, Trace
+from experiments.trace.tables import Tables
+from gemm_ref import DIALECTS, Implementation, Problem, ptx
+from gemm_ref.grids import MIN_SLICES
+from gemm_ref.launch import Launch
+from gemm_ref.problem import MATHS
+from gemm_ref.ptx.core.events import Kernel
+
+_HALF = 2  # bytes of the elements that BLOCK_K counts in rungs for tensor cores
+_ALONE = 16  # elements of K where a rung has no slices: each is one
+_EVEN = 16  # K is a multiple of it, for which compilers make the code that large problems run
+
+
+def depth_of(item: Implementation) -> int:
+    """Elements of K in a slice; 1 for a rung that has none."""
+    config, bytes_ = item.config, MATHS[item.math].dtype.itemsize
+    if config.BLOCK_K_BYTES:
+        return config.BLOCK_K_BYTES // bytes_
+    if config.BLOCK_K:
+        return config.BLOCK_K if item.stage.maths == ("fp32",) else config.BLOCK_K * _HALF // bytes_
+    return 1
+
+
+def problem_of(item: Implementation) -> Problem:
+    """2 x 2 tiles of C; of K as many slices as make the ring of slices in shared memory wrap round once, at least 2.
+
+    Where K is split, it has the slices that make two splits.
+    """
+    config, depth = item.config, depth_of(item)
+    slices = (config.NUM_STAGES or 1) + 1 if depth > 1 else _ALONE
+    if item.stage.second_kernel:
+        slices = 2 * MIN_SLICES
+    while slices * depth % _EVEN:
+        slices += 1
+    layout = item.stage.reads_b(item.math, item.dialect)[0]
+    return Problem(2 * config.BLOCK_M, 2 * config.BLOCK_N, slices * depth, item.math, layout)
+
+
+def shown_block(launch: Launch) -> int:
+    """The block that is shown: the last of the first part of K, in whose addresses rows and columns both tell."""
+    return launch.grid[0] * launch.grid[1] - 1
+
+
+def trace(item: Implementation, compiler: str) -> Trace:
+    """The trace of one kernel; `compiler` is who compiles it, with its version.
+
+    Raises `gemm_ref.build.BuildError` without nvcc, ModuleNotFoundError without Triton.
+    """
+    problem, depth, file = problem_of(item), depth_of(item), DIALECTS[item.dialect].file_of(item.stage.id)
+    ids = Ids(problem)
+    run = functools.partial(_run, item, problem)
+    passes = [run(ids.operands(number)) for number in range(ids.passes)]
+    watched = passes[0]
+    threads = watched.launches[0][1].threads
+    tiles = owners.tiles(watched, item.config, ids)
+    tile = next((tile for tile in tiles if tile.block == watched.block), Tile(watched.block, 0, 0, 0, 0))
+    staged = owners.epilogue(watched.steps, threads)
+    sums = [run(ids.products(column)) for column in (False, True)] if staged else []
+    of_sums = owners.ids_of_sums(sums, staged, tile, ids)
+    arrays = (*_matrices(watched, ids), *_shared_arrays(*watched.launches[0]))
+    tables = Tables(file, ids, depth, arrays)
+    for number, seen in enumerate(watched.steps):
+        contents = [found for each in passes if (found := each.steps[number].contents) is not None]
+        copied = ids.origins(contents) if contents and seen.size >= ids.element_bytes else None
+        tables.add(seen, of_sums.get(number, copied))
+    held = owners.owners(watched.steps, of_sums, tile, ids, threads)
+    return Trace(
+        stage=item.stage.id,
+        variant=item.variant,
+        dialect=item.dialect,
+        math=item.math,
+        compiler=compiler,
+        file=file,
+        m=problem.m,
+        n=problem.n,
+        k=problem.k,
+        depth=depth,
+        ring=item.config.NUM_STAGES or int(any(array.space == "shared" for array in arrays)),
+        launches=tuple(_started(*launch) for launch in watched.launches),
+        block=watched.block,
+        row=tile.row,
+        column=tile.column,
+        tiles=tiles,
+        owners=held,
+        arrays=arrays,
+        operations=tables.operations,
+        steps=tables.steps,
+        patterns=tables.patterns,
+        counts=tables.counts,
+        origins=tables.origins,
+        missing=missing.sentences(watched, held),
+    )
+
+
+def _run(item: Implementation, problem: Problem, operands: Operands) -> Watcher:
+    """The kernel on the reference GPU, watched."""
+    a, b = operands
+    launch = item.stage.launch(problem.m, problem.n, problem.k, item.variant)
+    watcher = Watcher(shown_block(launch))
+    with ptx.watched(watcher):
+        gemm_of(item)(a, b, out=torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
+    for tensor in watcher.tensors:  # a kernel may compute C transposed, and call A and B something else
+        tensor.name = {a.data_ptr(): "A", b.data_ptr(): "B"}.get(tensor.owner.data_ptr(), tensor.name)
+    return watcher
+
+
+def _matrices(watched: Watcher, ids: Ids) -> list[Array]:
+    """A, B and C or the partial sums, as the first kernel is given them."""
+    problem, found = ids.problem, []
+    shapes = {"A": problem.a_shape, "B": problem.b_shape}
+    for tensor in watched.tensors:
+        rows, columns = shapes.get(tensor.name, (problem.m, problem.n))
+        by_columns = tensor.name == "B" and problem.b_layout == "nk"
+        first = ids.first.get(tensor.name, ids.first["C"] if tensor.name == "partials" else NOWHERE)
+        about = (rows, columns, tensor.owner.element_size(), by_columns, first)
+        found.append(Array(tensor.name, "global", 0, tensor.size, *about))
+    return found
+
+
+def _shared_arrays(kernel: Kernel, launch: Launch) -> list[Array]:
+    """The arrays in shared memory that have a name in the source."""
+    static, names = kernel.static_shared, {each.name: each for each in kernel.entry.variables}
+    found = [
+        Array(names[name].source_name, "shared", offset, names[name].size)
+        for name, offset in sorted(static.offsets.items(), key=lambda pair: pair[1])
+    ]
+    if launch.shared_bytes:
+        found += [
+            Array(names[name].source_name, "shared", static.size, launch.shared_bytes) for name in kernel.dynamic_shared
+        ]
+    return found
+
+
+def _started(kernel: Kernel, launch: Launch) -> Started:
+    shared = kernel.static_shared.size + launch.shared_bytes
+    return Started(_source_name(kernel.name), launch.grid, launch.block, launch.cluster, shared)
+
+
+def _source_name(entry: str) -> str:
+    """The name of a kernel without C++'s mangling, which has the name's length before it."""
+    found = re.match(r"_Z(\d+)", entry)
+    return entry[found.end() :][: int(found[1])] if found else entry

@@ -1,0 +1,279 @@
+"""Sees, in one run of a kernel, all that the threads of one block do, in order, and what is in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from experiments.trace.record import NOWHERE
+from gemm_ref import ptx
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.events import BarrierUse, Kernel, Lanes
+from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
+from gemm_ref.ptx.count.banks import WORD, line_passes
+from gemm_ref.ptx.count.records import flops_of
+from gemm_ref.ptx.count.requests import of_warps, served
+from gemm_ref.ptx.text.dtypes import per_lane
+from gemm_ref.ptx.text.parser import Instruction
+
+_WORD64 = 8  # bytes of an mbarrier
+_MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")  # observers are told of their accesses
+
+
+@dataclass
+class Seen:
+    """A step as it was seen; `record.Steps` and `record.Operation` say what the fields mean."""
+
+    instruction: Instruction
+    kind: str
+    offsets: np.ndarray  # (threads or pieces,) bytes in the array, or in shared memory
+    space: str = ""
+    tensor: Tensor | None = None  # in global memory
+    size: int = 0
+    counts: np.ndarray | None = None  # (warps, 2)
+    contents: np.ndarray | None = None  # (threads or pieces, size): what is in shared memory after it, or what it reads
+    times: int = 1
+    done: int = NOWHERE
+    thread: int = NOWHERE
+    block: int = NOWHERE
+    mbarrier: int = NOWHERE
+    landed: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # of an async store: whose copies have
+
+    @property
+    def active(self) -> np.ndarray:
+        """Which threads, or pieces, take part."""
+        return self.offsets != NOWHERE
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Elements of global memory that blocks stored to."""
+
+    tensor: Tensor
+    blocks: np.ndarray  # linear in the grid
+    offsets: np.ndarray  # bytes from the tensor's start, one for each of `blocks`
+    size: int  # bytes from each offset on
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The block that is watched, in a machine that runs it."""
+
+    lanes: slice
+    index: int  # of the block in the machine
+
+
+class Watcher(ptx.Observer):
+    """Watches the block with this linear number in the first kernel that is run."""
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.launches: list[tuple[Kernel, Launch]] = []
+        self.tensors: list[Tensor] = []
+        self.steps: list[Seen] = []
+        self.stored: list[Stored] = []
+        self._parts: dict[int, tuple[Lanes, _Part | None]] = {}  # by machine
+        self._kinds: dict[int, str] = {}  # by instruction
+        self._written: list[tuple[Seen, np.ndarray, Lanes]] = []  # to shared memory, by the instruction before
+        self._flying: list[Seen] = []  # copies and operands that are not done
+
+    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+        self.launches.append((kernel, launch))
+        if len(self.launches) == 1:
+            self.tensors = memory.tensors
+
+    def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
+        self._look_at_written()
+        kind = self._kinds.get(id(instruction))
+        if kind is None:
+            kind = self._kinds[id(instruction)] = _kind(instruction)
+        if not kind or (part := self._part(machine)) is None:
+            return
+        active = _active(machine.access_mask(mask), part, machine)
+        if not active.any():
+            return
+        seen = Seen(instruction, kind, np.where(active, 0, NOWHERE))
+        if kind == "multiply" and self.steps and _is_again(self.steps[-1], seen):
+            self.steps[-1].times += 1
+        else:
+            self.steps.append(seen)
+
+    def on_end(self) -> None:
+        self._look_at_written()
+
+    # --- accesses of lanes ---------------------------------------------------------------------------------------
+
+    def on_access(self, access: ptx.Access) -> None:
+        machine = access.machine
+        tensor = self._tensor(access) if access.space == "global" else None
+        if tensor is not None and access.kind in ("store", "atomic"):
+            self._store(access, tensor)
+        if (part := self._part(machine)) is None:
+            return
+        active = _active(access.lanes, part, machine)
+        if access.owners is not None:  # of another block of its cluster: what is there is that block's
+            active = active & (access.owners[part.lanes] == part.index)
+        if not active.any():
+            return
+        first = tensor.first if tensor else 0
+        offsets = np.where(active, per_lane(access.addresses, machine.lanes)[part.lanes] - first, NOWHERE)
+        seen = Seen(access.instruction, access.kind, offsets, access.space, tensor, access.size)
+        warps = slice(part.index * machine.launch.num_warps, (part.index + 1) * machine.launch.num_warps)
+        addresses, takes_part = (rows[warps] for rows in of_warps(access))
+        seen.counts = np.stack(served(access, addresses, takes_part), axis=1)
+        copies = access.instruction.parts[0] == "cp"
+        if copies and access.space == "global":  # its shared side was told of just before
+            seen.kind = "async load"
+            if access.size >= WORD:
+                self.steps[-1].counts += line_passes(addresses, takes_part, access.size)[:, None]
+            self.steps.insert(len(self.steps) - 1, seen)
+            return
+        self.steps.append(seen)
+        if copies:
+            seen.landed = ~active
+            self._flying.append(seen)
+        elif access.space == "shared":
+            if access.kind == "load":
+                seen.contents = _contents(machine, part, offsets, access.size)
+            else:
+                self._written.append((seen, active, machine))
+
+    def on_landing(self, access: ptx.Access) -> None:
+        if (part := self._part(access.machine)) is None:
+            return
+        active = _active(access.lanes, part, access.machine)
+        for seen in self._flying if active.any() else ():
+            if seen.instruction is access.instruction and not (seen.landed & active).any():
+                seen.landed |= active
+                seen.done = len(self.steps) - 1
+                self._written.append((seen, active, access.machine))
+                if seen.landed.all():
+                    self._flying.remove(seen)
+                return
+
+    def _look_at_written(self) -> None:
+        """What the last instruction has written to shared memory is there now."""
+        for seen, lanes, machine in self._written:
+            found = _contents(machine, self._part(machine), np.where(lanes, seen.offsets, NOWHERE), seen.size)
+            seen.contents = found if seen.contents is None else np.where(lanes[:, None], found, seen.contents)
+        self._written.clear()
+
+    # --- bulk copies, operands of wgmma, mbarriers ---------------------------------------------------------------
+
+    def on_bulk(self, access: ptx.BulkAccess) -> None:
+        machine = access.machine
+        if access.kind == "store" and (tensor := self._holder(access.addresses, access.size, machine)):
+            block = machine.block_of_lane[access.lane]
+            offsets = access.addresses - tensor.first
+            self.stored.append(Stored(tensor, np.full(offsets.size, block), offsets, access.size))
+        part = self._part(machine)
+        if part is None or access.space != "shared" or access.block != part.index:
+            return
+        if access.started:
+            self._begin(access, part)
+            return
+        for seen in self._flying:
+            if seen.instruction is access.instruction and np.array_equal(seen.offsets, access.addresses):
+                self._flying.remove(seen)
+                seen.done = len(self.steps) - 1
+                if seen.kind == "bulk load":
+                    seen.contents = _contents(machine, part, seen.offsets, seen.size)
+                return
+
+    def _begin(self, access: ptx.BulkAccess, part: _Part) -> None:
+        machine = access.machine
+        kind = "bulk load" if access.kind == "async store" else "bulk store"
+        kind = "operand" if access.instruction.parts[0] == "wgmma" else kind
+        seen = Seen(access.instruction, kind, access.addresses, "shared", None, access.size)
+        seen.thread = int(machine.thread_of_lane[access.lane])
+        seen.block = int(machine.block_of_lane[access.lane])
+        if access.barrier is not None:
+            seen.mbarrier = _WORD64 * (access.barrier - part.index * (machine.shared.stride // _WORD64))
+        if kind != "bulk load":
+            seen.contents = _contents(machine, part, seen.offsets, seen.size)
+        place = len(self.steps)
+        if kind == "operand":  # before the product, of which the machine tells first
+            place -= next(back for back, step in enumerate(reversed(self.steps)) if step.kind == "multiply") + 1
+        self.steps.insert(place, seen)
+        self._flying.append(seen)
+
+    def on_mbarrier(self, use: BarrierUse) -> None:
+        machine, part = use.machine, self._part(use.machine)
+        if use.instruction.parts[0] != "mbarrier" or part is None:
+            return
+        own = (use.lanes >= part.lanes.start) & (use.lanes < part.lanes.stop)
+        if own.any():
+            offsets = np.full(machine.launch.threads, NOWHERE)
+            per_block = max(machine.shared.stride // _WORD64, 1)
+            offsets[machine.thread_of_lane[use.lanes[own]]] = use.numbers[own] % per_block * _WORD64
+            self.steps.append(Seen(use.instruction, "mbarrier", offsets, "shared", None, _WORD64))
+
+    # --- who and where ---------------------------------------------------------------------------------------
+
+    def _part(self, machine: Lanes) -> _Part | None:
+        """Where the watched block is in a machine of the first kernel; None where it is not."""
+        if len(self.launches) > 1:
+            return None
+        if id(machine) not in self._parts:
+            lanes = np.flatnonzero(machine.block_of_lane == self.block)
+            part = None
+            if lanes.size:
+                part = _Part(slice(int(lanes[0]), int(lanes[-1]) + 1), int(machine.block_index[lanes[0]]))
+            self._parts[id(machine)] = machine, part  # the machine with it, so that no other gets its id
+        return self._parts[id(machine)][1]
+
+    def _tensor(self, access: ptx.Access) -> Tensor | None:
+        lanes = slice(None) if access.lanes is None else access.lanes
+        addresses = per_lane(access.addresses, access.machine.lanes)[lanes]
+        return self._holder(addresses, access.size, access.machine)
+
+    def _holder(self, addresses: np.ndarray, size: int, machine: Lanes) -> Tensor | None:
+        """The tensor that all of these addresses are in."""
+        if not addresses.size:
+            return None
+        low, high = int(addresses.min()), int(addresses.max())
+        return next((tensor for tensor in machine.memory.tensors if tensor.holds(low, high, size)), None)
+
+    def _store(self, access: ptx.Access, tensor: Tensor) -> None:
+        machine = access.machine
+        if len(self.launches) == 1:
+            lanes = slice(None) if access.lanes is None else access.lanes
+            offsets = per_lane(access.addresses, machine.lanes)[lanes] - tensor.first
+            self.stored.append(Stored(tensor, machine.block_of_lane[lanes], offsets, access.size))
+
+
+def _kind(instruction: Instruction) -> str:
+    """What kind of step an instruction is of which no access tells; empty for none."""
+    parts = instruction.parts
+    if parts[0] in _MEMORY:
+        return ""
+    if parts[0] in ("bar", "barrier", "fence"):
+        return "fence" if parts[0] == "fence" else "barrier"
+    for word, kind in (("commit_group", "commit"), ("wait_group", "wait"), ("wait_all", "wait")):
+        if parts[0] in ("cp", "wgmma") and word in parts:
+            return kind
+    if parts[:2] == ["wgmma", "fence"]:
+        return "fence"
+    return "multiply" if flops_of(instruction.name) else ""
+
+
+def _is_again(last: Seen, seen: Seen) -> bool:
+    """Whether a piece of arithmetic is that of the step before, once more."""
+    one, other = last.instruction, seen.instruction
+    if one.parts[0] == "wgmma":  # each has its operands before it
+        return False
+    same = (one.name, one.file, one.line, one.callers) == (other.name, other.file, other.line, other.callers)
+    return same and last.kind == seen.kind and np.array_equal(last.offsets, seen.offsets)
+
+
+def _active(lanes: np.ndarray | None, part: _Part, machine: Lanes) -> np.ndarray:
+    """Of the threads of the watched block, who takes part."""
+    return np.ones(machine.launch.threads, bool) if lanes is None else lanes[part.lanes]
+
+
+def _contents(machine: Lanes, part: _Part | None, offsets: np.ndarray, size: int) -> np.ndarray:
+    """(places, size) bytes of the block's shared memory; places that are NOWHERE get any."""
+    assert part is not None
+    start = part.index * machine.shared.stride
+    return machine.shared.data[start + np.maximum(offsets, 0)[:, None] + np.arange(size)]

@@ -1,0 +1,123 @@
+"""Operands whose elements name themselves, so that what is copied says where it came from.
+
+Every element of A, B and C has an id: A's row by row, then B's, then C's. The bits of A's and B's elements are their
+ids, as many of them at a time as the type takes, so that what a kernel copies can be read back after some passes. The
+elements of C are computed and not copied, so there the product itself has to be a small exact number: the element's row
+in one pass and its column in another, modulo EXACT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from experiments.bench.verify import aligned
+from experiments.trace.record import NOWHERE
+from gemm_ref.problem import MATHS, Problem
+
+EXACT = 256  # all integers up to it are exact in bfloat16, the coarsest type of C
+_DIGIT = 16  # and up to this in fp8, the coarsest type of A and B
+_UNSIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+Operands = tuple[torch.Tensor, torch.Tensor]  # A (M, K) and B (K, N)
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The ids of the elements of one problem, and the operands that carry them."""
+
+    problem: Problem
+
+    @cached_property
+    def first(self) -> dict[str, int]:
+        """The id of each matrix's element in row 0 and column 0."""
+        m, n, k = self.problem.m, self.problem.n, self.problem.k
+        return {"A": 0, "B": m * k, "C": m * k + k * n}
+
+    @property
+    def element_bytes(self) -> int:
+        """Of A and B."""
+        return MATHS[self.problem.math].dtype.itemsize
+
+    @cached_property
+    def _digits(self) -> tuple[int, int]:
+        """How many bits of an id an element carries, and the lowest bit of the element that they are in.
+
+        Modes that round their operands keep the upper bits of moderate numbers.
+        """
+        return (12, 14) if MATHS[self.problem.math].operand_eps else (8 * self.element_bytes, 0)
+
+    @property
+    def passes(self) -> int:
+        """How many pairs of operands carry all bits of an id."""
+        return -(-32 // self._digits[0])
+
+    def operands(self, number: int) -> Operands:
+        """A and B of one pass, of `passes`; 0 is no id, so that zeros which a kernel fills in are none either."""
+        bits, shift = self._digits
+        ids = np.arange(self.first["C"], dtype=np.int64) + 1
+        digits = (ids >> bits * number & (1 << bits) - 1) << shift
+        carriers = torch.from_numpy(digits.astype(f"u{self.element_bytes}").view(f"i{self.element_bytes}"))
+        split = self.first["B"]
+        return self._laid_out(carriers[:split].clone(), carriers[split:].clone())
+
+    def origins(self, contents: Sequence[np.ndarray]) -> np.ndarray:
+        """The ids in bytes of memory, as they were in each pass: (places, bytes) -> (places, elements)."""
+        bits, shift = self._digits
+        found = np.zeros((len(contents[0]), contents[0].shape[1] // self.element_bytes), np.int64)
+        for number, bytes_ in enumerate(contents):
+            words = np.ascontiguousarray(bytes_).view(f"u{self.element_bytes}").astype(np.int64)
+            found |= (words >> shift & (1 << bits) - 1) << bits * number
+        found -= 1
+        return np.where((found >= 0) & (found < self.first["C"]), found, NOWHERE)
+
+    def products(self, column: bool) -> Operands:
+        """A and B whose product's elements are their row, or their column, modulo EXACT; K is 2 or more."""
+        m, n, k = self.problem.m, self.problem.n, self.problem.k
+        a, b = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
+        numbers = np.arange(n if column else m) % EXACT
+        digits = np.stack([numbers % _DIGIT, numbers // _DIGIT])
+        places = np.array([1, _DIGIT])
+        a[:, :2], b[:2] = (places, digits) if column else (digits.T, places[:, None])
+        math = MATHS[self.problem.math]
+        return self._laid_out(*(torch.from_numpy(x).to(math.dtype) for x in (a, b)))
+
+    def _laid_out(self, a: torch.Tensor, b: torch.Tensor) -> Operands:
+        """Elements row by row, of the math's type or of its bits, as a kernel reads them."""
+        dtype, problem = MATHS[self.problem.math].dtype, self.problem
+        a, b = (x.view(dtype) for x in (a, b))
+        a, b = a.reshape(problem.a_shape), b.reshape(problem.b_shape)
+        return aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
+
+
+def of_sums(rows: np.ndarray, columns: np.ndarray, tile: tuple[int, int, int, int], ids: Ids) -> np.ndarray | None:
+    """The ids of C's elements in bytes that were written in the passes of rows and of columns, in the tile of a block.
+
+    rows, columns: (places, bytes); tile: row, column, rows, columns. The sums may still be fp32, or of C's type: that
+    is taken in which each is an element of the tile. None where neither is.
+    """
+    math, first = MATHS[ids.problem.math], ids.first["C"]
+    for dtype in dict.fromkeys((math.out_dtype, torch.float32)):
+        if rows.shape[1] % dtype.itemsize:
+            continue
+        row, column = (
+            _integers(values, dtype, start, size)
+            for values, start, size in ((rows, tile[0], tile[2]), (columns, tile[1], tile[3]))
+        )
+        if row is not None and column is not None:
+            return first + row * ids.problem.n + column
+    return None
+
+
+def _integers(values: np.ndarray, dtype: torch.dtype, start: int, size: int) -> np.ndarray | None:
+    """Numbers of this type that are rows or columns of a tile modulo EXACT, as those; None where one is not."""
+    found = torch.from_numpy(np.ascontiguousarray(values)).view(dtype).float().numpy()
+    whole = np.isfinite(found) & (found == np.floor(found)) & (found >= 0) & (found < EXACT)
+    if not whole.all():
+        return None
+    inside = (found.astype(np.int64) - start) % EXACT
+    return None if (inside >= size).any() else start + inside

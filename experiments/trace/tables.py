@@ -1,0 +1,123 @@
+"""From steps as they were seen to the tables of a trace, in which everything that recurs stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from experiments.trace.observe import Seen
+from experiments.trace.origin import Ids
+from experiments.trace.record import NOWHERE, Array, Operation, Steps
+from gemm_ref.ptx.text.parser import Instruction
+
+
+class _Table:
+    """Arrays by number; equal ones have one."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._numbers: dict[tuple, int] = {}
+
+    def number(self, array: np.ndarray) -> int:
+        key = (array.shape, array.tobytes())
+        if key not in self._numbers:
+            self._numbers[key] = len(self.arrays)
+            self.arrays.append(array)
+        return self._numbers[key]
+
+
+class Tables:
+    """Takes steps one by one; `steps` and the tables that these refer to are the result."""
+
+    def __init__(self, file: str, ids: Ids, depth: int, arrays: Sequence[Array]) -> None:
+        """file: of the rung; depth: elements of K in a slice; arrays: of both spaces."""
+        self._file, self._ids, self._depth, self._arrays = PurePosixPath(file).name, ids, depth, arrays
+        self._patterns, self._counts, self._origins = _Table(), _Table(), _Table()
+        self._operations: dict[Operation, int] = {}
+        self._rows: list[tuple[int, ...]] = []
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(*(np.array(column, np.int32) for column in zip(*self._rows, strict=True)))
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return tuple(self._operations)
+
+    @property
+    def patterns(self) -> tuple[np.ndarray, ...]:
+        return tuple(self._patterns.arrays)
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.stack(self._counts.arrays)
+
+    @property
+    def origins(self) -> tuple[np.ndarray, ...]:
+        return tuple(self._origins.arrays)
+
+    def add(self, seen: Seen, ids: np.ndarray | None) -> None:
+        """A step, and the ids in the shared memory that it wrote or reads, (threads or pieces, elements)."""
+        array = self._array(seen)
+        if array is not None and array.space == "global":
+            touched = _ids_at(array, seen)
+        else:
+            touched = ids if ids is not None else np.full(1, NOWHERE)
+        writes = seen.kind in ("store", "async store", "bulk load") and seen.space == "shared"
+        base, pattern = self._relative(seen.offsets, self._patterns)
+        first, origin = self._relative(ids, self._origins) if writes and ids is not None else (0, NOWHERE)
+        counts = NOWHERE if seen.counts is None else self._counts.number(seen.counts.astype(np.int32))
+        operation = self._operation(seen, array)
+        about = (operation, self._slice(touched), seen.times, base, pattern, counts, first, origin)
+        self._rows.append((*about, seen.done, seen.thread, seen.block, seen.mbarrier))
+
+    def _operation(self, seen: Seen, array: Array | None) -> int:
+        instruction = seen.instruction
+        name = array.name if array else seen.tensor.name if seen.tensor else ""
+        place = f"{instruction.file}:{instruction.line}"
+        about = (self._line(instruction), place, instruction.name, seen.kind, seen.space, name, seen.size)
+        return self._operations.setdefault(Operation(*about), len(self._operations))
+
+    def _line(self, instruction: Instruction) -> int:
+        """The line of the rung's file where an instruction is, or where the innermost call is that leads to it."""
+        places = (f"{instruction.file}:{instruction.line}", *instruction.callers)
+        lines = (line for file, _, line in (place.rpartition(":") for place in places) if file == self._file)
+        return int(next(lines, 0))
+
+    def _array(self, seen: Seen) -> Array | None:
+        if seen.tensor is not None:
+            return next((each for each in self._arrays if each.name == seen.tensor.name), None)
+        if seen.space != "shared":
+            return None
+        low, high = int(seen.offsets[seen.active].min()), int(seen.offsets.max()) + seen.size
+        inside = (a for a in self._arrays if a.space == "shared" and a.offset <= low and high <= a.offset + a.bytes)
+        return next(inside, None)
+
+    def _slice(self, touched: np.ndarray) -> int:
+        """The first slice of K that has one of these elements of A or B."""
+        ids, k, n = self._ids, self._ids.problem.k, self._ids.problem.n
+        of_a = touched[(touched >= 0) & (touched < ids.first["B"])]
+        of_b = touched[(touched >= ids.first["B"]) & (touched < ids.first["C"])] - ids.first["B"]
+        depths = np.concatenate([of_a % k, of_b // n])
+        return int(depths.min()) // self._depth if depths.size else NOWHERE
+
+    def _relative(self, values: np.ndarray, table: _Table) -> tuple[int, int]:
+        """The smallest of some numbers, and the number in the table of what is left of them; NOWHERE stays."""
+        there = values != NOWHERE
+        if not there.any():
+            return 0, NOWHERE
+        first = int(values[there].min())
+        return first, table.number(np.where(there, values - first, NOWHERE).astype(np.int32))
+
+
+def _ids_at(array: Array, seen: Seen) -> np.ndarray:
+    """The ids of the elements of a matrix that a step accesses."""
+    if array.first_id == NOWHERE:
+        return np.full(1, NOWHERE)
+    places = seen.offsets[seen.active][:, None] // array.element_bytes
+    elements = places + np.arange(max(1, seen.size // array.element_bytes))
+    if array.by_columns:
+        elements = elements % array.rows * array.columns + elements // array.rows
+    return array.first_id + elements
