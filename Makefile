@@ -13,7 +13,7 @@ else
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup test experiments plots report readme doctor build ptx sanitize clean
+.PHONY: help setup demo test experiments plots report readme doctor build ptx sanitize clean
 .DEFAULT_GOAL := help
 
 help: ## this menu
@@ -22,6 +22,9 @@ help: ## this menu
 	@echo "  make PYTHON=python3 TARGET   use an existing environment; nothing is installed"
 
 setup: $(READY) ## make the environment (the other targets do it by themselves)
+
+demo: $(READY) ## start here: one rung run, checked and broken on purpose, and the answer (STAGE=s05 for another)
+	$(PY) -m experiments demo $(STAGE)
 
 experiments: $(READY) ## the main job: run what this machine can, and draw the plots (PRESET=full for all sizes)
 	$(PY) -m experiments run --preset $(PRESET)

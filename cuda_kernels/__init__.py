@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher, Scales, run
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
-__all__ = ["build_all", "gemm"]
+__all__ = ["build_all", "gemm", "gemm_of_ptx"]
 
 
 def gemm(
@@ -60,17 +60,38 @@ def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tu
         build.result()
 
 
+def gemm_of_ptx(implementation: gemm_ref.Implementation, text: str) -> Callable[..., torch.Tensor]:
+    """`fn(a, b, out=None)` that runs `text`, PTX of a changed copy of the rung's file, on the reference GPU.
+
+    a, b: CPU tensors, as for `gemm`; what the kernel does wrong is raised as a `gemm_ref.ptx.PtxError`.
+    """
+
+    def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+        return functools.partial(_run_on_reference_gpu, call, text=text)
+
+    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        item = implementation
+        return run(a, b, out, prepare, item.stage.id, item.dialect, item.variant, item.math, None, None)
+
+    return fn
+
+
 def _prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     if a.device.type == "cpu":
         return functools.partial(_run_on_reference_gpu, call)
     return launcher.prepare(call, a, b, c)
 
 
-def _run_on_reference_gpu(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
-    """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them."""
+def _run_on_reference_gpu(
+    call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales, text: str = ""
+) -> None:
+    """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
+
+    text: the PTX, where it is not that of the rung as it is.
+    """
     launch = call.launch
     implementation = call.implementation
-    text = source.ptx(implementation)
+    text = text or source.ptx(implementation)
     m, k = a.shape
     n = b.shape[1]
     machine = (implementation, REFERENCE_CAPABILITY)

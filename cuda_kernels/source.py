@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
@@ -121,15 +122,24 @@ def ptx(implementation: Implementation, capability: tuple[int, int] = REFERENCE_
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    arch = architecture(capability)
-    cached = _cached(implementation, arch, "ptx")
+    cached = _cached(implementation, architecture(capability), "ptx")
     if not cached.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            source, target = Path(folder) / f"{implementation.stage.id}.cu", Path(folder) / "out.ptx"
-            source.write_text(compose(implementation), encoding="utf-8")
-            run_nvcc([*FLAGS, "-ptx", f"-arch=compute_{arch}", str(source), "-o", str(target)])
-            keep(cached, target.read_text(encoding="utf-8"))
+        keep(cached, compile_ptx(compose(implementation), f"{implementation.stage.id}.cu", capability)[0])
     return cached.read_text(encoding="utf-8")
+
+
+def compile_ptx(
+    text: str, name: str, capability: tuple[int, int] = REFERENCE_CAPABILITY, flags: Sequence[str] = FLAGS
+) -> tuple[str, str]:
+    """The PTX that nvcc makes of a CUDA text in a file called `name`, and its warnings.
+
+    Raises BuildError when there is no compiler, or with the compiler's output.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / name, Path(folder) / "out.ptx"
+        source.write_text(text, encoding="utf-8")
+        said = run_nvcc([*flags, "-ptx", f"-arch=compute_{architecture(capability)}", str(source), "-o", str(target)])
+        return target.read_text(encoding="utf-8"), said
 
 
 @functools.cache

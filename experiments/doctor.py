@@ -17,8 +17,9 @@ from types import MappingProxyType
 import torch
 
 from experiments.bench import provenance
-from gemm_ref import build
+from gemm_ref import DIALECTS, build
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
+from gemm_ref.dialect import BY_HAND
 from gemm_ref.sass.tools import find as find_sass_tool
 
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
@@ -50,6 +51,13 @@ def examine() -> list[Finding]:
     tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
     extras = [_extra(*extra) for extra in _EXTRAS]
     return [python, *packages, *extras, *tools, _cache(), *_gpus(), _counters()]
+
+
+def missing_for(dialect: str) -> str:
+    """What a dialect's kernels are compiled with and this machine lacks, and what to do; empty where all is here."""
+    compiled_by_nvcc = DIALECTS[dialect].backend == BY_HAND
+    needs = [_tool("C++ compiler", find_cxx), _nvcc()] if compiled_by_nvcc else [_package("triton")]
+    return "; ".join(f"{item.what} {item.found}: {item.advice}" for item in needs if item.state == "missing")
 
 
 def _package(name: str) -> Finding:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import gemm_ref
+from experiments.check.faults import Quote
 from experiments.check.report import Code, Line
 from experiments.check.subject import Subject
 from experiments.check.trial import attempt
@@ -19,8 +19,6 @@ from gemm_ref.sass.listing import parse
 from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
 
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
-
-Quote = Callable[[str, int], str]  # (file, line) -> the text of the line, where it is the user's
 
 
 class _Launches(ptx.Observer):

@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import gemm_ref
-from experiments.check import cost, diagnose, offsets, sizes, source_text
+from experiments.check import cost, diagnose, faults, offsets, sizes, source_text
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Report, Verdict
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
-from gemm_ref import ptx
 
 SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
-
-_PLACE = re.compile(r"^([^:\n]+):(\d+): ")
 
 
 class Examination:
@@ -143,26 +140,16 @@ class Examination:
     def _collect_faults(self) -> None:
         found: dict[tuple, tuple[Fault, list[str]]] = {}
         for trial in self._trials:
-            told = [self._fault(*_told(finding)) for finding in trial.findings]
-            if trial.fault:
-                place = _PLACE.match(trial.fault)
-                file, line = (place[1], int(place[2])) if place else ("", 0)
-                told.append(self._fault(_kind_of(trial.fault), trial.fault, file, line))
-            for fault in told:
+            for fault in faults.found(trial, self._quote):
                 key = (fault.kind, fault.file, fault.line, fault.other_line)
                 found.setdefault(key, (fault, []))[1].append(str(trial.problem))
         for number, line, text in self._subject.warnings:
             if number == UNDEFINED:
-                found[number, line, text] = (self._fault("undefined value", text, self._subject.path.name, line), [])
+                name = self._subject.path.name
+                found[number, line, text] = (Fault("undefined value", text, name, line, self._quote(name, line)), [])
             else:
                 self.report.notes.append(f"nvcc warns at line {line}: {text}")
         self.report.faults = [replace(f, sizes=tuple(dict.fromkeys(where))) for f, where in found.values()]
-
-    def _fault(self, kind: str, text: str, file: str, line: int, other_file: str = "", other_line: int = 0) -> Fault:
-        quote = self._quote(file, line)
-        if (other_file, other_line) == (file, line):
-            other_line = 0
-        return Fault(kind, text, file, line, quote, other_line, self._quote(other_file, other_line))
 
     def _quote(self, file: str, line: int) -> str:
         lines = self._lines if file == self._subject.path.name else []
@@ -190,24 +177,6 @@ class Examination:
             )
 
 
-def _told(finding: ptx.Finding) -> tuple:
-    """The arguments of `_fault`."""
-    other = (finding.other_file or "", finding.other_line or 0)
-    return finding.kind, str(finding), finding.file, finding.line, *other
-
-
 def _used_s() -> float:
     """Seconds of a core that this process and its compilers have had."""
     return sum(os.times()[:4])
-
-
-def _kind_of(fault: str) -> str:
-    for words, kind in (
-        ("which is out of bounds", "out of bounds"),
-        ("which is not at a multiple", "misaligned"),
-        ("still running", "endless loop"),
-        ("before anything was written", "undefined value"),
-    ):
-        if words in fault:
-            return kind
-    return "barrier" if "barrier" in fault else "fault"

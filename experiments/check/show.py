@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.check import faults
 from experiments.check.report import Report
-
-# `file:line: instruction: ` before who did what; the line is quoted instead
-_INSTRUCTION = re.compile(r"^[^:\n]+:\d+: @?[!%\w]*\s?\S+( .*?)?: (?=block |[\w ]+\[)")
 
 
 def show(report: Report, out: Console) -> None:
@@ -34,7 +30,7 @@ def show(report: Report, out: Console) -> None:
     for verdict in report.verdicts:
         kind = "" if verdict.inputs == "integers" else f" ({verdict.inputs.replace('_', '-')} inputs)"
         mark, style = ("right", "green") if verdict.right else ("WRONG", "red")
-        told = "" if verdict.right else f": {_plain(verdict.text)}"
+        told = "" if verdict.right else f": {faults.plain(verdict.text)}"
         out.print(Text.assemble((f"{mark:<5}", style), f" at {verdict.problem}{kind}{told}"), soft_wrap=True)
     listed("What is wrong", report.why)
     if report.faults:
@@ -48,7 +44,7 @@ def show(report: Report, out: Console) -> None:
             say(f"      {fault.quote}", "cyan")
         if fault.other_quote:
             say(f"      {fault.other_quote}  (line {fault.other_line})", "cyan")
-        say(f"      {_plain(fault.text)}")
+        say(f"      {faults.plain(fault.text)}")
     listed("Limits", report.limits)
     if report.lines:
         _memory(report, out)
@@ -109,8 +105,3 @@ def _end(report: Report) -> str:
     told = [f"wrong in {wrong} of {len(report.verdicts)} runs"] if wrong else []
     told += [f"{len(report.faults)} fault{'s' * (len(report.faults) > 1)}"] if report.faults else []
     return f"{' and '.join(told)} ({report.seconds:.1f} s)"
-
-
-def _plain(text: str) -> str:
-    """A message without the PTX instruction that it begins with."""
-    return _INSTRUCTION.sub("", text)

@@ -34,6 +34,7 @@ class Trial:
     wrong: str = ""  # what is wrong with C; empty where it is right, or was not looked at because of a fault
     fault: str = ""  # what stopped the run
     findings: tuple[ptx.Finding, ...] = ()
+    accuracy: gemm_ref.Accuracy | None = None  # where it is right
 
     @property
     def right(self) -> bool:
@@ -86,16 +87,17 @@ def attempt(
 
     a, b = operands(problem, kind)
     wrong = fault = ""
+    accuracy = None
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
     try:
-        gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact)
+        accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact)
     except gemm_ref.WrongResult as error:
         wrong = str(error)
     except UNABLE as error:
         raise CannotCheck(str(error)) from error
     except ptx.PtxError as error:
         fault = str(error)
-    return Trial(problem, kind, a, b, left[0], wrong, fault, detectors.findings)
+    return Trial(problem, kind, a, b, left[0], wrong, fault, detectors.findings, accuracy)
 
 
 def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.Tensor]:

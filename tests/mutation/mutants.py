@@ -1,10 +1,10 @@
 """Mutation: does anything tell when a kernel of the ladder has one small mistake?
 
-Every rule of tests/mutation/rules.py is applied wherever it fits in every rung, in CUDA, Triton and Gluon. A mutant is
-run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a fault detector finds something,
-or the check rejects the result. One that survives is either listed in tests/mutation/score.py, with the reason why it
-cannot give a wrong result, or a hole in the tests. The barriers, waits and fences that Triton puts into its PTX are
-taken out too, and may be *redundant* (`thin`).
+Every rule of cuda_kernels/mutants.py and tests/mutation/rules.py is applied wherever it fits in every rung, in CUDA,
+Triton and Gluon. A mutant is run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a
+fault detector finds something, or the check rejects the result. One that survives is either listed in
+tests/mutation/score.py, with the reason why it cannot give a wrong result, or a hole in the tests. The barriers, waits
+and fences that Triton puts into its PTX are taken out too, and may be *redundant* (`thin`).
 
 Run: `python -m tests.mutation.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for
 all of them.
@@ -33,11 +33,12 @@ import torch
 import gemm_ref
 import triton_kernels
 from cuda_kernels import source
+from cuda_kernels.mutants import Mutant, cuda_mutants
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, grids, ptx
 from gemm_ref.build import BuildError
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS, architecture, run_nvcc
-from tests.mutation.rules import Mutant, cuda_mutants, ptx_mutants, triton_mutants
+from gemm_ref.toolchain import REFERENCE_SMS
+from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
     REDUNDANT,
     REPORTED,
@@ -317,17 +318,13 @@ def _instructions(text: str) -> str:
 def _compile(trial: Trial, folder: Path) -> str:
     """The mutant's PTX, from a copy of the headers and of the rung's file."""
     shutil.copytree(source.INCLUDE, folder / "include")
-    target = folder / "out.ptx"
     text = source.compose(trial.implementation)
     if trial.mutant.file.endswith(".cu"):
         text = text.replace(trial.mutant.source, trial.mutant.text)
     else:
         (folder / "include" / trial.mutant.file).write_text(trial.mutant.text, encoding="utf-8")
-    rung = folder / f"{trial.implementation.stage.id}.cu"
-    rung.write_text(text, encoding="utf-8")
     flags = [f"-I{folder / 'include'}" if flag.startswith("-I") else flag for flag in source.FLAGS]
-    run_nvcc([*flags, "-ptx", f"-arch=compute_{architecture(REFERENCE_CAPABILITY)}", str(rung), "-o", str(target)])
-    return target.read_text(encoding="utf-8")
+    return source.compile_ptx(text, f"{trial.implementation.stage.id}.cu", flags=flags)[0]
 
 
 def _import(trial: Trial, folder: Path) -> types.ModuleType:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cuda_kernels.mutants import KINDS, Mutant
 from gemm_ref import Implementation
-from tests.mutation.rules import KINDS, Mutant
 
 REPORTED, UNCHANGED, SURVIVED = "reported", "unchanged", "survived"
 REDUNDANT, UNREACHED = "redundant", "unreached"  # of what a compiler put in

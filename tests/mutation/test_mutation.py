@@ -8,10 +8,11 @@ import re
 import pytest
 
 from cuda_kernels import source
+from cuda_kernels.mutants import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants
 from gemm_ref.ptx.detect.finding import RACE
 from tests.mutation import mutants
 from tests.mutation.mutants import compiled_trials, thin, trials, try_out
-from tests.mutation.rules import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants, ptx_mutants, triton_mutants
+from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
     EQUIVALENT,
     REDUNDANT,

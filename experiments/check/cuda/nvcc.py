@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from cuda_kernels import source
 from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
 UNUSED = "177"  # declared but never referenced
 UNDEFINED = "549"  # used before its value is set
-_ARCH = architecture(REFERENCE_CAPABILITY)
 
 
 def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str]:
@@ -23,14 +20,10 @@ def compile_ptx(text: str, defines: Sequence[str], path: Path) -> tuple[str, str
 
     Raises UsageError with nvcc's errors, and what to do about some.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file, target = Path(folder) / "checked.cu", Path(folder) / "out.ptx"
-        file.write_text(text, encoding="utf-8")
-        try:
-            said = run_nvcc([*source.FLAGS, *defines, "-ptx", f"-arch=compute_{_ARCH}", str(file), "-o", str(target)])
-        except BuildError as error:
-            raise UsageError(_explain(str(error), path)) from error
-        return target.read_text(encoding="utf-8"), said
+    try:
+        return source.compile_ptx(text, "checked.cu", flags=(*source.FLAGS, *defines))
+    except BuildError as error:
+        raise UsageError(_explain(str(error), path)) from error
 
 
 def _explain(message: str, path: Path) -> str:

@@ -1,0 +1,50 @@
+"""From a run to the faults that it showed: each with its kind, its place and the source line there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from experiments.check.report import Fault
+from experiments.check.trial import Trial
+from gemm_ref import ptx
+
+Quote = Callable[[str, int], str]  # (file, line) -> the text of the line; empty where it is not the kernel's own
+
+_PLACE = re.compile(r"^([^:\n]+):(\d+): ")
+# `file:line: instruction: ` before who did what; the line is quoted instead
+_INSTRUCTION = re.compile(r"^[^:\n]+:\d+: @?[!%\w]*\s?\S+( .*?)?: (?=block |[\w ]+\[)")
+_KINDS = (
+    ("which is out of bounds", "out of bounds"),
+    ("which is not at a multiple", "misaligned"),
+    ("still running", "endless loop"),
+    ("before anything was written", "undefined value"),
+)
+
+
+def found(trial: Trial, quote: Quote) -> list[Fault]:
+    """What the detectors saw, in the order in which they did, and then what stopped the run."""
+    faults = [_of_finding(finding, quote) for finding in trial.findings]
+    if trial.fault:
+        place = _PLACE.match(trial.fault)
+        file, line = (place[1], int(place[2])) if place else ("", 0)
+        faults.append(Fault(_kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
+    return faults
+
+
+def plain(text: str) -> str:
+    """A message without the PTX instruction that it begins with."""
+    return _INSTRUCTION.sub("", text)
+
+
+def _of_finding(finding: ptx.Finding, quote: Quote) -> Fault:
+    here, there = (finding.file, finding.line), (finding.other_file or "", finding.other_line or 0)
+    other_line = 0 if there == here else there[1]
+    return Fault(finding.kind, str(finding), *here, quote(*here), other_line, quote(*there))
+
+
+def _kind_of(fault: str) -> str:
+    for words, kind in _KINDS:
+        if words in fault:
+            return kind
+    return "barrier" if "barrier" in fault else "fault"

@@ -1,0 +1,291 @@
+"""The first thing to run: one rung in its dialects, checked, counted, broken on purpose, and the project's answer.
+
+All of it runs on the reference GPU, from the PTX that a GPU would get, so no GPU is needed. Two mistakes are planted in
+copies of the rung's own .cu (`cuda_kernels.mutants`), and what is printed about them is what the machine said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+import gemm_ref
+from experiments import doctor
+from experiments.bench.verify import describe
+from experiments.check import faults
+from experiments.check.report import Fault
+from experiments.check.subject import Subject
+from experiments.check.trial import Trial, attempt
+from experiments.records.contenders import gemm_of
+from gemm_ref import DIALECTS, Implementation, Problem, ptx
+from gemm_ref.dialect import BY_HAND
+from gemm_ref.ptx.count.sectors import SECTOR
+
+STAGE = "s04_shared_tile"
+SLICES = 9  # along K: each stage of a pipeline is used twice, and K is split where a rung splits it
+WIDTH = 100  # columns at most: longer lines are hard to read
+
+PLANTED = {"barrier": "a barrier taken out", "bound": "a bounds test dropped"}  # by the kind of mutant
+
+
+class Rung(Subject):
+    """One kernel of the ladder, or a changed copy of it, as what can be checked."""
+
+    def __init__(self, item: Implementation, gemm: Callable[..., torch.Tensor]) -> None:
+        self.dialect, self.math, self.name = item.dialect, item.math, item.stage.id
+        self.tile = item.config.BLOCK_M, item.config.BLOCK_N
+        self._gemm = gemm
+
+    @property
+    def how(self) -> str:
+        return f"{self.name} in {DIALECTS[self.dialect].title}"
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        self._gemm(a, b, out=c)
+
+    def gpu_call(self, problem: Problem) -> Callable[..., torch.Tensor]:
+        return self._gemm
+
+
+@dataclass(frozen=True)
+class Run:
+    """One dialect: it was right or not at both sizes, and what it asked of memory at whole tiles."""
+
+    dialect: str
+    trials: tuple[Trial, ...] = ()
+    counts: tuple[ptx.Count, ...] = ()
+    error: str = ""  # what kept it from running
+    missing: str = ""  # what this machine lacks for it, and what to do
+
+    @property
+    def right(self) -> bool:
+        """Whether C was the product at every size, and no detector saw a fault."""
+        return bool(self.trials) and all(trial.right and not trial.findings for trial in self.trials)
+
+
+def demo(stage: gemm_ref.Stage, out: Console) -> bool:
+    """Show a rung; returns whether all was as it should be: each dialect right, and each planted mistake found.
+
+    A dialect whose compiler is missing is left out, with what to do; False if that leaves none.
+    """
+    return _Demo(stage, out).run()
+
+
+class _Demo:
+    """One demonstration, printed as it goes."""
+
+    def __init__(self, stage: gemm_ref.Stage, out: Console) -> None:
+        self._stage, self._out = stage, out
+        self._items = [
+            Implementation(stage, stage.find_variant("default", name), name, math, stage.reads_b(math, name)[0])
+            for math in stage.maths[:1]
+            for name in stage.dialects
+        ]
+        self.ragged, self.whole = _problems(self._items[0])
+
+    def run(self) -> bool:
+        start = time.perf_counter()
+        self._say(Text(f"{self._stage.id}: {self._stage.idea}", style="bold"))
+        with self._out.status("importing compilers") as status, ThreadPoolExecutor(1) as beside:
+            lacking = {item.dialect: doctor.missing_for(item.dialect) for item in self._items}
+            by_hand = next(item for item in self._items if item.dialect == BY_HAND)
+            planted = [] if lacking[BY_HAND] else list(_plant(by_hand, beside))
+            runs = []
+            for item in self._items:
+                status.update(f"{DIALECTS[item.dialect].title}: compiling and running")
+                runs.append(self._try(item, lacking[item.dialect]))
+            right = self._show_right(runs)
+            self._show_memory([each for each in runs if each.right])
+            status.update("running two broken copies")
+            found = self._show_planted(by_hand, planted, lacking[BY_HAND])
+            status.update("reading the published data")
+            self._show_answer()
+        self._show_next()
+        self._say(Text(f"\n{time.perf_counter() - start:.0f} s", style="dim"))
+        return right and found
+
+    def _try(self, item: Implementation, missing: str) -> Run:
+        if missing:
+            return Run(item.dialect, missing=missing)
+        counter = ptx.Counter()
+        try:
+            rung = Rung(item, gemm_of(item))
+            ragged = attempt(rung, self.ragged, "normal", detect=True)
+            whole = attempt(rung, self.whole, "normal", detect=True, observers=(counter,))
+        except Exception as error:  # a dialect that breaks off is a line, and the others go on
+            return Run(item.dialect, error=describe(error))
+        return Run(item.dialect, (ragged, whole), tuple(counter.counts()))
+
+    # --- what is printed ------------------------------------------------------------------------------------
+
+    def _say(self, what: RenderableType, indent: int = 0) -> None:
+        self._out.print(Padding(what, (0, 0, 0, indent)), width=min(WIDTH, self._out.width))
+
+    def _title(self, text: str) -> None:
+        self._say(Text(f"\n{text}", style="bold"))
+
+    def _show_right(self, runs: list[Run]) -> bool:
+        """A line for each dialect; whether all that could run are right, and any could."""
+        self._title("Is it right?")
+        table = Table.grid(padding=(0, 2))
+        for run in runs:
+            table.add_row(DIALECTS[run.dialect].title, *_told(run))
+        self._say(table, 2)
+        self._say(
+            f"Checked in {self._items[0].math} at M x N x K = {self.ragged} and {self.whole}: every element of C "
+            "against the float64 product, memory around C, A and B unchanged, races, barriers, and memory read before "
+            "it was written. The bound is the most that rounding can cost.",
+            2,
+        )
+        return any(run.right for run in runs) and all(run.right or run.missing for run in runs)
+
+    def _show_memory(self, runs: list[Run]) -> None:
+        if not runs:
+            return
+        self._title(f"What does it ask of memory, at {self.whole}?")
+        table = Table.grid(padding=(0, 2))
+        table.add_row("", *(Text(name, style="dim") for name in _ASKED))
+        for run in runs:
+            table.add_row(DIALECTS[run.dialect].title, *_asked(run.counts))
+        self._say(table, 2)
+        self._say("A sector is 32 bytes of global memory. A wavefront is a pass over shared memory's 32 banks.", 2)
+
+    def _show_planted(self, item: Implementation, planted: list[_Planted], lacking: str) -> bool:
+        """The two broken copies, each with what was said of it; whether every one was found."""
+        self._title("Would a mistake be found?")
+        if lacking:
+            self._say(f"Mistakes are planted in the CUDA file, which cannot be compiled here: {lacking}", 2)
+            return True
+        for kind in PLANTED.keys() - {each.kind for each in planted}:
+            self._say(f"{PLANTED[kind]}: none is in {self._stage.id}.cu, so this mistake is not shown", 2)
+        return all([self._show_one(item, each) for each in planted])  # a list: each is shown, found or not
+
+    def _show_one(self, item: Implementation, planted: _Planted) -> bool:
+        from cuda_kernels import gemm_of_ptx
+
+        self._say(Text(f"{PLANTED[planted.kind]}, line {planted.line}: {planted.change}"), 2)
+        rung = Rung(item, gemm_of_ptx(item, planted.compiled.result()[0]))
+        trial = attempt(rung, self.ragged, "normal", detect=True)
+        told = faults.found(trial, planted.quote)
+        if told:
+            self._show_fault(told[0])
+        elif trial.wrong:
+            self._say(Text.assemble(("found", "green"), f": C is wrong: {trial.wrong}"), 4)
+        else:
+            self._say(Text("NOT FOUND: C came out right, and no detector saw a fault", style="red"), 4)
+        return bool(told or trial.wrong)
+
+    def _show_fault(self, fault: Fault) -> None:
+        place = f" at {fault.file}:{fault.line}" if fault.file else ""
+        self._say(Text.assemble(("found", "green"), f": {fault.kind}{place}"), 4)
+        if fault.quote:
+            self._say(Text(fault.quote, style="cyan"), 6)
+        if fault.other_quote:
+            self._say(Text(f"{fault.other_quote}  (line {fault.other_line})", style="cyan"), 6)
+        self._say(Text(faults.plain(fault.text)), 6)
+
+    def _show_answer(self) -> None:
+        from experiments.documents.answer import Answer  # with pandas and scipy
+        from experiments.records import environment, store
+
+        self._title("CUDA or Triton? What a GPU measured, published with the repo")
+        for paragraph in Answer().paragraphs():
+            self._say(Markdown(paragraph), 2)
+            self._say("")
+        runs = store.runs_of(store.read(store.PUBLISHED, "ladder"), store.PUBLISHED)
+        self._say(Text(environment.caption(runs), style="dim"), 2)
+
+    def _show_next(self) -> None:
+        stages = list(gemm_ref.STAGES.values())
+        after = stages[(stages.index(self._stage) + 1) % len(stages)].id.split("_")[0]
+        self._title("Next")
+        table = Table.grid(padding=(0, 2))
+        for command, what in (
+            (f"python -m experiments demo {after}", "the next rung"),
+            ("python -m experiments check KERNEL.cu", "a kernel of your own, in the same way"),
+            ("make experiments", "all that this machine can measure"),
+        ):
+            table.add_row(Text(command, style="cyan"), what)
+        self._say(table, 2)
+
+
+def _problems(item: Implementation) -> tuple[Problem, Problem]:
+    """Sizes with a partial tile on each side, and the same in whole tiles."""
+    config, math = item.config, item.math
+    slice_ = config.BLOCK_K or (config.BLOCK_K_BYTES or 32) // gemm_ref.MATHS[math].dtype.itemsize
+    m, n, k = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, SLICES * slice_
+    return Problem(m + 1, n + 3, k + 1, math), Problem(m, n, k, math)
+
+
+def _told(run: Run) -> tuple[Text, str]:
+    """`right` and how far from exact, or what is wrong."""
+    if run.missing:
+        return Text("--", style="yellow"), f"not run: {run.missing}"
+    if run.right:
+        share = max(trial.accuracy.bound_share for trial in run.trials if trial.accuracy)
+        return Text("right", style="green"), f"the largest error is {100 * share:.2g}% of the bound; no fault"
+    said = [run.error, *(text for trial in run.trials for text in (trial.wrong, trial.fault, *trial.findings) if text)]
+    return Text("WRONG", style="red"), "; ".join(str(text) for text in said if text)
+
+
+_ASKED = ("sectors per request", "least", "wavefronts", "without conflicts")
+
+
+def _asked(counts: tuple[ptx.Count, ...]) -> tuple[str, str, str, str]:
+    """What warps ask of global and of shared memory, each with the least that as many bytes take: _ASKED."""
+    in_global, in_shared = ([c for c in counts if c.space == space and c.requests] for space in ("global", "shared"))
+    sectors, wavefronts = ("none: TMA copies", ""), ("none", "")
+    if in_global:
+        requests = sum(count.requests for count in in_global)
+        least = sum(count.size * count.lanes for count in in_global) / SECTOR
+        sectors = f"{sum(count.sectors for count in in_global) / requests:.3g}", f"{least / requests:.3g}"
+    if in_shared:
+        wavefronts = f"{sum(c.wavefronts for c in in_shared):,}", f"{sum(c.ideal for c in in_shared):,}"
+    return *sectors, *wavefronts
+
+
+@dataclass(frozen=True)
+class _Planted:
+    """A mistake in a copy of the rung's file."""
+
+    kind: str
+    line: int
+    change: str
+    text: str  # of the copy
+    name: str  # of the file
+    compiled: Future[tuple[str, str]]  # its PTX, and nvcc's warnings
+
+    def quote(self, file: str, line: int) -> str:
+        """A line of the copy, or of a header that it includes."""
+        from cuda_kernels import source
+
+        header = source.INCLUDE / file
+        text = self.text if file == self.name else header.read_text(encoding="utf-8") if header.is_file() else ""
+        return text.split("\n")[line - 1].strip() if text else ""
+
+
+def _plant(item: Implementation, beside: ThreadPoolExecutor) -> Iterator[_Planted]:
+    """The first mistake of each kind of PLANTED that the file has room for; nvcc compiles the copies meanwhile."""
+    from cuda_kernels import source
+    from cuda_kernels.mutants import cuda_mutants
+
+    name = f"{item.stage.id}.cu"
+    original = (source.FOLDER / name).read_text(encoding="utf-8")
+    mutants = cuda_mutants(name, original)
+    for kind in PLANTED:
+        mutant = next((mutant for mutant in mutants if mutant.kind == kind), None)
+        if mutant:
+            text = source.compose(item).replace(original, mutant.text)
+            compiled = beside.submit(source.compile_ptx, text, name)
+            was, now = original[mutant.start : mutant.end], mutant.put
+            change = f"without `{was.rstrip(';')}`" if now == ";" else f"`{now}` in place of `{was}`"
+            yield _Planted(kind, mutant.line, change, mutant.text, name, compiled)
