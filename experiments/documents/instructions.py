@@ -10,13 +10,13 @@ from gemm_ref.ptx.isa.table import MANUAL, OPCODES, SECTIONS, Row
 
 _HEAD = f"""# Instructions of the reference GPU
 
-The [reference GPU](../gemm_ref/ptx/__init__.py) runs PTX as nvcc, Triton and Gluon compile it. It has the
-{len(OPCODES)} opcodes that GEMM kernels use; an instruction that is missing, or a form of one, is an error that names
-it and its source line. Sections are those of the manual, {MANUAL}.
+The [reference GPU](../gemm_ref/ptx/__init__.py) runs PTX as nvcc, Triton and Gluon compile it.
+It has the {len(OPCODES)} opcodes that GEMM kernels use; a missing instruction, or a missing form of one, raises an
+error that names it and its source line. Sections are those of the manual, {MANUAL}.
 
 To add an opcode, write its builder in [isa/](../gemm_ref/ptx/isa), name it in the
-[table](../gemm_ref/ptx/isa/table.py), and hold it against the manual in a test: one fails while an opcode has none.
-This page is written from the table by `make readme`."""
+[table](../gemm_ref/ptx/isa/table.py), and test it against the manual: a test fails while an opcode has none.
+`make readme` writes this page from the table."""
 
 
 def render(published: Path) -> str:

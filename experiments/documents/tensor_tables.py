@@ -1,4 +1,4 @@
-"""The generated tables of the tensor-core rungs: a line per rung in the README, a table per math mode in the docs."""
+"""The generated tables of the tensor-core rungs: a line per rung, and a table per math mode."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.stage import DEFAULT_VARIANT
 
-OVERVIEW = "tensor_cores"  # of the README
+OVERVIEW = "tensor_cores"  # a line per rung
 MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
-PAGE = tuple(f"tensor_{math}" for math in MATHS)  # of docs/tensor_cores.md
+PAGE = tuple(f"tensor_{math}" for math in MATHS)  # a table each
 BLOCKS = (OVERVIEW, *PAGE)
 
 
@@ -67,8 +67,8 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     reference = frame[frame["backend"] == "cublas"].set_index("math")["tflops"]
     lines.append(["cuBLAS", "TFLOP/s", *(style.number(reference[math]) for math in maths)])
     said = (
-        f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, but in "
-        f"fp8, which cuBLAS has for {LAYOUT_WORDS['nk']} alone."
+        f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, except "
+        f"in fp8, where cuBLAS supports only {LAYOUT_WORDS['nk']}."
     )
     variants = [f"{stage.id[:3]} {names}" for stage in _stages() if (names := markdown.defaults(stage))]
     said += f" Variants: {'; '.join(variants)}." if variants else ""

@@ -1,0 +1,78 @@
+"""The documents: links and anchors resolve, every published picture is shown, pages open with their summary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from experiments.records.store import PUBLISHED
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*DOCS, *sorted(ROOT.glob("*.md"))]
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+EDIT = re.compile(r"line (\d+) of\s+`([^`]+)`:\s+(?:write\s+`[^`]+`\s+for|delete)\s+`([^`]+)`")  # of docs/start.md
+
+
+def text_of(page: Path) -> str:
+    """A page without its fenced code."""
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> list[str]:
+    """The targets of a page's links and pictures that are in this repo."""
+    found = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text_of(page)))
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may end in, as GitHub forms it."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        found.add(next(name for number in range(99) if (name := slug + f"-{number}" * bool(number)) not in found))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_resolve(page):
+    for target in links(page):
+        path, _, anchor = unquote(target).partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists() and file.is_relative_to(ROOT), f"{page.name} links to {target}, which is not there"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}: {file.name} has no such heading"
+
+
+def test_every_published_picture_is_shown_or_linked():
+    pictures = {path.relative_to(ROOT).as_posix() for path in PUBLISHED.glob("*.png")}
+    assert pictures
+    shown = {(page.parent / target).resolve().relative_to(ROOT).as_posix() for page in DOCS for target in links(page)}
+    assert not pictures - shown, "no page of docs/ shows or links them"
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_a_page_opens_with_its_summary(page):
+    """A title, then what one learns here in at most three lines, the answer first."""
+    title, blank, *rest = page.read_text(encoding="utf-8").splitlines()
+    summary = rest[: rest.index("")]
+    assert title.startswith("# ") and not blank
+    assert 1 <= len(summary) <= 3 and re.match(r"[\w`'(]", summary[0]), f"{page.name} opens with {summary}"
+
+
+def test_the_glossary_is_in_order():
+    terms = re.findall(
+        r"^- \*\*([^*]+)\*\*: ", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert terms == sorted(terms, key=lambda term: re.sub(r"\W", "", term.lower()))
+
+
+def test_the_edits_of_the_reading_path_are_where_it_says():
+    edits = EDIT.findall(text_of(ROOT / "docs" / "start.md"))
+    assert len(edits) == 4
+    for line, file, old in edits:
+        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        assert " ".join(old.split()) in lines[int(line) - 1], f"{file}:{line} lacks {old}"
