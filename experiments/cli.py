@@ -369,17 +369,17 @@ def report(
 ) -> None:
     """Write one HTML page of the ladder, every experiment and every rung's source; it needs no network.
 
-    It shows what was measured on this machine's GPU, and without that the data published with the repo.
+    It shows what was measured on this machine, and beside it the data published with the repo; with --results, the
+    data of that folder alone.
     """
     from experiments.bench import provenance
-    from experiments.records.store import PUBLISHED, RESULTS
+    from experiments.records.store import RESULTS
     from experiments.report import choose, make
     from experiments.selection import choose_device, questions
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
-    with out.status("drawing plots and tables"):
-        path = make(results or choose(own, PUBLISHED), output or own / "report.html", questions())
-    _tell(str(path), out)
+    folders, target = [results] if results else choose(own), output or own / "report.html"
+    _tell(str(make(folders, target, questions(), own=None if results else own, console=out)), out)
 
 
 @app.command()

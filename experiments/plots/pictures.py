@@ -49,7 +49,7 @@ PICTURES: dict[str, Draw] = {
     "instructions": instructions.draw,
 }
 
-_FEW = 2  # experiments, whose pictures are drawn in this process: starting others takes as long
+_FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
 _SOURCES = ("gemm_ref", "experiments/plots", "experiments/records")
 _LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a folder of results: plots, tables and every rung's source, without a network.
+"""One self-contained HTML page of results: the answer, every experiment and every rung's source, without a network.
 
 `make` reads CSV, environment.json, the registry and the kernels' files, and writes a single file. The same data give
 the same bytes: dates and commits are those of the measurements.
@@ -6,38 +6,55 @@ the same bytes: dates and commits are those of the measurements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
+from experiments.progress import Bars
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS
-from experiments.records.store import check_writable, csv_path
+from experiments.records.store import PUBLISHED, check_writable, csv_path
 from experiments.report.page import render
+from experiments.report.views import View
 from gemm_ref.build import write_whole
 
 
-def make(folder: Path, target: Path, questions: Mapping[str, str]) -> Path:
-    """Write the report of the results in `folder` to the file `target`, whole or not at all; return `target`.
+def make(
+    folders: Sequence[Path],
+    target: Path,
+    questions: Mapping[str, str],
+    own: Path | None = None,
+    console: Console | None = None,
+) -> Path:
+    """Write the report of the results in `folders` to the file `target`, whole or not at all; return `target`.
 
+    folders: a view of the page is made of each; the first is the one that is shown as the page opens.
     questions: what each experiment asks, by its name: the text that opens its module.
-    Raises UsageError where the folder holds no data of any experiment, or where the file cannot be written.
+    own: this machine's folder, where the page should say which of its numbers are not of this machine.
+    console: shows how far it is.
+    Raises UsageError where no folder holds data of any experiment, or where the file cannot be written.
     """
-    if not has_data(folder):
-        raise UsageError(f"no data to report in {folder}: `python -m experiments run` measures some")
+    folders = [folder for folder in folders if has_data(folder)]
+    if not folders:
+        raise UsageError("no data to report: `python -m experiments run` measures some")
     check_writable(target.parent, "--output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
-    write_whole(target, render(folder, questions))
+    with Bars(console or Console(quiet=True)) as bars:
+        write_whole(target, render(folders, target, questions, own, bars))
     return target
 
 
-def choose(own: Path, published: Path) -> Path:
-    """The folder to report on: this machine's where rungs were measured on its GPU, else the published one.
+def choose(own: Path, published: Path = PUBLISHED) -> list[Path]:
+    """The folders to report on: this machine's, and what is published beside it; the first has speeds of rungs.
 
-    Without a GPU a machine checks kernels and times CPU baselines alone; a report on that says little of the ladder,
-    and is made when it is asked for by `--results`.
+    Without a GPU a machine checks kernels and counts, and the published speeds come first.
     """
-    return own if own.name != "cpu" and has_data(own) else published
+    others = sorted(folder for folder in published.parent.glob("*") if has_data(folder) and folder != own)
+    others.sort(key=lambda folder: folder != published)
+    folders = [own, *others] if has_data(own) else others
+    return sorted(folders, key=lambda folder: not View(folder).has_speeds)
 
 
 def has_data(folder: Path) -> bool:

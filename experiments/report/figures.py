@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.report.anchors import anchor
 from experiments.report.colours import dark_twin
@@ -46,12 +44,6 @@ class Figure:
     name: str  # the stem of its file
     title: str
     svg: Markup
-
-
-def figures(name: str, folder: Path) -> list[Figure]:
-    """The plots of one experiment's CSV in `folder`."""
-    files = pictures.drawn(name, folder, style.PAGE)
-    return [inline(file.removesuffix(style.PAGE), content.decode()) for file, content in files.items()]
 
 
 def inline(name: str, text: str) -> Figure:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import blocks, tensor_tables
+from experiments.documents import blocks, markdown, tensor_tables
+from experiments.documents.answer import Mode
 from experiments.plots.look import style
-from experiments.records import store, workloads
+from experiments.progress import Bars
+from experiments.records import workloads
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
+from experiments.report.views import View, tally
 from gemm_ref import DIALECTS, Launch, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
-_COMPILED = "instructions"  # the experiment that knows registers, spills and occupancy
 _RESOURCES = (
     "variant",
     "dialect",
@@ -51,52 +53,112 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Speeds:
+    """The kernels of a rung in one math mode, from one machine."""
+
+    math: str
+    size: str  # of the cube's edge
+    cublas: str  # TFLOP/s
+    best: dict[str, Cell]  # by dialect
+    variants: list[tuple[str, dict[str, Cell]]]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What one machine found out about a rung."""
+
+    speeds: dict[str, Speeds]  # by math mode
+    checks: dict[str, tuple[int, int]]  # by dialect: how many passed, of how many
+    resources: Table | None
+
+
+@dataclass(frozen=True)
 class Rung:
-    """All that the page says of a rung."""
+    """All that the page says of a rung; `numbers` are by view, the rest is the same for all of them."""
 
     stage: Stage
     number: str
     header: dict[str, str]
-    best: dict[str, Cell]  # by dialect
-    variants: list[tuple[str, dict[str, Cell]]]
     below: str  # the number of the rung below, or nothing
     shape: Shape
     findings: list[tuple[str, str]]  # (dialect, what its compiler decided)
-    resources: Table | None
     sources: list[Source]
+    numbers: dict[str, Numbers]
+    page: str  # of docs/ that has its section
 
 
-def rungs(at_size: pd.DataFrame, folder: Path) -> list[Rung]:
-    """Every rung of the registry, with its timed rows and what `folder` has on resources.
+@dataclass(frozen=True)
+class Group:
+    """The rungs of a table, whose numbers can be compared: those in fp32, and those on tensor cores."""
 
-    at_size: those of fp32 rungs; a tensor-core rung's are those of the first of its math modes in `tensor_cores`.
-    """
-    compiled = store.read(folder, _COMPILED)
+    id: str
+    title: str
+    maths: tuple[str, ...]
+    modes: dict[str, dict[str, Mode]]  # by view and math mode: its size and cuBLAS
+
+
+def groups(views: Sequence[View]) -> list[Group]:
+    """fp32, then tensor cores."""
+
+    def modes(view: View, maths: Sequence[str]) -> dict[str, Mode]:
+        return {mode.math: mode for mode in view.answer.modes if mode.math in maths}
+
+    return [
+        Group(name, title, maths, {view.slug: modes(view, maths) for view in views})
+        for name, title, maths in (
+            ("fp32", "In fp32", ("fp32",)),
+            ("tensor-cores", "On tensor cores", tensor_tables.MATHS),
+        )
+    ]
+
+
+def rungs(views: Sequence[View], bars: Bars) -> list[Rung]:
+    """Every rung of the registry, with what each machine found out about it."""
     ladder = list(gemm_ref.STAGES.values())
-    timed = {"fp32": at_size}
+    bars.begin("rungs", len(ladder))
     found = []
     for below, stage in zip([None, *ladder], ladder, strict=False):
-        math = stage.maths[0]
-        if math not in timed:
-            timed[math] = tensor_tables.at_size(folder, math)
-        alike = below if below and below.maths[0] == math else None
-        found.append(_rung(stage, alike, timed[math], compiled))
+        bars.doing(stage.id)
+        found.append(_rung(stage, below if below and below.maths[0] == stage.maths[0] else None, views))
+        bars.done()
     return found
 
 
-def _rung(stage: Stage, below: Stage | None, at_size: pd.DataFrame, compiled: pd.DataFrame) -> Rung:
-    edge = workloads.LARGEST if at_size.empty else int(at_size["m"].iloc[0])
+def _rung(stage: Stage, below: Stage | None, views: Sequence[View]) -> Rung:
     return Rung(
         stage=stage,
         number=stage.id.split("_")[0],
         header=header(stage),
+        below=below.id.split("_")[0] if below else "",
+        shape=_shape(stage, workloads.LARGEST),
+        findings=[(DIALECTS[dialect].title, text) for dialect, text in stage.compiler.items()],
+        sources=sources(stage),
+        numbers={view.slug: _numbers(stage, below, view) for view in views},
+        page=f"{markdown.page(stage)}#{stage.id}",
+    )
+
+
+def _numbers(stage: Stage, below: Stage | None, view: View) -> Numbers:
+    own = view.checked[view.checked["stage"] == stage.id]
+    return Numbers(
+        speeds={
+            mode.math: _speeds(stage, below, mode, view.at_size[mode.math])
+            for mode in view.answer.modes
+            if mode.math in stage.maths
+        },
+        checks={d: tally(rows) for d in stage.dialects if not (rows := own[own["dialect"] == d]).empty},
+        resources=resources(stage, view.compiled),
+    )
+
+
+def _speeds(stage: Stage, below: Stage | None, mode: Mode, at_size: pd.DataFrame) -> Speeds:
+    at_size = at_size[at_size["math"] == mode.math]
+    return Speeds(
+        math=mode.math,
+        size=mode.size,
+        cublas=style.number(mode.cublas_tflops),
         best={d: cell(stage, DEFAULT_VARIANT, d, below, at_size) for d in DIALECTS},
         variants=[(v, {d: cell(stage, v, d, below, at_size) for d in DIALECTS}) for v in stage.variants],
-        below=below.id.split("_")[0] if below else "",
-        shape=_shape(stage, edge),
-        findings=[(DIALECTS[dialect].title, text) for dialect, text in stage.compiler.items()],
-        resources=resources(stage, compiled),
-        sources=sources(stage),
     )
 
 
@@ -137,8 +199,7 @@ def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
 def _shape(stage: Stage, edge: int) -> Shape:
     launches = [stage.launch(edge, edge, edge, variant) for variant in stage.variants]
     constants = [config.constants() for config in stage.variants.values()]
-    lines = [("numbers are of", [stage.maths[0]] * len(stage.variants))] if stage.maths != ("fp32",) else []
-    lines += [("written in", [_dialects(stage, variant) for variant in stage.variants])]
+    lines = [("written in", [_dialects(stage, variant) for variant in stage.variants])]
     for name in dict.fromkeys(name for own in constants for name in own):
         lines.append((name, [str(own.get(name, "")) for own in constants]))
     lines.append(("threads per block", [str(launch.threads) for launch in launches]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.records.contenders import Contender, contenders
-from experiments.records.rows import Timed
+from experiments.records.rows import Checked, Timed
 from gemm_ref import Problem, stages_in
 
 TFLOPS = {
@@ -48,6 +48,18 @@ def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
         for contender in contenders()
         if contender.math == "fp32"
     ]
+
+
+def checked_row(**values: object) -> Checked:
+    """One check of a kernel, which passed unless `values` say otherwise."""
+    who = {
+        "experiment": "correctness",
+        "stage": "s01_naive",
+        "variant": "default",
+        "backend": "cuda",
+        "dialect": "cuda",
+    }
+    return Checked(**(who | {"math": "fp32", "dtype": "float32", "m": 3, "n": 5, "k": 7} | values))
 
 
 def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Timed:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import json
 import re
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,10 +26,10 @@ from experiments.records.rows import EXPERIMENTS, FAIL, Checked
 from experiments.report import colours, figures, page, rungs, sources, tables
 from experiments.selection import questions
 from gemm_ref import STAGES
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
 
 ROOT = Path(__file__).resolve().parents[3]
-MOST_BYTES = 8_000_000
+MOST_BYTES = 4_000_000
 VOID = {"meta", "input", "link", "br", "img"}
 ENDED_BY_THE_NEXT = {"td", "tr"}  # HTML allows to leave their end out
 
@@ -68,22 +71,9 @@ def made(tmp_path_factory) -> Path:
     """The report of fixture data, some of which failed, with texts that HTML would read as its own."""
     folder = tmp_path_factory.mktemp("report")
     store.save(folder, "ladder", ladder_rows((2048, 4096)), ENVIRONMENT)
-    failed = Checked(
-        experiment="correctness",
-        stage="s01_naive",
-        variant="default",
-        backend="cuda",
-        dialect="cuda",
-        math="fp32",
-        dtype="float32",
-        m=3,
-        n=5,
-        k=7,
-        status=FAIL,
-        detail="<script>alert('& wrong')</script>",
-    )
+    failed = checked_row(status=FAIL, detail="<script>alert('& wrong')</script>")
     store.save(folder, "correctness", [failed], ENVIRONMENT)
-    return report.make(folder, folder / "report.html", questions())
+    return report.make([folder], folder / "report.html", questions())
 
 
 @pytest.fixture(params=["made", "published_report"])
@@ -95,6 +85,19 @@ def section_of(text: str, name: str) -> str:
     """The HTML of the section with this id."""
     begin = text.index(f'<section id="{name}"')
     return text[begin : text.index("</section>", begin)]
+
+
+def rung_of(text: str, name: str) -> str:
+    """The HTML of a rung, whose parts fold too."""
+    begin = text.index(f'<details class="rung" id="{name}"')
+    ends = (text.find(end, begin + 1) for end in ('<details class="rung"', "</section>"))
+    return text[begin : min(end for end in ends if end >= 0)]
+
+
+def unpacked(markup: str) -> dict:
+    """The content of the first table in it."""
+    data = re.search(r'<script type="application/octet-stream">([^<]*)</script>', markup)[1]
+    return json.loads(zlib.decompress(base64.b64decode(data), wbits=-zlib.MAX_WBITS))
 
 
 def seen(markup: str) -> str:
@@ -120,7 +123,7 @@ def test_ids_are_unique_and_every_link_arrives(text):
 
 def test_every_rung_has_its_sources_word_for_word(text):
     for stage in STAGES.values():
-        section = section_of(text, stage.id)
+        section = rung_of(text, stage.id)
         codes = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", section, re.DOTALL)
         paths = re.findall(r'<p class="path"><b>\w+</b> <code>([^<]+)</code>', section)
         files = [(ROOT / path).read_text(encoding="utf-8") for path in paths]
@@ -148,26 +151,29 @@ def test_every_experiment_with_data_is_there_in_order(which, request):
 def test_numbers_are_those_of_the_csv(published_report):
     text = published_report.read_text(encoding="utf-8")
     frame = store.read(store.PUBLISHED, "ladder")
-    rows = re.findall(r"<tr>(<td.*)", section_of(text, "ladder"))
-    assert len(rows) == len(frame)
+    table = unpacked(section_of(text, "ladder"))
+    assert len(table["rows"]) == len(frame)
     row = frame[(frame["stage"] == "s04_shared_tile") & (frame["dialect"] == "cuda") & (frame["m"] == 4096)].iloc[0]
-    line = next(line for line in rows if "s04_shared_tile" in line and "<td class=t>CUDA<td>4096" in line)
-    for value in (row.median_us, row.tflops, row.vs_cublas):
-        assert f"<td>{tables.figures_of(value)}" in line
-    section = seen(section_of(text, "s04_shared_tile"))
+    names = [column["name"] for column in table["columns"]]
+    rows = [dict(zip(names, cells, strict=True)) for cells in table["rows"]]
+    asked = {"stage": "s04_shared_tile", "dialect": "CUDA", "size": "4096"}
+    (shown,) = [cells for cells in rows if cells.items() >= asked.items()]
+    for name in ("median_us", "tflops", "vs_cublas"):
+        assert shown[name] == tables.figures_of(getattr(row, name))
+    section = seen(rung_of(text, "s04_shared_tile"))
     assert style.number(row.tflops) in section and f"{style.number(100 * row.vs_cublas)}%" in section
 
 
 def test_a_failure_is_told_and_what_it_says_is_escaped(made):
     text = made.read_text(encoding="utf-8")
     assert "<script>alert" not in text
-    assert "<script>alert('& wrong')</script>" in seen(section_of(text, "correctness"))
-    assert "of 1 checks against the float64 oracle passed" in text
+    assert "<script>alert('& wrong')</script>" in unpacked(section_of(text, "correctness"))["rows"][0]
+    assert "0 of 1 checks against the float64 oracle passed" in text
     assert "1 of 1 failed" in text  # in the plot
 
 
 def test_the_same_data_give_the_same_bytes(made):
-    again = report.make(made.parent, made.with_name("again.html"), questions())
+    again = report.make([made.parent], made.with_name("again.html"), questions())
     assert again.read_bytes() == made.read_bytes()
     assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
 
@@ -217,7 +223,7 @@ def test_dark_twins_keep_texts_readable():
 
 
 def test_themes_have_contrast():
-    sheet = (Path(page.__file__).parent / "style.css").read_text(encoding="utf-8")
+    sheet = (Path(page.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
     pairs = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", sheet)}
     assert pairs["paper"][1] == colours.PAPER and pairs["ink"][1] == colours.INK
     texts = [name for name in pairs if name in ("ink", "muted", "link", "failed") or name.startswith("syntax-")]
@@ -308,17 +314,16 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     texts = questions() | {"made_up": asked}
     monkeypatch.setitem(EXPERIMENTS, "made_up", Checked)
     monkeypatch.setitem(PICTURES, "made_up", _heatmap)
-    who = {"experiment": "made_up", "stage": "s01_naive", "variant": "default", "backend": "cuda", "dialect": "cuda"}
-    row = Checked(**who, math="fp32", dtype="float32", m=8, n=8, k=8, rel_error=0.25)
+    row = checked_row(experiment="made_up", rel_error=0.25)
     store.save(tmp_path, "made_up", [row], ENVIRONMENT)
-    text = report.make(tmp_path, tmp_path / "report.html", texts).read_text(encoding="utf-8")
+    text = report.make([tmp_path], tmp_path / "report.html", texts).read_text(encoding="utf-8")
     section = section_of(text, "made_up")
     assert "<code>a &lt; b</code>" in section and "by looking. Twice." in section
-    assert "<td>0.2500" in section and "made_up.csv" in section
+    assert "0.2500" in unpacked(section)["rows"][0] and "made_up.csv" in section
     assert "things" in "".join(seen(section).split())  # mathtext comes in pieces
     assert 'aria-label="A field"' in section and 'href="data:image/png;base64,' in section
     assert len(set(re.findall(r"fill: var\(--x-([0-9a-f]{6})\)", section))) >= 4  # the cells
-    assert "not measured" in section_of(text, "s01_naive")
+    assert "not measured" in rung_of(text, "s01_naive")
     Reader(text)
 
 
@@ -352,12 +357,15 @@ def test_the_command(tmp_path, made, monkeypatch):
     assert done.exit_code == 2 and not (tmp_path / "nothing").exists()
 
 
-def test_the_published_data_stand_in_for_a_machine_without(tmp_path):
-    own = tmp_path / "nvidia-fixture"
-    assert report.choose(own, store.PUBLISHED) == store.PUBLISHED
+def test_the_view_with_speeds_comes_first(tmp_path):
+    own, published = tmp_path / "cpu", tmp_path / "published" / "nvidia-fixture"
+    store.save(published, "ladder", ladder_rows((1024,)), ENVIRONMENT)
+    assert report.choose(own, published) == [published]
+    store.save(own, "correctness", [checked_row()], ENVIRONMENT)
+    assert report.choose(own, published) == [published, own]
     store.save(own, "ladder", ladder_rows((1024,)), ENVIRONMENT)
-    assert report.choose(own, store.PUBLISHED) == own
-    store.save(tmp_path / "cpu", "ladder", ladder_rows((1024,)), ENVIRONMENT)
-    assert report.choose(tmp_path / "cpu", store.PUBLISHED) == store.PUBLISHED
+    assert report.choose(own, published) == [own, published]
     with pytest.raises(UsageError, match="is a folder"):
-        report.make(own, own, questions())
+        report.make([own], own, questions())
+    with pytest.raises(UsageError, match="no data"):
+        report.make([tmp_path], tmp_path / "report.html", questions())

@@ -5,6 +5,7 @@ Needs chromium (Debian: apt-get install chromium); elsewhere the tests are skipp
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -51,8 +52,20 @@ def page(published_report, tmp_path_factory) -> Iterator[browser.Page]:
     """The published report at a desk's width, in the light."""
     assert browser.find(), "CI must have a browser: .ci/run installs chromium"
     with browser.browser(tmp_path_factory.mktemp("profile")) as page:
-        page.open(published_report, 1400)
+        _open(page, published_report)
         yield page
+
+
+def _open(page, report) -> None:
+    """The report, with the ladder's rows unpacked."""
+    page.open(report, 1400)
+    page.run(
+        f"""new Promise((done) => {{
+        const box = {LADDER}, rows = box.querySelector("tbody");
+        new MutationObserver(done).observe(rows, {{ childList: true }});
+        box.open = true;
+    }})"""
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +81,14 @@ def _as_it_opens(page):
             field.dispatchEvent(new Event(field.tagName === "INPUT" ? "input" : "change"));
         }}"""
     )
+
+
+@contextlib.contextmanager
+def unfolded(page) -> Iterator[None]:
+    """All that folds is open, and for the time of it only."""
+    page.run("for (const fold of document.querySelectorAll('main details')) fold.open = true")
+    yield
+    page.run("for (const fold of document.querySelectorAll('main details:not(#ladder *)')) fold.open = false")
 
 
 def numbers(texts: list[str]) -> list[float]:
@@ -142,7 +163,7 @@ def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
     page.run("document.querySelector('#theme-dark').click()")
     dark = page.run(f"[{ground}, {ink}, {green}]")
     assert all(one != other for one, other in zip(light, dark, strict=True))
-    page.open(published_report, 1400)
+    _open(page, published_report)
     assert page.run(f"[{ground}, {ink}, {green}]") == dark  # kept
     page.run("document.querySelector('#theme-auto').click()")
     assert page.run(f"[{ground}, {ink}, {green}]") == light
@@ -155,7 +176,8 @@ def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_all_text_has_contrast(page, dark):
     page.prefer(dark)
-    pairs = page.run(PAIRS)
+    with unfolded(page):
+        pairs = page.run(PAIRS)
     assert len(pairs) > 8
     for pair, text in pairs.items():
         one, other = (_luminance(colour) for colour in pair.split(" on "))
@@ -171,7 +193,13 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1100, 1400, 2200])
-def test_it_fits_its_window(page, width):
+@pytest.mark.parametrize("folded", [True, False], ids=["folded", "unfolded"])
+def test_it_fits_its_window(page, width, folded):
+    with contextlib.nullcontext() if folded else unfolded(page):
+        _check_that_it_fits(page, width)
+
+
+def _check_that_it_fits(page, width: int) -> None:
     page.size(width)
     assert page.run("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
     # what is wider than the window scrolls in a box of its own
@@ -184,6 +212,11 @@ def test_it_fits_its_window(page, width):
 def test_sources_are_columns_on_a_desk_and_tabs_on_a_phone(page):
     files = """[...document.querySelectorAll("#s04_shared_tile .file")].filter((file) => file.checkVisibility())
         .map((file) => [file.className, Math.round(file.getBoundingClientRect().top)])"""
+    with unfolded(page):
+        _check_sources(page, files)
+
+
+def _check_sources(page, files: str) -> None:
     desk = page.run(files)
     assert [name for name, _ in desk] == ["file cuda", "file triton", "file gluon"]
     assert len({top for _, top in desk}) == 1  # side by side
@@ -198,7 +231,7 @@ def test_sources_are_columns_on_a_desk_and_tabs_on_a_phone(page):
 def test_there_is_something_to_see(page, width, dark):
     page.size(width)
     page.prefer(dark)
-    for place in ("#top", "#ladder figure", "#s09_conflict_free .sources"):
+    for place in ("#top", "#ladder figure", "#s09_conflict_free"):
         page.run(f"document.querySelector('{place}').scrollIntoView()")
         image = imread(io.BytesIO(page.picture()))[..., :3]
         assert image.shape[:2] == (900, width)
@@ -210,7 +243,24 @@ def test_there_is_something_to_see(page, width, dark):
 def test_it_prints(page):
     data = page.pdf()
     assert data.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", data)) > len(STAGES)  # a rung begins on a page of its own
+    assert 3 < len(re.findall(rb"/Type\s*/Page\b", data)) < len(STAGES)  # what is folded is not printed
+
+
+def test_the_keyboard_switches_to_this_machine(page):
+    shown = """["of-nvidia-h200", "of-cpu"].map((name) =>
+        [...document.querySelectorAll(`.${name}`)].filter((part) => part.checkVisibility()).length)"""
+    published, own = page.run(shown)
+    assert published > len(STAGES) and own == 0
+    banner = page.run("document.querySelector('.banner').innerText")
+    assert "These speeds are of an NVIDIA H200" in banner and "1 of 1 checks" in banner
+    page.run("document.querySelector('#device-nvidia-h200').focus()")
+    page.press("ArrowRight", 39)
+    published, own = page.run(shown)
+    assert published == 0 and own > len(STAGES)
+    assert "No rung was timed on this machine" in page.run("document.querySelector('#answer').innerText")
+    page.run("location.hash = '#ladder'")  # a link into the other view brings it back
+    page.run("new Promise(requestAnimationFrame)")
+    assert page.run(shown)[1] == 0 and page.run("document.querySelector('#device-nvidia-h200').checked")
 
 
 def test_nobody_was_asked_and_nothing_was_wrong(page, published_report):

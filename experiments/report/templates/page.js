@@ -1,5 +1,5 @@
-// What the page does beyond showing itself: tables that sort, filter and fold; the theme that is kept; the place in
-// the contents. Without it every row and every source is there all the same.
+// What the page does beyond showing itself: tables that unpack, sort, filter and fold; links that open what they point
+// into; the theme that is kept; the place in the contents. Without it all but the rows of long tables is there.
 "use strict";
 (() => {
   const FOLDED = 40; // rows of a table that are shown at first
@@ -15,6 +15,12 @@
     input.addEventListener("change", () => stored.set(input.value));
   }
 
+  const make = (name, properties, ...children) => {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...children);
+    return element;
+  };
+
   // What a cell is sorted by. Sizes: the products in it, from "4096" (a cube) or "128×128×65536".
   const KEYS = {
     text: (text) => text,
@@ -28,13 +34,27 @@
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = (a, b) => (typeof a === "string" ? collator.compare(a, b) : a - b);
 
-  function enliven(box) {
+  async function unpack(base64) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new Response(stream).json();
+  }
+
+  async function enliven(box) {
     const table = box.querySelector("table"), body = table.tBodies[0], tools = box.querySelector(".tools");
-    const search = tools.querySelector("input"), selects = [...tools.querySelectorAll("select")];
     const output = tools.querySelector("output"), unfold = box.querySelector(".unfold");
-    const rows = [...body.rows].map((row) => ({
-      row, cells: [...row.cells].map((cell) => cell.textContent.trim()), text: row.textContent.toLowerCase(),
+    const content = await unpack(box.querySelector("script").textContent);
+    const classes = content.columns.map(({ kind }) => ({ text: "t", prose: "p" })[kind] ?? "");
+    const rows = content.rows.map((cells) => ({
+      cells, text: cells.join(" ").toLowerCase(),
+      row: make("tr", {}, ...cells.map((text, index) => make("td", { className: classes[index] }, text))),
     }));
+    const search = tools.querySelector("input");
+    const selects = content.selects.map(({ label, column, options }) => {
+      const select = make("select", {}, make("option", { value: "" }, "all"), ...options.map((text) => make("option", {}, text)));
+      output.before(make("label", {}, `${label} `, select));
+      return { select, column };
+    });
     let folded = rows.length > FOLDED;
 
     function show() {
@@ -42,7 +62,7 @@
       let found = 0;
       for (const { row, cells, text } of rows) {
         const fits = words.every((word) => text.includes(word)) &&
-          selects.every((select) => !select.value || cells[select.dataset.column] === select.value);
+          selects.every(({ select, column }) => !select.value || cells[column] === select.value);
         found += fits;
         row.hidden = !fits || (folded && found > FOLDED);
       }
@@ -52,8 +72,8 @@
       unfold.textContent = folded ? `Show all ${found} rows` : `Show the first ${FOLDED} rows`;
     }
 
-    function sort(head, index) {
-      const ascending = head.ariaSort !== "ascending", key = KEYS[head.dataset.kind];
+    function sort(head, index, kind) {
+      const ascending = head.ariaSort !== "ascending", key = KEYS[kind];
       for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
       head.ariaSort = ascending ? "ascending" : "descending";
       rows.sort((a, b) => {
@@ -65,21 +85,36 @@
       show();
     }
 
-    [...table.tHead.rows[0].cells].forEach((head, index) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.append(...head.childNodes);
-      button.addEventListener("click", () => sort(head, index));
-      head.append(button);
+    content.columns.forEach(({ name, label, kind }, index) => {
+      const button = make("button", { type: "button" }, label);
+      const head = make("th", { scope: "col", className: kind, title: name }, button);
+      button.addEventListener("click", () => sort(head, index, kind));
+      table.tHead.rows[0].append(head);
     });
+    body.append(...rows.map(({ row }) => row));
     search.addEventListener("input", show);
-    for (const select of selects) select.addEventListener("change", show);
+    for (const { select } of selects) select.addEventListener("change", show);
     tools.addEventListener("submit", (event) => event.preventDefault());
     unfold.addEventListener("click", () => { folded = !folded; show(); });
     tools.hidden = rows.length < 8;
     show();
   }
-  document.querySelectorAll(".data").forEach(enliven);
+  for (const box of document.querySelectorAll("details.data")) {
+    box.addEventListener("toggle", () => enliven(box), { once: true });
+  }
+
+  // A link into something that is folded, or that another view hides, shows it.
+  function reveal() {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const view = target.closest(".of");
+    const choice = view && [...document.querySelectorAll("input[name=device]")].find(({ value }) => view.classList.contains(`of-${value}`));
+    if (choice) choice.checked = true;
+    for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", reveal);
+  reveal();
 
   const contents = document.querySelector("nav details");
   const narrow = matchMedia("(max-width: 56rem)");
@@ -98,5 +133,5 @@
       if (!narrow.matches) link.scrollIntoView({ block: "nearest" });
     }
   }, { rootMargin: "-15% 0px -80% 0px" });
-  document.querySelectorAll("main section[id]").forEach((section) => inView.observe(section));
+  document.querySelectorAll("main :is(section, details)[id]").forEach((section) => links.has(section.id) && inView.observe(section));
 })();
