@@ -26,6 +26,8 @@ ENTRY = f"""\
     ),
 """
 SIZE = (33, 35, 34)
+READMES = ("README.md", "README.zh-CN.md")
+IDEA = "把 s04 再做一遍"
 
 
 def test_a_copied_rung_is_picked_up_or_what_is_missing_is_named(tmp_path):
@@ -46,6 +48,7 @@ def add() -> None:
     text = registry.read_text(encoding="utf-8")
     end = re.search(r"^_LADDER = \(\n.*?^\)\n", text, re.MULTILINE | re.DOTALL).end() - len(")\n")
     registry.write_text(text[:end] + ENTRY + text[end:], encoding="utf-8")
+    from experiments.documents.readme import words_of
     from gemm_ref import DIALECTS, STAGES
 
     assert list(STAGES)[-1] == NEW
@@ -67,17 +70,24 @@ def add() -> None:
 
     with missing(f"docs/ladder.md has no section of {NEW}: it begins '## {NEW}'"):
         repo().test_every_rung_has_its_section(STAGES[NEW])
-    with missing(f"README.md has no row of {{'{NEW}'}}"):
-        repo().test_readme_has_a_row_for_every_rung_and_no_other()
+    for readme in READMES:
+        with missing(f"{readme} has no row of {{'{NEW}'}}"):
+            repo().test_readme_has_a_row_for_every_rung_and_no_other(readme)
+    assert f"readme.toml lacks the idea of {NEW} in [zh.ideas]" in run("readme", code=2)
+    with Path("experiments/documents/readme.toml").open("a", encoding="utf-8") as words:
+        words.write(f'{NEW} = "{IDEA}"\n')
+    words_of.cache_clear()
     begin, end = f"<!-- {NEW}:begin -->", f"<!-- {NEW}:end -->"
     assert f"ladder.md needs one line {begin}" in run("readme", code=2)
     with Path("docs/ladder.md").open("a", encoding="utf-8") as page:
         page.write(f"\n## {NEW}\n\n{begin}\n{end}\n")
     run("readme")
-    assert f"| `{NEW}` | what s04 does, once more | not measured |" in Path("README.md").read_text(encoding="utf-8")
+    for readme, idea, none in zip(READMES, ("what s04 does, once more", IDEA), ("not measured", "未测"), strict=True):
+        row = f"| [`{NEW}`](docs/ladder.md#{NEW}) | {idea} | fp32 | {none}<br>"
+        assert row in Path(readme).read_text(encoding="utf-8")
+        repo().test_readme_has_a_row_for_every_rung_and_no_other(readme)
     assert f"{begin}\n| TFLOP/s (% of cuBLAS), times `s13` |" in Path("docs/ladder.md").read_text(encoding="utf-8")
     repo().test_every_rung_has_its_section(STAGES[NEW])
-    repo().test_readme_has_a_row_for_every_rung_and_no_other()
 
 
 def repo():

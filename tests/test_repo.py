@@ -44,11 +44,11 @@ def test_ids_are_in_order_and_well_formed():
         assert {d for d in DIALECTS if d not in stage.dialects} <= set(stage.compiler)
 
 
-def test_readme_has_a_row_for_every_rung_and_no_other():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(s\d\d_\w+)`", readme, re.M)
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_readme_has_a_row_for_every_rung_and_no_other(name):
+    rows = re.findall(r"^\| \[`(s\d\d_\w+)`", (ROOT / name).read_text(encoding="utf-8"), re.M)
     lacks, left = set(STAGES) - set(rows), set(rows) - set(STAGES)
-    assert not lacks and not left, f"README.md has no row of {lacks}, or one left over of {left}: make readme"
+    assert not lacks and not left, f"{name} has no row of {lacks}, or one left over of {left}: make readme"
 
 
 SECTIONS = {True: ("docs/ladder.md", "## "), False: ("docs/tensor_cores.md", "### ")}  # fp32 or not: headed by its id

@@ -7,7 +7,7 @@ What to take: the dialect with the fewest lines of those whose best kernel is le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -108,11 +108,6 @@ class Group:
         """What the modes share is asked of the first."""
         return self.modes[0]
 
-    @property
-    def is_fp32(self) -> bool:
-        """Whether it is the ladder's own mode, which stands alone."""
-        return self.first.math == "fp32"
-
     def percents(self, dialect: str) -> list[str]:
         """The least and the largest share of cuBLAS, in %, of a dialect's best kernel; one where they are the same."""
         found = sorted((mode.best[dialect] for mode in self.modes), key=lambda best: best.row.vs_cublas)
@@ -135,11 +130,22 @@ class Answer:
 
     def __init__(self, folder: Path = store.PUBLISHED) -> None:
         self._folder = folder
+        self._at_size: dict[str, pd.DataFrame] = {}
+
+    def at_size(self, math: str) -> pd.DataFrame:
+        """The rows of one math mode at the size of the tables, each rung in its default variants, and baselines."""
+        if math not in self._at_size:
+            if math == "fp32":
+                rows = frames.largest_cube(store.read(self._folder, "ladder"))
+            else:
+                rows = tensor_tables.at_size(self._folder, math)
+            self._at_size[math] = frames.defaults(rows)
+        return self._at_size[math]
 
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The math modes that were timed, fp32 first."""
-        found = ((math, self._at_size(math)) for math in gemm_ref.MATHS)
+        found = ((math, self.at_size(math)) for math in gemm_ref.MATHS)
         return tuple(_mode(math, rows) for math, rows in found if not frames.rungs(rows).empty)
 
     @property
@@ -164,7 +170,10 @@ class Answer:
         """None where they were not timed."""
         rows = frames.defaults(frames.timed(store.read(self._folder, "shapes")))
         rows = frames.rungs(Controls(rows).passed(rows))
-        problems = [_best(own) for size, own in rows.groupby(["m", "n", "k"]) if len(set(size)) > 1]
+        found: dict[tuple[int, int, int], list[Any]] = {}
+        for row in rows.itertuples():
+            found.setdefault((row.m, row.n, row.k), []).append(row)
+        problems = [_best(own) for size, own in found.items() if len(set(size)) > 1]
         if not problems:
             return None
         of = {name: [best[name] for best in problems if name in best] for name in DIALECTS}
@@ -178,7 +187,7 @@ class Answer:
         )
 
     def paragraphs(self, language: str = "en") -> list[str]:
-        """The sentences as Markdown paragraphs: what to take, with its lines; fp32; tensor cores; off the squares."""
+        """The sentences as Markdown paragraphs: what to take, with its lines; fp32; tensor cores; other shapes."""
         import jinja2
 
         settings = jinja2.Environment(
@@ -192,11 +201,6 @@ class Answer:
         text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
         return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
 
-    def _at_size(self, math: str) -> pd.DataFrame:
-        if math == "fp32":
-            return frames.defaults(frames.largest_cube(store.read(self._folder, "ladder")))
-        return frames.defaults(tensor_tables.at_size(self._folder, math))
-
 
 def _mode(math: str, rows: pd.DataFrame) -> Mode:
     size = int(rows["m"].iloc[0])
@@ -205,17 +209,16 @@ def _mode(math: str, rows: pd.DataFrame) -> Mode:
         math=math,
         size=f"{size}{Controls(rows).mark(m=size, math=math)}",
         cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
-        best=_best(frames.rungs(rows)),
+        best=_best(frames.rungs(rows).itertuples()),
     )
 
 
-def _best(rows: pd.DataFrame) -> dict[str, Best]:
-    """The fastest row of each dialect at one problem, beside CUDA's."""
-    fastest = {
-        dialect: next(own.loc[[own["median_us"].idxmin()]].itertuples())
-        for dialect in DIALECTS
-        if not (own := rows[rows["dialect"] == dialect]).empty
-    }
+def _best(rows: Iterable[Any]) -> dict[str, Best]:
+    """The fastest row of each dialect at one problem, beside CUDA's; `rows` as `itertuples` gives them."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.dialect, []).append(row)
+    fastest = {name: min(found[name], key=lambda row: row.median_us) for name in DIALECTS if name in found}
     hand = fastest.get(BY_HAND)
     return {dialect: _beside(hand, row, dialect) for dialect, row in fastest.items()}
 

@@ -1,8 +1,8 @@
 """The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: `ladder` is the whole table, `deep` the speed at
-a small C with a deep K, and a rung's id its own numbers (in fp32) and what the compilers decided; other tables are
-written by `instruction_tables`, `memory_tables` and `tensor_tables` of this package.
+a small C with a deep K, and a rung's id its own numbers (in fp32) and what the compilers decided; what README has is
+written by `readme`, and other tables by `instruction_tables`, `memory_tables` and `tensor_tables` of this package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import findings, instruction_tables, instructions, markdown, memory_tables, tensor_tables
+from experiments.documents import (
+    findings,
+    instruction_tables,
+    instructions,
+    markdown,
+    memory_tables,
+    readme,
+    tensor_tables,
+)
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
@@ -33,7 +41,8 @@ def _rungs_of(page: str) -> list[str]:
 
 
 DOCUMENTS = {  # file -> the blocks that it must have
-    ROOT / "README.md": ("ladder", tensor_tables.OVERVIEW),
+    ROOT / "README.md": readme.IN["en"],
+    ROOT / "README.zh-CN.md": readme.IN["zh"],
     ROOT / "docs" / "ladder.md": ("ladder", "deep", *_rungs_of("ladder.md")),
     ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
@@ -93,7 +102,7 @@ def block(name: str, published: Path) -> str:
 
 
 def _block(name: str, frame: pd.DataFrame, published: Path) -> str:
-    for tables in (instruction_tables, memory_tables, tensor_tables):
+    for tables in (instruction_tables, memory_tables, readme, tensor_tables):
         if name in tables.BLOCKS:
             return tables.block(name, published)
     at_size = frames.largest_cube(frame)

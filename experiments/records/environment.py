@@ -7,12 +7,13 @@ def caption(runs: list[dict]) -> str:
     """One line for a plot or a table: device, versions, commit and date, of one run or of several."""
     if not runs:
         return "no record of where this was measured"
-    last = runs[-1]
-    parts = [last["device"]]
-    if last["gpu"]:
-        parts += [f"driver {last['gpu']['driver']}", f"CUDA {last['cuda']}"]
-    parts += [f"{package} {last[package]}" for package in ("torch", "triton") if last[package]]
-    return " · ".join([*parts, *_when(runs)])
+    return " · ".join([*_machine(runs[-1]), *_when(runs)])
+
+
+def brief(runs: list[dict]) -> str:
+    """As `caption`, but for the commits: device, versions and dates, in every language the same."""
+    dates = sorted({run["date"][:10] for run in runs})
+    return " · ".join([*_machine(runs[-1]), *dict.fromkeys((dates[0], dates[-1]))])
 
 
 def compilers_caption(runs: list[dict]) -> str:
@@ -21,6 +22,14 @@ def compilers_caption(runs: list[dict]) -> str:
         return "no record of what this was compiled with"
     parts = [f"{name} {runs[-1][name]}" for name in ("nvcc", "triton") if runs[-1].get(name)]
     return " · ".join([*parts, *_when(runs)])
+
+
+def _machine(run: dict) -> list[str]:
+    """The device, and the versions of what runs there."""
+    parts = [run["device"]]
+    if run["gpu"]:
+        parts += [f"driver {run['gpu']['driver']}", f"CUDA {run['cuda']}"]
+    return parts + [f"{package} {run[package]}" for package in ("torch", "triton") if run[package]]
 
 
 def _when(runs: list[dict]) -> list[str]:

@@ -49,7 +49,10 @@ def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
     assert answer.modes[0].best["triton"].beside_hand == verdict
     first, fp32 = answer.paragraphs()
     lightest = "CUDA" if take == "CUDA" or lines == (9, 20) else "Triton"
-    assert first.startswith(f"**Take {lightest} in fp32.**") and f"{lines[0]} / {lines[1]} lines in fp32" in first
+    assert (
+        first.startswith(f"**Take {lightest} in fp32.**")
+        and f"{lines[0]} / {lines[1]} lines of their own in fp32" in first
+    )
     assert fp32 == f"**fp32 at M = N = K = 4096:** CUDA reaches 50.0% of cuBLAS (`s01`). {said}"
 
 

@@ -1,0 +1,95 @@
+"""The generated blocks of README.md and README.zh-CN.md: the answer, and the ladder in one table, in each language.
+
+A block is called NAME.LANGUAGE. The table has a row for each rung, in the math mode that the registry names first. The
+words of both are in readme.toml, and so is each rung's idea in other languages than the registry's.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+
+import gemm_ref
+from experiments.documents import markdown
+from experiments.documents.answer import LANGUAGES, Answer, Mode
+from experiments.plots.look import style
+from experiments.records import environment, store
+from experiments.records.controls import explained
+from experiments.records.request import UsageError
+from experiments.records.source_lines import lines_of
+from gemm_ref import DIALECTS, Stage
+
+_NAMES = ("answer", "rungs")
+IN = {language: tuple(f"{name}.{language}" for name in _NAMES) for language in LANGUAGES}  # language -> its blocks
+BLOCKS = tuple(name for blocks in IN.values() for name in blocks)
+_WORDS = Path(__file__).with_name("readme.toml")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block. Raises UsageError for a rung whose idea has no words in the block's language."""
+    kind, language = name.split(".")
+    answer = Answer(published)
+    if kind == "answer":
+        paragraphs = answer.paragraphs(language)
+        return explained("\n".join(f"- {paragraph}" for paragraph in paragraphs), *paragraphs)
+    caption = _caption(answer, language, published)
+    return f"{caption}\n\n{_table(answer, language)}"
+
+
+def idea(stage: Stage, language: str) -> str:
+    """What a rung changes, in one line. Raises UsageError where readme.toml lacks it."""
+    ideas = words_of(language).get("ideas")
+    if ideas is None:
+        return stage.idea
+    if stage.id not in ideas:
+        raise UsageError(f"{_WORDS.name} lacks the idea of {stage.id} in [{language}.ideas]: {stage.idea}")
+    return ideas[stage.id]
+
+
+def _table(answer: Answer, language: str) -> str:
+    words = words_of(language)
+    lines = [[words["rung"], words["idea"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]]
+    lines.append(["---", "---", "---", *["---:"] * len(DIALECTS)])
+    for stage in gemm_ref.STAGES.values():
+        name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})"
+        cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
+        lines.append([name, idea(stage, language), _mode(stage), *cells])
+    return markdown.table(lines)
+
+
+def _mode(stage: Stage) -> str:
+    return stage.maths[0]
+
+
+def _cell(answer: Answer, stage: Stage, dialect: str, words: dict) -> str:
+    """% of cuBLAS of the dialect's best variant, and its lines: its own and, where there are any, shared ones."""
+    if dialect not in stage.dialects:
+        return words["no_kernel"]
+    rows = answer.at_size(_mode(stage))
+    own = rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)]["vs_cublas"].dropna()
+    share = words["not_measured"] if own.empty else f"{style.number(100 * own.iloc[0])}%"
+    code = lines_of(stage.id, dialect)
+    return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
+
+
+def _caption(answer: Answer, language: str, published: Path) -> str:
+    words = words_of(language)
+    modes = {mode.math: mode for mode in answer.modes}
+    shown = [modes[math] for math in dict.fromkeys(map(_mode, gemm_ref.STAGES.values())) if math in modes]
+    if not shown:
+        return words["cells"]
+    runs = [run for mode in shown for run in store.runs_of(answer.at_size(mode.math), published)]
+    speeds = words["comma"].join(_speed(mode, words) for mode in shown)
+    said = f"{words['cells']}{words['cublas'].format(speeds=speeds)}{environment.brief(runs)}"
+    return explained(said, said)
+
+
+def _speed(mode: Mode, words: dict) -> str:
+    return words["speed"].format(tflops=style.number(mode.cublas_tflops), math=mode.math, size=mode.size)
+
+
+@functools.cache
+def words_of(language: str) -> dict:
+    """The words of the blocks in one language, and the rungs' ideas if the registry is in another."""
+    return tomllib.loads(_WORDS.read_text(encoding="utf-8"))[language]
