@@ -168,7 +168,7 @@ def _describe(
         tile = f"tile ({row // config.BLOCK_M}, {col // config.BLOCK_N}) of {config.BLOCK_M} x {config.BLOCK_N}"
         lines.append(f"in {tile}, at ({row % config.BLOCK_M}, {col % config.BLOCK_N}) of it")
     (top, left), (bottom, right) = places.amin(0).tolist(), places.amax(0).tolist()
-    lines.append(f"all lie in rows {top}..{bottom} and columns {left}..{right} of {c.shape[0]} x {c.shape[1]}")
+    lines.append(f"all are in rows {top}..{bottom} and columns {left}..{right} of {c.shape[0]} x {c.shape[1]}")
     unwritten = int((poison & wrong).sum())
     if unwritten:
         lines.append(f"{unwritten} of them were never written")

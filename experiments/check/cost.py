@@ -79,7 +79,7 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
 _CURES = {
     "global": "not coalesced: let neighbouring threads (threadIdx.x) touch neighbouring elements of a row",
     "shared": "bank conflicts, lanes of a warp asking one bank for different words: pad the rows of the array, store "
-    "it turned round, or let lanes read neighbouring words",
+    "it transposed, or let lanes read neighbouring words",
 }
 
 

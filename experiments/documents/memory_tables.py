@@ -25,11 +25,14 @@ def block(name: str, published: Path) -> str:
 
 
 def _requests(frame: pd.DataFrame, published: Path) -> str:
-    """A line per rung: FLOP a byte of shared memory and of the sectors asked for, in each dialect's default variant."""
+    """A line per rung: FLOP per byte of shared memory and of the sectors asked for; default variants."""
     if frame.empty:
         return "not measured"
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
-    lines = [["rung", "FLOP a byte of shared memory", "FLOP per byte asked of global memory"], ["---", "---:", "---:"]]
+    lines = [
+        ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"],
+        ["---", "---:", "---:"],
+    ]
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
@@ -43,23 +46,24 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
 
 
 def _hardware(frame: pd.DataFrame, published: Path) -> str:
-    """How many launches agree, and the counts of each."""
+    """How many launches agree in every count, and the counts of those that do not."""
     table = traffic.confirmed(frame)
     if table.empty:
         return "not measured"
     ratios = table.xs("ratio", axis=1, level=1)
     off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
-    exact = int((ratios.isna() | (ratios == 1)).all(axis=1).sum())
-    said = f"{exact} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
+    agrees = (ratios.isna() | (ratios == 1)).all(axis=1)
+    said = f"{agrees.sum()} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
     lines = [["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]]
     lines.append(["---", *["---:"] * len(ratios.columns)])
-    for key, row in table.iterrows():
+    for key, row in table[~agrees].iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
         name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
-    runs = store.runs_of(frame[frame["view"] == HARDWARE], published)
-    return f"{said}\n\n{markdown.table(lines)}\n\n{environment.caption(runs)}."
+    differing = "" if agrees.all() else markdown.table(lines)
+    caption = f"{environment.caption(store.runs_of(frame[frame['view'] == HARDWARE], published))}."
+    return "\n\n".join(filter(None, [said, differing, caption]))
 
 
 def _counts(cell: pd.Series) -> str:

@@ -112,7 +112,7 @@ def keep(path: Path, content: str | bytes) -> None:
     try:
         build.write_whole(path, content)
     except build.CannotWrite as error:
-        why = f"the next run does all anew: nothing can be kept in {path.parent} ({error.__cause__})"
+        why = f"the next run does everything again: nothing can be kept in {path.parent} ({error.__cause__})"
         warnings.warn(why, stacklevel=2)
 
 

@@ -265,7 +265,7 @@ def test_untested_edges():
 def test_untested_store():
     attempt("untested_store", (48, 64, 70))
     message = wrong("untested_store", (64, 48, 64))  # no fault: it is the wrong row, not the wrong matrix
-    assert "all lie in rows 1..63 and columns 0..15 of 64 x 48" in message and "got 0, want" in message
+    assert "all are in rows 1..63 and columns 0..15 of 64 x 48" in message and "got 0, want" in message
     store = "if ((size_t)row * N + col < (size_t)M * N) C[(size_t)row * N + col] = acc;"
     assert found("untested_store", (64, 48, 64)) == [(TWICE, store, store)]
 
@@ -289,8 +289,8 @@ def test_first_element_guard():
 
 def test_leaves_before_the_barrier():
     attempt("leaves_before_the_barrier", (64, 64, 70))
-    assert "all lie in rows 32..47" in (below := wrong("leaves_before_the_barrier", (48, 64, 64)))
-    assert "all lie in rows 0..63 and columns 32..47" in (right := wrong("leaves_before_the_barrier", (64, 48, 64)))
+    assert "all are in rows 32..47" in (below := wrong("leaves_before_the_barrier", (48, 64, 64)))
+    assert "all are in rows 0..63 and columns 32..47" in (right := wrong("leaves_before_the_barrier", (64, 48, 64)))
     assert "got nan" in below and "got nan" in right
     barrier, leave = "__syncthreads();", "if (row >= M || col >= N) return;"
     read = "for (int k = 0; k < BLOCK; ++k) acc += a_smem[threadIdx.y][k] * b_smem[k][threadIdx.x];"

@@ -45,7 +45,7 @@ class Tile:
         if self._map.swizzle not in (0, self._inner):
             raise Unsupported(
                 f"{instruction.origin}: rows of {self._inner} bytes under a swizzle of {self._map.swizzle}: the "
-                "manuals do not say how they lie in shared memory; let the box be as wide as the swizzle"
+                "manuals do not say how they are stored in shared memory; let the box be as wide as the swizzle"
             )
 
     def chunks(self, offsets: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""docs/findings.md: numbers are looked up, and words follow the data."""
+"""docs/findings.md and docs/memory.md: numbers are looked up, and words follow the data."""
 
 import pandas as pd
 import pytest
 
-from experiments.documents import findings
+from experiments.documents import findings, memory_tables
 from experiments.documents.findings import SIZE, Data
 from experiments.records import store
 from experiments.records.request import UsageError
@@ -76,3 +76,18 @@ def test_every_statement_has_data_behind_it(tmp_path):
         (folder / f"{name}.csv").unlink()
         with pytest.raises(UsageError, match=f"has no {name}.csv"):
             findings.render(folder)
+
+
+def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
+    def miscount(frame):
+        own = (frame["view"] == "hardware") & (frame["stage"] == "s01_naive") & (frame["dialect"] == "cuda")
+        frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
+
+    before = memory_tables.block("hardware", store.PUBLISHED)
+    after = memory_tables.block("hardware", changed(tmp_path, "memory", miscount))
+    shown = [line for line in after.splitlines() if line.startswith("| `")]
+    assert [line for line in shown if line not in before] == [
+        "| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"
+    ]
+    agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
+    assert agreeing[1] == agreeing[0] - 1

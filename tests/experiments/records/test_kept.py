@@ -228,6 +228,8 @@ def test_two_processes_at_a_time(house):
 
 def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):
     monkeypatch.setattr(build, "CACHE", Path("/dev/null/cache"))  # no folder can be made there
-    with pytest.warns(UserWarning, match="the next run does all anew: nothing can be kept in /dev/null/cache/kept"):
+    with pytest.warns(
+        UserWarning, match="the next run does everything again: nothing can be kept in /dev/null/cache/kept"
+    ):
         asked, rows, _ = measure()
     assert asked == PARTS and len(rows) == len(PARTS)
