@@ -74,7 +74,7 @@ def _environment(doc: Callable[[str], Markup]) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters |= {"words": words, "doc": doc, "number": style.number}
+    made.filters |= {"words": words, "doc": doc, "number": style.number, "sentence": _sentence}
     made.filters |= {"beside": views.beside, "lines": views.lines, "tally": views.tally}
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made
@@ -84,6 +84,11 @@ def words(text: str) -> Markup:
     """A text with Markdown's code and bold type as HTML."""
     marked = re.sub(r"(`+)(.+?)\1", r"<code>\2</code>", str(escape(text)))
     return Markup(re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", marked))
+
+
+def _sentence(text: str) -> str:
+    """With a capital at its beginning, which is what follows a label and a colon in a docstring."""
+    return text[:1].upper() + text[1:]
 
 
 def _doc(name: str, target: Path) -> Markup:

@@ -13,9 +13,10 @@ import pandas as pd
 
 from experiments.documents import tensor_tables
 from experiments.documents.answer import Answer, Best
+from experiments.documents.outcomes import outcome, trust
 from experiments.records import environment, frames, source_lines, stats, store
 from experiments.records.controls import explained
-from experiments.records.rows import PASS, SKIPPED
+from experiments.records.rows import EXPERIMENTS, PASS, SKIPPED
 from experiments.report import tables
 from experiments.report.figures import Figure
 from gemm_ref import DIALECTS
@@ -38,9 +39,15 @@ class Section:
     name: str
     question: str
     paragraphs: dict[str, str]  # Expectation, Method, Run -> text
+    outcome: str  # in sentences, from the rows
     figures: Sequence[Figure]
     table: tables.Table | None
     csv: str
+
+    @property
+    def title(self) -> str:
+        """Its name in words."""
+        return self.name.replace("_", " ").capitalize()
 
 
 class View:
@@ -98,6 +105,11 @@ class View:
         """Device, versions, commit and date."""
         return explained(environment.caption(self._shown), *(mode.size for mode in self.answer.modes))
 
+    @property
+    def trust(self) -> str:
+        """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
+        return trust(store.read(self.folder, name) for name in EXPERIMENTS)
+
     def experiments(self) -> list[str]:
         """The names of those that have data here."""
         return [path.stem for path in sorted(self.folder.glob("*.csv"))]
@@ -109,12 +121,14 @@ class View:
         found: dict[str, list[str]] = {}
         for label, part in labelled:  # what has no label goes on with what came before
             found.setdefault(label or next(reversed(found), "Method"), []).append(part)
+        rows = store.read(self.folder, name)
         return Section(
             name=name,
             question=question,
             paragraphs={label: "\n\n".join(parts) for label, parts in found.items()},
+            outcome=outcome(name, rows),
             figures=figures,
-            table=tables.table_of(store.read(self.folder, name)),
+            table=tables.table_of(rows),
             csv=store.csv_path(self.folder, name).name,
         )
 

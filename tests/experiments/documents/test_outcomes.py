@@ -1,0 +1,89 @@
+"""What the report says came of an experiment: it says something of all of them, and something else of other rows."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from experiments.documents.outcomes import OF, outcome, trust
+from experiments.records import store
+from experiments.records.rows import EXPERIMENTS, FAIL
+from gemm_ref.dialect import BY_HAND
+
+
+@pytest.fixture(scope="module", params=[name for name in EXPERIMENTS if store.csv_path(store.PUBLISHED, name).exists()])
+def experiment(request) -> tuple[str, pd.DataFrame]:
+    """A published experiment and its rows."""
+    return request.param, store.read(store.PUBLISHED, request.param)
+
+
+def _by(factor: float, *columns: str, **which: object):
+    """Multiply columns, in the rows in which other columns have the values of `which`."""
+
+    def change(frame: pd.DataFrame) -> None:
+        own = pd.Series(True, index=frame.index)
+        for name, value in which.items():
+            own &= frame[name] == value
+        assert own.any()
+        for column in columns:
+            frame.loc[own, column] = (frame.loc[own, column] * factor).astype(frame[column].dtype)
+
+    return change
+
+
+_SHARES = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
+_OTHER = {  # experiment -> a change of its rows, and what is said because of it, where a word can tell
+    "ladder": (_by(1.2, *_SHARES, stage="s03_block_tile", dialect=BY_HAND), ""),  # just faster than the rung below it
+    "squares": (_by(1e-3, "median_us", stage="s01_naive", m=16384), "`s01` at 16384"),
+    "shapes": (_by(1e-3, "median_us", stage="s11_warp_tile"), "The best is most often `s11`"),
+    "roofs": (_by(0.5, "value", stage="fma"), ""),
+    "modes": (_by(0.5, "median_us", mode="warm", backend="cublas", m=256), ""),
+    "host": (_by(10, "median_us", stage="s04_shared_tile", dialect="gluon"), "of `s04_shared_tile` in Gluon"),
+    "tensor_cores": (_by(1e3, *_SHARES, stage="s15_wmma", dialect=BY_HAND), ""),
+    "inputs": (_by(10, "tflops", inputs="zeros", math="bf16"), ""),
+    "accuracy": (_by(10, "rel_error", stage="s13_split_k", k=262144), ""),
+    "memory": (_by(2, "sectors", stage="s01_naive", space="global"), "64 sectors in `s01`"),
+    "instructions": (_by(0, "spill_bytes"), "0 of "),
+}
+
+
+def test_every_experiment_has_one(experiment):
+    name, frame = experiment
+    assert outcome(name, frame).endswith(".")
+    assert outcome(name, frame.iloc[:0]) == ""
+
+
+@pytest.mark.parametrize("name", _OTHER)
+def test_it_follows_the_rows(name):
+    frame = store.read(store.PUBLISHED, name)
+    change, said = _OTHER[name]
+    before = outcome(name, frame)
+    change(frame)
+    after = outcome(name, frame)
+    assert said in after and after != before
+
+
+def test_none_is_left_untested():
+    assert OF.keys() == {*_OTHER, "correctness"}
+
+
+def test_a_failed_check_is_named():
+    frame = store.read(store.PUBLISHED, "correctness")
+    assert outcome("correctness", frame).startswith(f"Yes: all {len(frame):,} checks")
+    frame.loc[frame.index[0], "status"] = FAIL
+    assert outcome("correctness", frame) == f"1 of {len(frame):,} checks failed: `s01_naive` in CUDA."
+
+
+def test_without_a_gpu_the_libraries_of_the_cpu_are_spoken_of():
+    frame = store.read(store.PUBLISHED, "ladder")
+    said = outcome("ladder", frame[frame["backend"].isin(["numpy", "torch"])])
+    assert said.startswith("Only libraries of the CPU were timed; ")
+
+
+def test_the_control_says_how_far_times_can_be_trusted():
+    frame = store.read(store.PUBLISHED, "ladder")
+    controls = (frame["stage"] == "control").sum()
+    assert f"{controls} of {controls} such rows say SAME" in trust([frame])
+    frame.loc[frame["stage"] == "control", "verdict"] = "UNSURE"
+    assert f"0 of {controls} such rows say SAME" in trust([frame])
+    assert trust([frame.iloc[:0]]) == ""
