@@ -62,8 +62,9 @@ class Best:
 
     @property
     def lines(self) -> int:
-        """The lines of code of the rung's own file."""
-        return lines_of(self.row.stage, self.dialect).own_lines
+        """The lines of code of the rung's own file and of the files that it shares."""
+        code = lines_of(self.row.stage, self.dialect)
+        return code.own_lines + code.shared_lines
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,12 @@ class Shapes:
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
     lacking: Mapping[str, list[str]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any
+
+    @property
+    def take(self) -> str | None:
+        """CUDA, where each other dialect is SLOWER at more than half of them; None where nothing is clear."""
+        behind = [2 * count > self.count for name, count in self.slower.items() if name != BY_HAND]
+        return BY_HAND if behind and all(behind) and BY_HAND in self.mean else None
 
 
 class Answer:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from markdown_it import MarkdownIt
 
-from experiments.documents.answer import LANGUAGES, Answer, Best
+from experiments.documents.answer import LANGUAGES, Answer, Best, Shapes
 from experiments.records import store
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
@@ -50,8 +50,8 @@ def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
     first, fp32 = answer.paragraphs()
     lightest = "CUDA" if take == "CUDA" or lines == (9, 20) else "Triton"
     assert (
-        first.startswith(f"**Take {lightest} in fp32.**")
-        and f"{lines[0]} / {lines[1]} lines of their own in fp32" in first
+        first.startswith(f"**At M = N = K = 4096 take {lightest} in fp32.**")
+        and f"{lines[0]} / {lines[1]} lines in fp32" in first
     )
     assert fp32 == f"**fp32 at M = N = K = 4096:** CUDA reaches 50.0% of cuBLAS (`s01`). {said}"
 
@@ -89,3 +89,9 @@ def test_bold_ends_where_markdown_sees_it(language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_nothing_is_said_of_an_empty_folder(tmp_path, language):
     assert Answer(tmp_path).paragraphs(language) == []
+
+
+@pytest.mark.parametrize(("slower", "take"), [(60, "cuda"), (50, None), (0, None)])
+def test_cuda_is_to_take_where_the_others_are_slower_at_most_shapes(slower, take):
+    counts = {"cuda": 0, "triton": 90, "gluon": slower}
+    assert Shapes(100, dict.fromkeys(counts, 80.0), dict.fromkeys(counts, 1), counts, {}).take == take
