@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 import torch
 
+from experiments.bench.verify import aligned
 from experiments.records.contenders import gemm_of
 from experiments.trace import missing, owners
 from experiments.trace.observe import Watcher
@@ -61,22 +61,22 @@ def trace(item: Implementation, compiler: str) -> Trace:
     """
     problem, depth, file = problem_of(item), depth_of(item), DIALECTS[item.dialect].file_of(item.stage.id)
     ids = Ids(problem)
-    run = functools.partial(_run, item, problem)
-    passes = [run(ids.operands(number)) for number in range(ids.passes)]
-    watched = passes[0]
-    threads = watched.launches[0][1].threads
+    watched = _run(item, problem, ids.operands(0))
+    others = [_run(item, problem, ids.operands(number), again=True) for number in range(1, ids.passes)]
+    for seen, *again in zip(watched.accesses, *(each.accesses for each in others), strict=True):
+        contents = [found for each in (seen, *again) if (found := each.contents) is not None]
+        if contents and seen.size >= ids.element_bytes:
+            seen.ids = ids.origins(contents)
     tiles = owners.tiles(watched, item.config, ids)
     tile = next((tile for tile in tiles if tile.block == watched.block), Tile(watched.block, 0, 0, 0, 0))
-    staged = owners.epilogue(watched.steps, threads)
-    sums = [run(ids.products(column)) for column in (False, True)] if staged else []
-    of_sums = owners.ids_of_sums(sums, staged, tile, ids)
+    if staged := owners.epilogue(watched):
+        sums = [_run(item, problem, ids.products(column), again=True) for column in (False, True)]
+        owners.tell_sums(watched, staged, sums, tile, ids)
     arrays = (*_matrices(watched, ids), *_shared_arrays(*watched.launches[0]))
     tables = Tables(file, ids, depth, arrays)
-    for number, seen in enumerate(watched.steps):
-        contents = [found for each in passes if (found := each.steps[number].contents) is not None]
-        copied = ids.origins(contents) if contents and seen.size >= ids.element_bytes else None
-        tables.add(seen, of_sums.get(number, copied))
-    held = owners.owners(watched.steps, of_sums, tile, ids, threads)
+    for seen in watched.steps:
+        tables.add(seen)
+    held = owners.owners(watched, tile, ids)
     return Trace(
         stage=item.stage.id,
         variant=item.variant,
@@ -105,15 +105,15 @@ def trace(item: Implementation, compiler: str) -> Trace:
     )
 
 
-def _run(item: Implementation, problem: Problem, operands: Operands) -> Watcher:
+def _run(item: Implementation, problem: Problem, operands: Operands, again: bool = False) -> Watcher:
     """The kernel on the reference GPU, watched."""
     a, b = operands
+    c = aligned(torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
     launch = item.stage.launch(problem.m, problem.n, problem.k, item.variant)
-    watcher = Watcher(shown_block(launch))
+    # a kernel may compute C transposed, and call A and B something else
+    watcher = Watcher(shown_block(launch), {a.data_ptr(): "A", b.data_ptr(): "B"}, again)
     with ptx.watched(watcher):
-        gemm_of(item)(a, b, out=torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
-    for tensor in watcher.tensors:  # a kernel may compute C transposed, and call A and B something else
-        tensor.name = {a.data_ptr(): "A", b.data_ptr(): "B"}.get(tensor.owner.data_ptr(), tensor.name)
+        gemm_of(item)(a, b, out=c)
     return watcher
 
 
@@ -121,12 +121,12 @@ def _matrices(watched: Watcher, ids: Ids) -> list[Array]:
     """A, B and C or the partial sums, as the first kernel is given them."""
     problem, found = ids.problem, []
     shapes = {"A": problem.a_shape, "B": problem.b_shape}
-    for tensor in watched.tensors:
-        rows, columns = shapes.get(tensor.name, (problem.m, problem.n))
-        by_columns = tensor.name == "B" and problem.b_layout == "nk"
-        first = ids.first.get(tensor.name, ids.first["C"] if tensor.name == "partials" else NOWHERE)
+    for name, tensor in watched.arrays.items():
+        rows, columns = shapes.get(name, (problem.m, problem.n))
+        by_columns = name == "B" and problem.b_layout == "nk"
+        first = ids.first["C"] if name in owners.RESULTS else ids.first.get(name, NOWHERE)
         about = (rows, columns, tensor.owner.element_size(), by_columns, first)
-        found.append(Array(tensor.name, "global", 0, tensor.size, *about))
+        found.append(Array(name, "global", 0, tensor.size, *about))
     return found
 
 

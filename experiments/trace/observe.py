@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +14,12 @@ from gemm_ref.ptx.core.events import BarrierUse, Kernel, Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.count.banks import WORD, line_passes
 from gemm_ref.ptx.count.records import flops_of
-from gemm_ref.ptx.count.requests import of_warps, served
+from gemm_ref.ptx.count.requests import rows, served
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 
 _WORD64 = 8  # bytes of an mbarrier
+_PERIOD = 128  # bytes of a row of banks, of a line of global memory, and of a whole number of sectors
 _MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")  # observers are told of their accesses
 
 
@@ -29,10 +31,11 @@ class Seen:
     kind: str
     offsets: np.ndarray  # (threads or pieces,) bytes in the array, or in shared memory
     space: str = ""
-    tensor: Tensor | None = None  # in global memory
+    array: str = ""  # in global memory: the name of what is there
     size: int = 0
     counts: np.ndarray | None = None  # (warps, 2)
     contents: np.ndarray | None = None  # (threads or pieces, size): what is in shared memory after it, or what it reads
+    ids: np.ndarray | None = None  # (threads or pieces, elements): what that is, once several runs have told
     times: int = 1
     done: int = NOWHERE
     thread: int = NOWHERE
@@ -50,9 +53,9 @@ class Seen:
 class Stored:
     """Elements of global memory that blocks stored to."""
 
-    tensor: Tensor
+    array: str
     blocks: np.ndarray  # linear in the grid
-    offsets: np.ndarray  # bytes from the tensor's start, one for each of `blocks`
+    offsets: np.ndarray  # bytes from the array's start, one for each of `blocks`
     size: int  # bytes from each offset on
 
 
@@ -65,39 +68,58 @@ class _Part:
 
 
 class Watcher(ptx.Observer):
-    """Watches the block with this linear number in the first kernel that is run."""
+    """Watches the block with this linear number in the first kernel that is run.
 
-    def __init__(self, block: int) -> None:
+    names: of tensors, by their address; others have the names that the kernel's package gives them.
+    again: the kernel was watched before, so that only what is in shared memory is of interest; `accesses` are the same.
+    """
+
+    def __init__(self, block: int, names: Mapping[int, str], again: bool = False) -> None:
         self.block = block
+        self._names, self._again = names, again
         self.launches: list[tuple[Kernel, Launch]] = []
-        self.tensors: list[Tensor] = []
+        self.arrays: dict[str, Tensor] = {}  # in global memory
         self.steps: list[Seen] = []
         self.stored: list[Stored] = []
         self._parts: dict[int, tuple[Lanes, _Part | None]] = {}  # by machine
-        self._kinds: dict[int, str] = {}  # by instruction
+        self._kinds: dict[int, tuple[str, tuple | None]] = {}  # by instruction
         self._written: list[tuple[Seen, np.ndarray, Lanes]] = []  # to shared memory, by the instruction before
         self._flying: list[Seen] = []  # copies and operands that are not done
+        self._known: dict[tuple, np.ndarray] = {}  # what an access looks like -> its counts
+        self._run: tuple | None = None  # what arithmetic the last step is, if all threads do it
+
+    @property
+    def accesses(self) -> list[Seen]:
+        """The steps that access memory."""
+        return [seen for seen in self.steps if seen.space]
 
     def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
         self.launches.append((kernel, launch))
         if len(self.launches) == 1:
-            self.tensors = memory.tensors
+            self.arrays = {self._name(tensor): tensor for tensor in memory.tensors}
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
-        self._look_at_written()
-        kind = self._kinds.get(id(instruction))
-        if kind is None:
-            kind = self._kinds[id(instruction)] = _kind(instruction)
-        if not kind or (part := self._part(machine)) is None:
+        if self._written:
+            self._look_at_written()
+        kind, look = self._kinds.get(id(instruction)) or self._know(instruction)
+        if not kind or self._again or (part := self._part(machine)) is None:
             return
-        active = _active(machine.access_mask(mask), part, machine)
-        if not active.any():
-            return
-        seen = Seen(instruction, kind, np.where(active, 0, NOWHERE))
-        if kind == "multiply" and self.steps and _is_again(self.steps[-1], seen):
+        lanes = machine.access_mask(mask)
+        if lanes is None and look and look == self._run and self.steps[-1].kind == kind:
             self.steps[-1].times += 1
-        else:
-            self.steps.append(seen)
+            return
+        active = _active(lanes, part, machine)
+        if active.any():
+            self.steps.append(Seen(instruction, kind, np.where(active, 0, NOWHERE)))
+            self._run = look if lanes is None else None
+
+    def _know(self, instruction: Instruction) -> tuple[str, tuple | None]:
+        """The kind of an instruction, and of arithmetic whatever it has in common with its like."""
+        kind, look = _kind(instruction), None
+        if kind == "multiply" and instruction.parts[0] != "wgmma":  # of which each has its operands before it
+            look = (instruction.name, instruction.file, instruction.line, instruction.callers)
+        self._kinds[id(instruction)] = kind, look
+        return kind, look
 
     def on_end(self) -> None:
         self._look_at_written()
@@ -107,7 +129,7 @@ class Watcher(ptx.Observer):
     def on_access(self, access: ptx.Access) -> None:
         machine = access.machine
         tensor = self._tensor(access) if access.space == "global" else None
-        if tensor is not None and access.kind in ("store", "atomic"):
+        if tensor and access.kind in ("store", "atomic") and not self._again:
             self._store(access, tensor)
         if (part := self._part(machine)) is None:
             return
@@ -118,15 +140,16 @@ class Watcher(ptx.Observer):
             return
         first = tensor.first if tensor else 0
         offsets = np.where(active, per_lane(access.addresses, machine.lanes)[part.lanes] - first, NOWHERE)
-        seen = Seen(access.instruction, access.kind, offsets, access.space, tensor, access.size)
-        warps = slice(part.index * machine.launch.num_warps, (part.index + 1) * machine.launch.num_warps)
-        addresses, takes_part = (rows[warps] for rows in of_warps(access))
-        seen.counts = np.stack(served(access, addresses, takes_part), axis=1)
+        seen = Seen(access.instruction, access.kind, offsets, access.space, size=access.size)
+        seen.array = self._name(tensor) if tensor else ""
         copies = access.instruction.parts[0] == "cp"
         if copies and access.space == "global":  # its shared side was told of just before
             seen.kind = "async load"
-            if access.size >= WORD:
-                self.steps[-1].counts += line_passes(addresses, takes_part, access.size)[:, None]
+        if not self._again:
+            seen.counts = self._count(access, seen)
+        if seen.kind == "async load":
+            if access.size >= WORD and not self._again:
+                self.steps[-1].counts = self.steps[-1].counts + self._count(access, seen, lines=True)
             self.steps.insert(len(self.steps) - 1, seen)
             return
         self.steps.append(seen)
@@ -138,6 +161,22 @@ class Watcher(ptx.Observer):
                 seen.contents = _contents(machine, part, offsets, access.size)
             else:
                 self._written.append((seen, active, machine))
+
+    def _count(self, access: ptx.Access, seen: Seen, lines: bool = False) -> np.ndarray:
+        """(warps, 2): what each warp's request takes, and without bank conflicts; or what its lines take in addition.
+
+        Banks, sectors and lines begin anew after 128 bytes, so that steps which differ by them cost the same.
+        """
+        first = int(seen.offsets[seen.active].min()) // _PERIOD * _PERIOD
+        places = np.where(seen.active, seen.offsets - first, NOWHERE)
+        key = (lines, access.space, access.kind, access.instruction.parts[0], access.size, places.tobytes())
+        if key not in self._known:
+            addresses, active = (rows(x, access.machine, 0) for x in (places, seen.active))
+            if lines:
+                self._known[key] = line_passes(addresses, active, access.size)[:, None]
+            else:
+                self._known[key] = np.stack(served(access, addresses, active), axis=1)
+        return self._known[key]
 
     def on_landing(self, access: ptx.Access) -> None:
         if (part := self._part(access.machine)) is None:
@@ -166,7 +205,7 @@ class Watcher(ptx.Observer):
         if access.kind == "store" and (tensor := self._holder(access.addresses, access.size, machine)):
             block = machine.block_of_lane[access.lane]
             offsets = access.addresses - tensor.first
-            self.stored.append(Stored(tensor, np.full(offsets.size, block), offsets, access.size))
+            self.stored.append(Stored(self._name(tensor), np.full(offsets.size, block), offsets, access.size))
         part = self._part(machine)
         if part is None or access.space != "shared" or access.block != part.index:
             return
@@ -185,7 +224,7 @@ class Watcher(ptx.Observer):
         machine = access.machine
         kind = "bulk load" if access.kind == "async store" else "bulk store"
         kind = "operand" if access.instruction.parts[0] == "wgmma" else kind
-        seen = Seen(access.instruction, kind, access.addresses, "shared", None, access.size)
+        seen = Seen(access.instruction, kind, access.addresses, "shared", size=access.size)
         seen.thread = int(machine.thread_of_lane[access.lane])
         seen.block = int(machine.block_of_lane[access.lane])
         if access.barrier is not None:
@@ -193,7 +232,7 @@ class Watcher(ptx.Observer):
         if kind != "bulk load":
             seen.contents = _contents(machine, part, seen.offsets, seen.size)
         place = len(self.steps)
-        if kind == "operand":  # before the product, of which the machine tells first
+        if kind == "operand" and not self._again:  # before the product, of which the machine tells first
             place -= next(back for back, step in enumerate(reversed(self.steps)) if step.kind == "multiply") + 1
         self.steps.insert(place, seen)
         self._flying.append(seen)
@@ -207,7 +246,7 @@ class Watcher(ptx.Observer):
             offsets = np.full(machine.launch.threads, NOWHERE)
             per_block = max(machine.shared.stride // _WORD64, 1)
             offsets[machine.thread_of_lane[use.lanes[own]]] = use.numbers[own] % per_block * _WORD64
-            self.steps.append(Seen(use.instruction, "mbarrier", offsets, "shared", None, _WORD64))
+            self.steps.append(Seen(use.instruction, "mbarrier", offsets, "shared", size=_WORD64))
 
     # --- who and where ---------------------------------------------------------------------------------------
 
@@ -222,6 +261,9 @@ class Watcher(ptx.Observer):
                 part = _Part(slice(int(lanes[0]), int(lanes[-1]) + 1), int(machine.block_index[lanes[0]]))
             self._parts[id(machine)] = machine, part  # the machine with it, so that no other gets its id
         return self._parts[id(machine)][1]
+
+    def _name(self, tensor: Tensor) -> str:
+        return self._names.get(tensor.owner.data_ptr(), tensor.name)
 
     def _tensor(self, access: ptx.Access) -> Tensor | None:
         lanes = slice(None) if access.lanes is None else access.lanes
@@ -240,7 +282,7 @@ class Watcher(ptx.Observer):
         if len(self.launches) == 1:
             lanes = slice(None) if access.lanes is None else access.lanes
             offsets = per_lane(access.addresses, machine.lanes)[lanes] - tensor.first
-            self.stored.append(Stored(tensor, machine.block_of_lane[lanes], offsets, access.size))
+            self.stored.append(Stored(self._name(tensor), machine.block_of_lane[lanes], offsets, access.size))
 
 
 def _kind(instruction: Instruction) -> str:
@@ -256,15 +298,6 @@ def _kind(instruction: Instruction) -> str:
     if parts[:2] == ["wgmma", "fence"]:
         return "fence"
     return "multiply" if flops_of(instruction.name) else ""
-
-
-def _is_again(last: Seen, seen: Seen) -> bool:
-    """Whether a piece of arithmetic is that of the step before, once more."""
-    one, other = last.instruction, seen.instruction
-    if one.parts[0] == "wgmma":  # each has its operands before it
-        return False
-    same = (one.name, one.file, one.line, one.callers) == (other.name, other.file, other.line, other.callers)
-    return same and last.kind == seen.kind and np.array_equal(last.offsets, seen.offsets)
 
 
 def _active(lanes: np.ndarray | None, part: _Part, machine: Lanes) -> np.ndarray:

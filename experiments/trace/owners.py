@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from experiments.trace.observe import Seen, Watcher
-from experiments.trace.origin import EXACT, Ids, of_sums
+from experiments.trace.origin import Ids, of_sums
 from experiments.trace.record import NOWHERE, Tile
-from gemm_ref.ptx.core.memory import Tensor
 from gemm_ref.stage import Config
 
 WARP = 32
@@ -17,86 +16,81 @@ _SUMMING = ("fma", "mad", "mma", "wmma", "wgmma")  # opcodes that add a product 
 _ROW_ELEMENTS, _LANE_ELEMENTS = 8, 2  # of a row of stmatrix, and of those what one lane holds
 
 
-def is_result(tensor: Tensor) -> bool:
-    """Whether a kernel's sums go there: to C, or to the partial sums of a part of K."""
-    return tensor.name in ("C", "partials")
+RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
 
 
 def tiles(watched: Watcher, config: Config, ids: Ids) -> tuple[Tile, ...]:
     """The tiles of C, or of a part's partial sums, and the blocks that store to them."""
-    n, size = ids.problem.n, ids.problem.m * ids.problem.n
-    found: dict[tuple[int, int, int], list[np.ndarray]] = {}
+    n, size, across = ids.problem.n, ids.problem.m * ids.problem.n, -(-ids.problem.n // config.BLOCK_N)
+    cells = -(-ids.problem.m // config.BLOCK_M) * across
+    bounds: dict[int, np.ndarray] = {}  # by block and cell: the first row and column, and the last
     for stored in watched.stored:
-        if not is_result(stored.tensor):
+        if stored.array not in RESULTS:
             continue
-        elements = _elements(stored.tensor, stored.offsets, stored.size) % size
-        blocks = np.broadcast_to(stored.blocks[:, None], elements.shape).ravel()
-        row, column = elements.ravel() // n, elements.ravel() % n
-        keys = np.stack([blocks, row // config.BLOCK_M, column // config.BLOCK_N])
-        for key in np.unique(keys, axis=1).T:
-            chosen = (keys == key[:, None]).all(axis=0)
-            found.setdefault(tuple(key.tolist()), []).append(np.stack([row[chosen], column[chosen]]))
-    result = []
-    for (block, _, _), places in sorted(found.items()):
-        low, high = (f(np.concatenate(places, axis=1), axis=1).tolist() for f in (np.min, np.max))
-        result.append(Tile(block, low[0], low[1], high[0] - low[0] + 1, high[1] - low[1] + 1))
-    return tuple(result)
+        elements = _elements(watched, stored.array, stored.offsets, stored.size) % size
+        row, column = elements // n, elements % n
+        keys = stored.blocks[:, None] * cells + row // config.BLOCK_M * across + column // config.BLOCK_N
+        for key in np.flatnonzero(np.bincount(keys.ravel())).tolist():
+            places = np.stack([row, column])[:, keys == key]
+            found = np.stack([places.min(axis=1), places.max(axis=1)])
+            before = bounds.get(key, found)
+            bounds[key] = np.stack([np.minimum(before[0], found[0]), np.maximum(before[1], found[1])])
+    return tuple(
+        Tile(key // cells, *low.tolist(), *(high - low + 1).tolist()) for key, (low, high) in sorted(bounds.items())
+    )
 
 
-def epilogue(steps: Sequence[Seen], threads: int) -> list[int]:
-    """The numbers of the steps in which threads that have done their last product write sums to shared memory.
+def epilogue(watched: Watcher) -> list[Seen]:
+    """The steps in which threads that have done their last product write sums to shared memory.
 
     The bulk stores that copy what is there are among them.
     """
-    last = np.full(threads, len(steps))
-    for number in reversed(range(len(steps))):
-        if steps[number].kind == "multiply" and steps[number].instruction.parts[0] in _SUMMING:
-            last[steps[number].active & (last == len(steps))] = number
+    steps, threads = watched.steps, watched.launches[0][1].threads
+    last = np.full(threads, NOWHERE)  # step of each thread that adds a product
+    for number, seen in enumerate(steps):
+        if seen.kind == "multiply" and seen.instruction.parts[0] in _SUMMING:
+            last[seen.active] = number
     found = []
     for number, seen in enumerate(steps):
-        if seen.kind == "bulk store" or (seen.kind == "store" and seen.space == "shared"):
-            if seen.kind == "bulk store" or (number > last[seen.active]).all():
-                found.append(number)
+        done = last[seen.active] if seen.kind == "store" and seen.space == "shared" else np.full(1, len(steps))
+        if seen.kind == "bulk store" or ((done != NOWHERE) & (done < number)).all():
+            found.append(seen)
     return found
 
 
-def ids_of_sums(passes: Sequence[Watcher], numbers: Sequence[int], tile: Tile, ids: Ids) -> Mapping[int, np.ndarray]:
-    """The ids of C's elements that these steps write or read, (threads or pieces, elements) each.
+def tell_sums(watched: Watcher, staged: Sequence[Seen], passes: Sequence[Watcher], tile: Tile, ids: Ids) -> None:
+    """Give these steps the ids of C's elements that they write or read; none where it is no element of the tile.
 
     passes: the run for the rows and the one for the columns.
     """
-    found: dict[int, np.ndarray] = {}
-    if max(tile.rows, tile.columns) > EXACT:
-        return found
+    chosen = set(map(id, staged))
     place = (tile.row, tile.column, tile.rows, tile.columns)
-    for number in numbers:
-        rows, columns = (each.steps[number] for each in passes)
-        if rows.contents is None or columns.contents is None:
-            continue
-        there = of_sums(rows.contents[rows.active], columns.contents[rows.active], place, ids)
-        if there is not None:
-            found[number] = np.full((len(rows.offsets), there.shape[1]), NOWHERE)
-            found[number][rows.active] = there
-    return found
+    for seen, rows, columns in zip(watched.accesses, *(each.accesses for each in passes), strict=True):
+        if id(seen) in chosen and rows.contents is not None and columns.contents is not None:
+            there = of_sums(rows.contents[rows.active], columns.contents[rows.active], place, ids)
+            if there is not None:
+                seen.ids = np.full((len(seen.offsets), there.shape[1]), NOWHERE)
+                seen.ids[seen.active] = there
 
 
-def owners(steps: Sequence[Seen], of_sums: Mapping[int, np.ndarray], tile: Tile, ids: Ids, threads: int) -> np.ndarray:
+def owners(watched: Watcher, tile: Tile, ids: Ids) -> np.ndarray:
     """(rows, columns) of the tile: the first thread that stored the element anywhere; `threads` where none did."""
+    threads = watched.launches[0][1].threads
     found = np.full((tile.rows, tile.columns), threads)
     n, first = ids.problem.n, ids.first["C"]
-    for number, seen in enumerate(steps):
-        if number in of_sums and seen.kind == "store":
-            elements = of_sums[number] - first
-        elif seen.kind in ("store", "atomic") and seen.tensor is not None and is_result(seen.tensor):
-            elements = _elements(seen.tensor, seen.offsets, seen.size) % (ids.problem.m * n)
+    for seen in watched.steps:
+        if seen.kind not in ("store", "atomic"):
+            continue
+        if seen.array in RESULTS:
+            elements = _elements(watched, seen.array, seen.offsets, seen.size) % (ids.problem.m * n)
             elements[~seen.active] = NOWHERE
+        elif seen.ids is not None:
+            elements = seen.ids - first  # those of A and B have smaller ids
         else:
             continue
-        who = _holders(seen, elements.shape)
-        there = elements >= 0
-        row, column = elements[there] // n - tile.row, elements[there] % n - tile.column
-        new = (row >= 0) & (row < tile.rows) & (column >= 0) & (column < tile.columns)
-        row, column, who = row[new], column[new], who[there][new]
+        row, column = elements // n - tile.row, elements % n - tile.column
+        inside = (elements >= 0) & (row >= 0) & (row < tile.rows) & (column >= 0) & (column < tile.columns)
+        row, column, who = row[inside], column[inside], _holders(seen, elements.shape)[inside]
         free = found[row, column] == threads
         found[row[free], column[free]] = who[free]
     return found
@@ -118,7 +112,7 @@ def _holders(seen: Seen, shape: tuple[int, ...]) -> np.ndarray:
     return threads // WARP * WARP + lane
 
 
-def _elements(tensor: Tensor, offsets: np.ndarray, size: int) -> np.ndarray:
-    """(places, elements): the numbers of the tensor's elements in `size` bytes from each of these on."""
-    bytes_ = tensor.owner.element_size()
+def _elements(watched: Watcher, array: str, offsets: np.ndarray, size: int) -> np.ndarray:
+    """(places, elements): the numbers of the array's elements in `size` bytes from each of these on."""
+    bytes_ = watched.arrays[array].owner.element_size()
     return offsets[:, None] // bytes_ + np.arange(size // bytes_)

@@ -58,24 +58,22 @@ class Tables:
     def origins(self) -> tuple[np.ndarray, ...]:
         return tuple(self._origins.arrays)
 
-    def add(self, seen: Seen, ids: np.ndarray | None) -> None:
-        """A step, and the ids in the shared memory that it wrote or reads, (threads or pieces, elements)."""
-        array = self._array(seen)
-        if array is not None and array.space == "global":
-            touched = _ids_at(array, seen)
-        else:
-            touched = ids if ids is not None else np.full(1, NOWHERE)
+    def add(self, seen: Seen) -> None:
+        array, ids = self._array(seen), seen.ids
+        touched = _ids_at(array, seen) if array and array.space == "global" else ids
         writes = seen.kind in ("store", "async store", "bulk load") and seen.space == "shared"
         base, pattern = self._relative(seen.offsets, self._patterns)
-        first, origin = self._relative(ids, self._origins) if writes and ids is not None else (0, NOWHERE)
+        nothing = np.full((len(seen.offsets), 1), NOWHERE)
+        first, origin = self._relative(nothing if ids is None else ids, self._origins) if writes else (0, NOWHERE)
         counts = NOWHERE if seen.counts is None else self._counts.number(seen.counts.astype(np.int32))
         operation = self._operation(seen, array)
-        about = (operation, self._slice(touched), seen.times, base, pattern, counts, first, origin)
+        slice_ = NOWHERE if touched is None else self._slice(touched)
+        about = (operation, slice_, seen.times, base, pattern, counts, first, origin)
         self._rows.append((*about, seen.done, seen.thread, seen.block, seen.mbarrier))
 
     def _operation(self, seen: Seen, array: Array | None) -> int:
         instruction = seen.instruction
-        name = array.name if array else seen.tensor.name if seen.tensor else ""
+        name = array.name if array else seen.array
         place = f"{instruction.file}:{instruction.line}"
         about = (self._line(instruction), place, instruction.name, seen.kind, seen.space, name, seen.size)
         return self._operations.setdefault(Operation(*about), len(self._operations))
@@ -87,10 +85,8 @@ class Tables:
         return int(next(lines, 0))
 
     def _array(self, seen: Seen) -> Array | None:
-        if seen.tensor is not None:
-            return next((each for each in self._arrays if each.name == seen.tensor.name), None)
         if seen.space != "shared":
-            return None
+            return next((a for a in self._arrays if a.space == seen.space and a.name == seen.array), None)
         low, high = int(seen.offsets[seen.active].min()), int(seen.offsets.max()) + seen.size
         inside = (a for a in self._arrays if a.space == "shared" and a.offset <= low and high <= a.offset + a.bytes)
         return next(inside, None)
@@ -106,16 +102,14 @@ class Tables:
     def _relative(self, values: np.ndarray, table: _Table) -> tuple[int, int]:
         """The smallest of some numbers, and the number in the table of what is left of them; NOWHERE stays."""
         there = values != NOWHERE
-        if not there.any():
-            return 0, NOWHERE
-        first = int(values[there].min())
+        first = int(values[there].min()) if there.any() else 0
         return first, table.number(np.where(there, values - first, NOWHERE).astype(np.int32))
 
 
-def _ids_at(array: Array, seen: Seen) -> np.ndarray:
-    """The ids of the elements of a matrix that a step accesses."""
+def _ids_at(array: Array, seen: Seen) -> np.ndarray | None:
+    """The ids of the elements of a matrix that a step accesses; None where they have none."""
     if array.first_id == NOWHERE:
-        return np.full(1, NOWHERE)
+        return None
     places = seen.offsets[seen.active][:, None] // array.element_bytes
     elements = places + np.arange(max(1, seen.size // array.element_bytes))
     if array.by_columns:

@@ -35,10 +35,8 @@ class Places:
         numbers = [int(number or 0) for number in found.groups()]
         here, into = _Loc(*numbers[:3]), _Loc(*numbers[3:])
         if here.line:  # line 0 marks code that the compiler made itself: it keeps the place it was made for
-            if into.line:
+            if into.line:  # nvcc leaves it out at times where it has said so before
                 self._into.setdefault(here, []).append(into)
-            else:
-                self._into.pop(here, None)
             self.file, self.line = self._name(here), here.line
             self.callers = tuple(f"{self._name(loc)}:{loc.line}" for loc in self._chain(here))
         return found.end()
