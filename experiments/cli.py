@@ -338,25 +338,28 @@ def trace(
         typer.Option(help="A folder, or for one kernel a .json file. [traces in this machine's results folder]"),
     ] = None,
 ) -> None:
-    """Write what each thread of a block touches in the first slices of K, as JSON: `experiments/trace/record.py`.
+    """Write what each thread of a block touches in the first slices of K, as JSON (`experiments/trace/record.py`).
 
     The kernel runs on the reference GPU in a small problem, so no GPU is needed. What was traced before is read, unless
-    the kernel or anything else that it depends on was changed since. Exit code: 1 if a kernel could not be compiled.
+    the kernel or anything else that it depends on was changed since. What has no compiler here is named and left out.
+    Exit code: 1 if nothing could be traced, 2 for a command that makes no sense or a file that cannot be written.
     """
     from experiments.selection import kernels
 
     chosen = kernels(stage, dialect, variant, math)
 
     from experiments.progress import Bars
-    from experiments.trace import gather, write
+    from experiments.trace import gather, written
 
+    paths = written.paths(chosen, output)
     with Bars(out) as bars:
         found = gather(chosen, bars)
-    for path in write(found.traces, output):
-        _tell(str(path), out)
+    for trace in found.traces:
+        written.write(trace, paths[trace.name])
+        _tell(str(paths[trace.name]), out)
     for name, why in found.lacking.items():
         _tell(f"no trace of {name}: {why}", err, style="red")
-    if found.lacking:
+    if not found.traces:
         raise typer.Exit(FAILED)
 
 

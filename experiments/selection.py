@@ -145,19 +145,13 @@ def kernels(stage: str, dialect: str, variant: str, math: str) -> list[gemm_ref.
         rung = gemm_ref.get_stage(stage)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    math = math or rung.maths[0]
     found = [item for item in gemm_ref.implementations() if item.stage is rung]
-    for what, name, of in (
-        ("math mode", math, "math"),
-        ("variant", variant, "variant"),
-        ("dialect", dialect, "dialect"),
-    ):
+    for of, name in (("math", math or rung.maths[0]), ("variant", variant), ("dialect", dialect)):
         there = dict.fromkeys(getattr(item, of) for item in found)
         found = [item for item in found if not name or getattr(item, of) == name]
         if not found:
-            which = f" in {math}" if of != "math" else ""
-            named = f" as {variant}" if of == "dialect" and variant else ""
-            raise UsageError(f"{rung.id} has no {what} {name!r}{which}{named}: it has {', '.join(there)}")
+            which = f" for variant {variant!r}" if of == "dialect" and variant else ""
+            raise UsageError(f"{rung.id} has no {of} {name!r}{which}: it has {', '.join(there)}")
     return found
 
 

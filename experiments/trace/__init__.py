@@ -1,10 +1,9 @@
 """What each thread of a block touches: traces of kernels on the reference GPU, as data.
 
-`gather` makes them, `record` says what is in one, and `write` puts them into files.
+`gather` makes them, `record` says what is in one.
 """
 
 from experiments.trace.gathered import Gathered, gather
 from experiments.trace.record import Trace
-from experiments.trace.written import write
 
-__all__ = ["Gathered", "Trace", "gather", "write"]
+__all__ = ["Gathered", "Trace", "gather"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -53,7 +54,7 @@ def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = No
             lacking[str(item)] = why
         else:
             found[item] = text
-            kept.keep(kept.place(_name(item)), f"{_state(item, versions)}\n{text}")
+            kept.keep(_place(item), f"{_state(item, versions)}\n{text}")
         if bars:
             bars.done()
     return Gathered(tuple(from_json(found[item]) for item in items if item in found), lacking)
@@ -88,14 +89,14 @@ def _make(item: Implementation, versions: dict) -> tuple[str, str]:
 # --- what is kept ------------------------------------------------------------------------------------------------
 
 
-def _name(item: Implementation) -> str:
-    return f"trace-{item}.json".replace(":", "-")
+def _place(item: Implementation) -> Path:
+    return kept.place(f"trace-{kernel.name_of(item)}.json")
 
 
 def _read(item: Implementation, versions: dict) -> str:
     """The trace that was kept; empty where there is none of these sources and versions."""
     try:
-        state, _, text = kept.place(_name(item)).read_text(encoding="utf-8").partition("\n")
+        state, _, text = _place(item).read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError):
         return ""
     return text if state == _state(item, versions) else ""

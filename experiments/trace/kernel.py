@@ -24,6 +24,11 @@ _ALONE = 16  # elements of K where a rung has no slices: each is one
 _EVEN = 16  # K is a multiple of it, for which compilers make the code that large problems run
 
 
+def name_of(item: Implementation) -> str:
+    """What the trace of a kernel will be called (`Trace.name`)."""
+    return "-".join((item.stage.id, item.dialect, item.variant, item.math))
+
+
 def depth_of(item: Implementation) -> int:
     """Elements of K in a slice; 1 for a rung that has none."""
     config, bytes_ = item.config, MATHS[item.math].dtype.itemsize

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.trace.observe import Watcher
+from experiments.trace.record import NOWHERE
 
 _ALWAYS = (
     "Accesses are those of the PTX, as written. The machine code may join neighbouring ones into one wide access.",
@@ -20,7 +21,6 @@ _BY_OPCODE = {
 }
 _BY_KIND = {
     "bulk load": "The TMA unit copies boxes without lanes, so these copies have no sectors and no wavefronts.",
-    "async store": "A copy is shown where it starts; `done` says which step waits for it.",
 }
 
 
@@ -32,6 +32,10 @@ def sentences(watched: Watcher, owners: np.ndarray) -> tuple[str, ...]:
     found = [*_ALWAYS]
     found += [sentence for opcode, sentence in _BY_OPCODE.items() if opcode in opcodes]
     found += [sentence for kind, sentence in _BY_KIND.items() if kind in kinds]
+    if any(
+        seen.kind == "async store" and seen.ids is not None and (seen.ids == NOWHERE).all() for seen in watched.steps
+    ):
+        found.append("K is short here: a copy that is started past its end fills shared memory with zeros.")
     if len(watched.launches) > 1:
         found.append("The steps are those of the first kernel. The second, which adds the partial sums, is not shown.")
     if not owners.size:

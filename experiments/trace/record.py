@@ -141,6 +141,11 @@ class Trace:
     origins: tuple[np.ndarray, ...]
     missing: tuple[str, ...]  # sentences: what this trace cannot show
 
+    @property
+    def name(self) -> str:
+        """Of the kernel and of its trace's file: s09_conflict_free-cuda-two_blocks-fp32."""
+        return "-".join((self.stage, self.dialect, self.variant, self.math))
+
 
 def to_json(trace: Trace) -> str:
     """The text of a trace's file, the same for equal traces."""

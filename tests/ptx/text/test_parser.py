@@ -37,6 +37,25 @@ def test_places_come_from_loc_and_line_0_keeps_the_last():
     assert places == ["probe.cu:12: op1", "probe.cu:12: op2", "probe.cu:9: op3"]
 
 
+def test_a_line_that_was_inlined_has_the_whole_chain_of_calls():
+    body = """
+        .loc 1 9 1
+        .loc 1 5 2, function_name $A, inlined_at 1 9 1
+        .loc 1 3 3, function_name $B, inlined_at 1 5 2
+        op1;
+        .loc 1 9 1
+        op2;
+        .loc 1 3 3
+        op3; // nvcc does not say twice where line 3 was inlined
+        .loc 1 5 2, function_name $A, inlined_at 1 5 2
+        .loc 1 3 3, function_name $B, inlined_at 1 5 2
+        op4; // of a function that was inlined in itself
+    """
+    instructions = parse(f"{HEADER}.entry k()\n{{\n{body}\n}}")["k"].instructions
+    chain = ("probe.cu:5", "probe.cu:9")
+    assert [instruction.callers for instruction in instructions] == [chain, (), chain, chain]
+
+
 def test_comments_are_left_out():
     assert [i.name for i in parse(kernel_text("op1; // op2;\n/* op3;\n op4; */ op5;"))["probe"].instructions] == [
         "op1",

@@ -1,0 +1,98 @@
+"""The command `trace`, what is kept of traces, and kernels that cannot be traced."""
+
+import pytest
+from typer.testing import CliRunner
+
+import gemm_ref
+from experiments import cli
+from experiments.records import kept
+from experiments.trace import gather, gathered, kernel, record
+from experiments.trace.gathered import first_modes
+from gemm_ref.build import BuildError
+
+NAIVE = [item for item in first_modes() if item.stage.number == 1]
+
+
+@pytest.fixture
+def invoke(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli.out, "width", 200)
+    monkeypatch.setattr(kept.build, "CACHE", tmp_path / "cache")
+    return lambda *arguments: CliRunner().invoke(cli.app, ["trace", *map(str, arguments)])
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The kernels that are traced, in a stub's way; those in Triton have no compiler."""
+    made = []
+
+    def trace(item, compiler):
+        made.append(item)
+        if item.dialect == "triton":
+            raise ModuleNotFoundError("No module named 'triton'")
+        return real(NAIVE[0], compiler)
+
+    real = kernel.trace
+    monkeypatch.setattr(kernel, "trace", trace)
+    return made
+
+
+def test_it_writes_the_kernels_that_were_asked_for(invoke, tmp_path):
+    done = invoke("s01", "--dialect", "cuda", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == "s01_naive-cuda-default-fp32.json" and str(path) in done.output
+    trace = record.from_json(path.read_text(encoding="utf-8"))
+    assert trace.name == path.stem and trace.compiler.startswith("nvcc ")
+    assert invoke("s01", "--dialect", "cuda", "--output", tmp_path / "one.json").exit_code == 0
+    assert (tmp_path / "one.json").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("s99",), "last rung is"),
+        (("s01", "--dialect", "cutlass"), "unknown dialect 'cutlass'"),
+        (("s13", "--dialect", "gluon"), "s13_split_k has no dialect 'gluon': it has cuda, triton"),
+        (("s05", "--variant", "padding"), "s05_bank_conflict has no variant 'padding': it has conflicted"),
+        (("s05", "--variant", "natural", "--dialect", "cuda"), "for variant 'natural': it has triton"),
+        (("s01", "--math", "bf16"), "s01_naive has no math 'bf16': it has fp32"),
+        (("s01", "--output", "all.json"), "all.json is one file, and these are 3 kernels"),
+        (("s01", "--output", "/proc/nothing"), "/proc/nothing cannot be written"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_refused(invoke, arguments, said):
+    done = invoke(*arguments)
+    assert done.exit_code == cli.USAGE and said in done.output
+
+
+def test_what_has_no_compiler_is_named_and_the_others_are_traced(invoke, counted, tmp_path):
+    done = invoke("s01", "--output", tmp_path)
+    assert done.exit_code == 0 and "no trace of s01_naive-triton-fp32: No module named 'triton'" in done.output
+    assert invoke("s01", "--dialect", "triton", "--output", tmp_path).exit_code == cli.FAILED
+
+
+def test_what_cannot_have_changed_is_read(invoke, counted, monkeypatch):
+    cuda = NAIVE[:1]
+    first = gather(cuda)
+    assert counted == cuda and not first.lacking
+    assert record.to_json(gather(cuda).traces[0]) == record.to_json(first.traces[0]) and counted == cuda
+    gather(cuda, fresh=True)
+    assert len(counted) == 2
+    monkeypatch.setattr(gathered, "_state", lambda *about: "another source")
+    gather(cuda)
+    assert len(counted) == 3
+
+
+def test_a_kernel_that_does_not_compile_is_lacking(invoke, monkeypatch):
+    def refuse(item, compiler):
+        raise BuildError("nvcc was not found")
+
+    monkeypatch.setattr(kernel, "trace", refuse)
+    found = gather(NAIVE[:1])
+    assert found == gathered.Gathered((), {str(NAIVE[0]): "nvcc was not found"})
+
+
+def test_first_modes_are_every_variant_and_dialect_once():
+    names = {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations()}
+    assert len(first_modes()) == len(names)
+    assert len({kernel.name_of(item) for item in gemm_ref.implementations()}) == len(gemm_ref.implementations())

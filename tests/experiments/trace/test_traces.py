@@ -1,0 +1,229 @@
+"""Traces of the registry's kernels, held against runs that other observers watch, in other ways."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.bench.verify import aligned
+from experiments.records.contenders import gemm_of
+from experiments.trace import kernel
+from experiments.trace.origin import Ids
+from experiments.trace.record import NOWHERE, from_json, to_json
+from gemm_ref import ptx
+from gemm_ref.inputs import make_inputs
+from gemm_ref.problem import MATHS
+from gemm_ref.ptx.text.dtypes import per_lane
+
+MOST_BYTES = 60_000
+MAGIC = 2.0**70  # no sum of the inputs comes near it
+SUMMING = ("fma", "mma", "wmma", "wgmma")
+
+
+@functools.lru_cache(maxsize=4)
+def traced(implementation):
+    return kernel.trace(implementation, "a compiler 1.0")
+
+
+def kernels(**shares):
+    """For tests that take kernels of the registry: they trace on the reference GPU alone."""
+
+    def mark(test):
+        return pytest.mark.parametrize("device", ["cpu"])(pytest.mark.reference_gpu(**shares)(test))
+
+    return mark
+
+
+def run(implementation, *observers):
+    """C, of ordinary inputs laid out as those of the trace."""
+    problem = kernel.problem_of(implementation)
+    a, b = make_inputs(problem)
+    a, b = aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
+    with ptx.watched(*observers):
+        return a, b, gemm_of(implementation)(a, b)
+
+
+@kernels(cuda="best", twins="best in tensor cores")
+def test_every_rung_has_a_trace(implementation, device):
+    trace = traced(implementation)
+    text = to_json(trace)
+    assert len(text) <= MOST_BYTES
+    assert to_json(from_json(text)) == text
+    assert (trace.m // trace.owners.shape[0], trace.n // trace.owners.shape[1]) == (2, 2)
+    threads = np.prod(trace.launches[0].block)
+    held = np.bincount(trace.owners.ravel(), minlength=threads + 1)
+    assert held[threads] == 0, "a thread is known for each element of the tile"
+    assert len(set(held[held > 0].tolist())) == 1, "each thread that has elements has as many"
+    covered = np.zeros((trace.m, trace.n), int)
+    for tile in {(tile.row, tile.column, tile.rows, tile.columns) for tile in trace.tiles}:
+        covered[tile[0] : tile[0] + tile[2], tile[1] : tile[1] + tile[3]] += 1
+    assert (covered == 1).all()
+    steps = trace.steps
+    kinds = np.array([operation.kind for operation in trace.operations])[steps.operation]
+    spaces = np.array([operation.space for operation in trace.operations])[steps.operation]
+    writes = np.isin(kinds, ("store", "async store", "bulk load")) & (spaces == "shared")
+    assert ((steps.origin != NOWHERE) == writes).all()
+    later = steps.done != NOWHERE
+    assert (steps.done[later] > np.flatnonzero(later)).all()
+    lined = [operation for operation in trace.operations if operation.line == 0]
+    assert not lined, "every operation has a line in the rung's own file"
+    slices = trace.k // trace.depth // (2 if implementation.stage.second_kernel else 1)
+    assert set(steps.slice[(kinds == "load") | (kinds == "async load") | (kinds == "bulk load")]) >= set(range(slices))
+
+
+class Loads(ptx.Observer):
+    """What the threads of a block load, or have a wgmma read, from shared memory, and the bytes that are there."""
+
+    def __init__(self, block):
+        self.block, self.found, self.launches = block, [], 0
+
+    def on_launch(self, *about):
+        self.launches += 1
+
+    def on_access(self, access):
+        own = access.machine.block_of_lane == self.block
+        lanes = own if access.lanes is None else own & access.lanes
+        if self.launches == 1 and access.kind == "load" and access.space == "shared" and lanes.any():
+            addresses = np.where(lanes, per_lane(access.addresses, access.machine.lanes), NOWHERE)[own]
+            self.found.append(
+                (addresses, self.bytes_at(access.machine, access.machine.block_index[own][0], addresses, access.size))
+            )
+
+    def on_bulk(self, access):
+        machine = access.machine
+        here = machine.block_of_lane[machine.block_index == access.block][0] == self.block
+        if here and access.started and access.instruction.parts[0] == "wgmma":
+            self.found.append((access.addresses, self.bytes_at(machine, access.block, access.addresses, access.size)))
+
+    @staticmethod
+    def bytes_at(machine, index, addresses, size):
+        rows = machine.shared.data.reshape(-1, machine.shared.stride)[index]
+        return np.stack([rows[np.maximum(addresses, 0) + byte] for byte in range(size)], axis=1)
+
+
+def replayed(trace):
+    """Of each step that reads shared memory: its addresses, and the ids at their bytes, from the stores before it."""
+    held = np.full(trace.launches[0].shared_bytes + 16, NOWHERE)
+    steps, waiting = trace.steps, []
+    for number, operation in enumerate(trace.operations[i] for i in steps.operation):
+        for write in [write for write in waiting if steps.done[write] < number]:
+            store(trace, write, held)
+            waiting.remove(write)
+        if steps.origin[number] != NOWHERE:
+            if steps.done[number] == NOWHERE:
+                store(trace, number, held)
+            else:
+                waiting.append(number)
+        elif operation.kind in ("load", "operand") and operation.space == "shared":
+            places = addresses_of(trace, number)
+            yield places, held[np.maximum(places, 0)[:, None] + np.arange(operation.bytes)]
+
+
+def store(trace, number, held):
+    origin = trace.origins[trace.steps.origin[number]]
+    size = trace.operations[trace.steps.operation[number]].bytes
+    places = addresses_of(trace, number)
+    ids = np.where(origin == NOWHERE, NOWHERE, trace.steps.first_id[number] + origin.astype(np.int64))
+    ids = np.repeat(ids, size // origin.shape[1], axis=1)
+    held[(places[:, None] + np.arange(size))[places != NOWHERE]] = ids[places != NOWHERE]
+
+
+def addresses_of(trace, number):
+    pattern = trace.patterns[trace.steps.pattern[number]].astype(np.int64)
+    return np.where(pattern == NOWHERE, NOWHERE, trace.steps.base[number] + pattern)
+
+
+@kernels(cuda="best", twins="best in tensor cores")
+def test_another_run_reads_and_counts_what_the_trace_says(implementation, device):
+    trace = traced(implementation)
+    loads, counter = Loads(trace.block), ptx.Counter()
+    a, b, _ = run(implementation, loads, counter)
+    assert_is_read(trace, loads, a, b)
+    assert_is_counted(trace, counter)
+
+
+def assert_is_read(trace, loads, a, b):
+    """Each shared load of the block has the trace's addresses, and finds the elements of A and B that it says."""
+    flat = np.concatenate([x.contiguous().view(torch.uint8).numpy().reshape(-1, x.itemsize) for x in (a, b)])
+    known = total = 0
+    for (places, contents), (expected, ids) in zip(loads.found, replayed(trace), strict=True):
+        assert np.array_equal(places, expected), "another run has the same addresses"
+        of_operands = (ids != NOWHERE) & (ids < len(flat)) & (places != NOWHERE)[:, None]
+        byte = np.broadcast_to((places[:, None] + np.arange(ids.shape[1])) % a.itemsize, ids.shape)
+        assert (contents[of_operands] == flat[ids[of_operands], byte[of_operands]]).all()
+        known, total = known + np.count_nonzero(of_operands), total + ids.size
+    assert known > total / 2 or not total
+
+
+def assert_is_counted(trace, counter):
+    """What each line's accesses take is what the reference GPU counts in all blocks, which do the same."""
+    counted, shown = {}, {}
+    for count in counter.counts():
+        if count.launch == 1 and count.space in ("global", "shared"):
+            key = (f"{count.file}:{count.line}", count.op, count.space, count.kind)
+            taken = (count.sectors,) * 2 if count.space == "global" else (count.wavefronts, count.ideal)
+            counted[key] = np.array(taken) + counted.get(key, 0)
+    blocks = np.prod(trace.launches[0].grid)
+    for number, entry in zip(trace.steps.operation, trace.steps.counts, strict=True):
+        if entry != NOWHERE:
+            about = trace.operations[number]
+            key = (about.place, about.op, about.space, about.kind)
+            shown[key] = trace.counts[entry].sum(axis=0).astype(int) * blocks + shown.get(key, 0)
+    assert shown.keys() == counted.keys()
+    for key, numbers in shown.items():
+        assert numbers.tolist() == counted[key].tolist(), key
+
+
+class Poison(ptx.Observer):
+    """Sets all floats in one thread's registers to MAGIC when it has added its last product."""
+
+    def __init__(self, block, thread, products):
+        self.block, self.thread, self.left = block, thread, products
+
+    def on_instruction(self, instruction, mask, machine):
+        lane = np.flatnonzero((machine.block_of_lane == self.block) & (machine.thread_of_lane == self.thread))
+        if not lane.size or not machine.lanes_of(mask)[lane[0]]:
+            return
+        if instruction.parts[0] in SUMMING and not {"load", "store", "fence"} & set(instruction.parts[:2]):
+            self.left -= "commit_group" not in instruction.parts and "wait_group" not in instruction.parts
+        elif self.left == 0 and (instruction.parts[0] in ("st", "stmatrix", "wmma") or instruction.parts[-1] == "f32"):
+            self.left = -1
+            for slot, value in enumerate(machine.registers):
+                if value is not None and value.dtype == np.float32 and value.ndim:
+                    machine.registers[slot] = value.copy()
+                    machine.registers[slot][lane[0]] = MAGIC
+
+
+@kernels(cuda="best", twins="best in tensor cores")
+def test_owners_are_those_whose_registers_reach_the_element(implementation, device):
+    trace = traced(implementation)
+    operations = [trace.operations[number] for number in trace.steps.operation]
+    thread = int(trace.owners[trace.owners.shape[0] // 3, trace.owners.shape[1] // 5])
+    products = sum(
+        int(times)
+        for operation, times, pattern in zip(operations, trace.steps.times, trace.steps.pattern, strict=True)
+        if operation.kind == "multiply"
+        and operation.op.split(".")[0] in SUMMING
+        and trace.patterns[pattern][thread] != NOWHERE
+    )
+    _, _, c = run(implementation, Poison(trace.block, thread, products))
+    rows, columns = trace.owners.shape
+    tile = c[trace.row : trace.row + rows, trace.column : trace.column + columns].float().numpy()
+    assert np.array_equal(tile > MAGIC / 4, trace.owners == thread)
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_ids_survive_the_operands_of_every_math_mode(math):
+    from gemm_ref import Problem
+
+    ids = Ids(Problem(48, 80, 32, math))
+    for matrix, first, size in ((0, 0, 48 * 32), (1, 48 * 32, 32 * 80)):
+        contents = []
+        for number in range(ids.passes):
+            x = ids.operands(number)[matrix].contiguous()
+            if math == "tf32":
+                x = x.clone()
+                assert torch.equal(x.view(torch.int32) & 0x1FFF, torch.zeros_like(x, dtype=torch.int32))
+            contents.append(x.view(torch.uint8).numpy().reshape(-1, x.itemsize))
+        assert np.array_equal(ids.origins(contents).ravel(), np.arange(first, first + size))
