@@ -1,7 +1,9 @@
-"""The plot of `accuracy`: relative error over K, a line per kernel, the math modes far apart."""
+"""The plot of `accuracy`: relative error over K, one line for all kernels that have the same errors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.ticker as ticker
@@ -10,17 +12,33 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
+from experiments.plots.look.labels import beside
 from experiments.records import environment, frames, store
-from gemm_ref import DIALECTS
-from gemm_ref.dialect import BY_HAND
+from gemm_ref import DIALECTS, STAGES
 
-_LABEL = {"textcoords": "offset points", "size": 7.5, "va": "center"}
+_SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
+_NAMES = 2.75  # inches on the right of a panel, for the names of its lines
+
+
+@dataclass
+class Group:
+    """Kernels of one math mode with the same errors."""
+
+    math: str
+    kernels: list[tuple[str, str]]  # stage, dialect
+    errors: pd.Series  # by K, of the first
+
+    def has(self, errors: pd.Series) -> bool:
+        """Whether a kernel with these errors is one of them: all its Ks are among the group's."""
+        return set(errors.index) <= set(self.errors.index) and all(
+            abs(error / self.errors[k] - 1) <= _SAME for k, error in errors.items()
+        )
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw accuracy.csv of `folder` into `target` as PNG and SVG; nothing where there are no errors."""
     frame = store.read(folder, "accuracy")
-    frame = frame[frame["rel_error"].notna()]
+    frame = frames.defaults(frame[frame["rel_error"].notna()])
     if frame["k"].nunique() < 2:
         return []
     caption = environment.caption(store.runs_of(frame, folder))
@@ -29,88 +47,79 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 5.6))
+    in_fp32 = frame["math"] == "fp32"
+    panels = [(t, rows) for t, rows in (("fp32", frame[in_fp32]), ("tensor cores", frame[~in_fp32])) if len(rows)]
+    figure = Figure(figsize=(style.WIDTH, 1.2 + 3.2 * len(panels)))
     first = frame.iloc[0]
-    subtitle = f"||C - oracle|| / ||oracle|| (Frobenius) for C of {first.m:.0f} × {first.n:.0f}, normal inputs, over K"
+    subtitle = (
+        f"||C - oracle|| / ||oracle|| (Frobenius), C of {first.m:.0f} × {first.n:.0f}, normal inputs; less is better\n"
+        "kernels with the same errors share a line, named at its right end; libraries alone are dashed"
+    )
     top = style.heading(figure, "How the error grows with K", subtitle)
     bottom = style.footer(figure, caption)
-    in_fp32 = frame["math"] == "fp32"
-    panels = [(panel, rows) for panel, rows in ((_fp32, frame[in_fp32]), (_modes, frame[~in_fp32])) if len(rows)]
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (panel, rows) in zip(axes, panels, strict=True):
-        panel(ax, rows)
-        ax.set_xscale("log", base=4)
-        ax.set_yscale("log")
-        ax.set_xlabel("K")
-        ax.margins(x=0.14)
-        ax.xaxis.set_major_locator(ticker.FixedLocator(sorted(set(frame["k"]))))
-        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
-        ax.tick_params(axis="x", labelsize=7)
-        style.bare(ax, "x")
-    axes[0].set_ylabel("relative error")
-    figure.tight_layout(rect=(0, bottom, 1, top))
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    inch, wide = 1 / figure.get_figheight(), 1 / figure.get_figwidth()
+    figure.subplots_adjust(left=0.085, right=1 - _NAMES * wide, hspace=0.22)
+    figure.subplots_adjust(top=top - 0.3 * inch, bottom=bottom + 0.5 * inch)
+    for ax, (title, rows) in zip(axes, panels, strict=True):
+        _panel(ax, rows)
+        ax.set_title(title, size=9.5)
+        ax.set_ylabel("relative error, log scale")
+    axes[-1].set_xlabel("K, log scale")
     return figure
 
 
-def _fp32(ax: Axes, rows: pd.DataFrame) -> None:
-    rungs = frames.rungs(rows)
-    for (_, dialect), own in rungs.groupby(["stage", "dialect"], sort=False):
-        _line(ax, own, style.LOOKS[dialect].colour, lw=1.1, alpha=0.75)
-    by_hand = rungs[rungs["dialect"] == BY_HAND]
-    ends = [(stage[:3], own.sort_values("k").iloc[-1], "black") for stage, own in by_hand.groupby("stage")]
-    for name, own in rows[rows["dialect"] == ""].groupby("stage", sort=False):
-        cublas = name == "cublas"
-        who = style.label_of(name)
-        end = _line(ax, own, style.BASELINE, lw=2.2 if cublas else 1.1, label=who if cublas else None)
-        ends += [] if cublas else [(who, end, "black")]
-    _label_ends(ax, ends)
-    for dialect in dict.fromkeys(rungs["dialect"]):
-        ax.plot([], [], color=style.LOOKS[dialect].colour, label=DIALECTS[dialect].title)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, loc="upper left", ncols=2)
-    ax.set_title("fp32", size=9.5)
+def _panel(ax: Axes, rows: pd.DataFrame) -> None:
+    depths = sorted(set(rows["k"]))
+    ax.set(xscale="log", yscale="log", xlim=(depths[0] / 1.5, depths[-1] * 1.5))
+    ax.set_ylim(rows["rel_error"].min() / 1.4, rows["rel_error"].max() * 1.4)
+    ax.xaxis.set_major_locator(ticker.FixedLocator(depths))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    ax.tick_params(axis="x", labelsize=8)
+    style.bare(ax, "x")
+    ends = {}
+    for group in _groups(rows):
+        dialects = {dialect for _, dialect in group.kernels if dialect}
+        alone = style.look_of(min(dialects)).colour if len(dialects) == 1 else style.INK
+        look = {"color": alone, "lw": 1.8} if dialects else {"color": style.BASELINE, "lw": 1.4, "ls": (0, (4, 2))}
+        ax.plot(group.errors.index, group.errors, zorder=2 + (not dialects), **look)
+        words = _name(group.kernels, rows[rows["math"] == group.math])
+        ends[words if group.math == "fp32" else f"{group.math} {words}"] = group.errors.index[-1], group.errors.iloc[-1]
+    beside(ax, ends, ax.get_ylim()[1])
 
 
-def _modes(ax: Axes, rows: pd.DataFrame) -> None:
-    """cuBLAS and the top rung in each mode; of the others, which the CSV has too, most lie on these lines."""
-    by_hand = rows[rows["dialect"] == BY_HAND]
-    top, ends = by_hand["stage"].max(), []
-    name = f"{str(top)[:3]}, {DIALECTS[BY_HAND].title}"
-    for of, colour, label in (
-        (rows[rows["backend"] == "cublas"], style.BASELINE, style.label_of("cublas")),
-        (by_hand[by_hand["stage"] == top], style.LOOKS[BY_HAND].colour, name),
-    ):
-        ends += [(math, _line(ax, own, colour, lw=1.8), colour) for math, own in of.groupby("math")]
-        if len(of):
-            ax.plot([], [], color=colour, label=label)
-    _label_ends(ax, ends)
-    ax.legend(frameon=False, loc="upper left")
-    ax.set_title("Tensor cores, by math mode", size=9.5)
-
-
-def _line(ax: Axes, own: pd.DataFrame, colour: str, **look) -> pd.Series:
-    """Draw one kernel's errors; return its last row."""
-    own = own.sort_values("k")
-    ax.plot(own["k"], own["rel_error"], color=colour, **look)
-    return own.iloc[-1]
-
-
-def _label_ends(ax: Axes, ends: list[tuple[str, pd.Series, str]]) -> None:
-    """Name each line, given as its name, last row and colour, behind its right end.
-
-    Lines that end within 3% of each other share a label, which is black where their colours differ.
-    """
-    groups: list[list[tuple[str, pd.Series, str]]] = []
-    for name, end, colour in sorted(ends, key=lambda line: (line[1].k, line[1].rel_error)):
-        last = groups[-1][0][1] if groups else None
-        if last is not None and end.k == last.k and end.rel_error < 1.03 * last.rel_error:
-            groups[-1].append((name, end, colour))
+def _groups(rows: pd.DataFrame) -> list[Group]:
+    """The lines of a panel, those of rungs first."""
+    found: list[Group] = []
+    kernels = rows.assign(library=rows["dialect"] == "").sort_values(["library", "stage"], kind="stable")
+    for (math, stage, dialect), own in kernels.groupby(["math", "stage", "dialect"], sort=False):
+        errors = own.set_index("k")["rel_error"].sort_index()
+        group = next((group for group in found if group.math == math and group.has(errors)), None)
+        if group is None:
+            found.append(Group(math, [(stage, dialect)], errors))
         else:
-            groups.append([(name, end, colour)])
-    for group in groups:
-        names, colours, end = {line[0] for line in group}, {line[2] for line in group}, group[0][1]
-        rungs = sorted(name for name in names if name.startswith("s"))
-        ordered = [f"{rungs[0]} to {rungs[-1]}"] if len(rungs) > 2 else rungs
-        text = "\n".join(ordered + sorted(names - set(rungs)))
-        colour = colours.pop() if len(colours) == 1 else "black"
-        ax.annotate(text, (end.k, end.rel_error), (5, 0), color=colour, **_LABEL)
+            group.kernels.append((stage, dialect))
+    return found
+
+
+def _name(kernels: Sequence[tuple[str, str]], rows: pd.DataFrame) -> str:
+    """The rungs of a line, with their dialects where not all that there are have this line; then its libraries."""
+    rungs = [name for name in STAGES if name in set(rows["stage"])]
+    all_of = {name: set(rows.loc[rows["stage"] == name, "dialect"]) for name in rungs}
+    by_dialects: dict[str, list[str]] = {}
+    for name in rungs:
+        own = [dialect for dialect in DIALECTS if (name, dialect) in kernels]
+        words = "" if set(own) == all_of[name] else " " + ", ".join(DIALECTS[dialect].title for dialect in own)
+        if own:
+            by_dialects.setdefault(words, []).append(name)
+    parts = [_range(names, rungs) + words for words, names in by_dialects.items()]
+    return "; ".join(parts + [style.label_of(stage) for stage, dialect in kernels if not dialect])
+
+
+def _range(names: list[str], rungs: list[str]) -> str:
+    """`s01 to s12` where no rung is between that is not among them, else all of them."""
+    first, last = rungs.index(names[0]), rungs.index(names[-1])
+    if len(names) > 2 and last - first == len(names) - 1:
+        return f"{names[0][:3]} to {names[-1][:3]}"
+    return ", ".join(name[:3] for name in names)

@@ -1,23 +1,25 @@
-"""The plot of `correctness`: rung by dialect, each cell the largest share of the allowed error that was used."""
+"""The plot of `correctness`: how much of the allowed error is used over K, and by name whatever did not pass."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
+import matplotlib.ticker as ticker
 import pandas as pd
 import seaborn as sns
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 import gemm_ref
 from experiments.plots.look import style
-from experiments.records import environment, store
-from experiments.records.rows import ERROR, FAIL, PASS
-from gemm_ref import DIALECTS
+from experiments.plots.look.labels import beside
+from experiments.records import environment, frames, store
+from experiments.records.rows import PASS, SKIPPED
 
-_SHADES = LinearSegmentedColormap.from_list("share", ["#eef7dd", "#76b900"])  # nothing .. all of the allowed error
+_KERNEL = ["stage", "variant", "dialect"]
+_MARKERS, _COLOURS = "osD^v", sns.color_palette("colorblind").as_hex()  # of math modes
+_ABOVE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "size": 8.5}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -27,66 +29,70 @@ def draw(folder: Path, target: Path) -> list[Path]:
         return []
     caption = environment.caption(store.runs_of(frame, folder))
     with style.themed():
-        return style.save(_matrix(frame, caption), target, "correctness")
+        return style.save(_figure(frame, caption), target, "correctness")
 
 
-def _matrix(frame: pd.DataFrame, caption: str) -> Figure:
-    rows = style.rows_of(frame)
-    shares = np.full((len(rows), len(DIALECTS)), np.nan)
-    texts = np.full(shares.shape, "", dtype=object)
-    wrong = np.zeros(shares.shape, dtype=bool)
-    for y, (stage, variant) in enumerate(rows):
-        for x, dialect in enumerate(DIALECTS):
-            own = frame[(frame["stage"] == stage) & (frame["variant"] == variant) & (frame["dialect"] == dialect)]
-            texts[y, x], shares[y, x], wrong[y, x] = _cell(own)
-            if dialect not in gemm_ref.get_stage(stage).dialects:
-                texts[y, x] = "no kernel"
-    figure = Figure(figsize=(style.WIDTH, 1.6 + 0.5 * len(rows)))
-    sizes = len(frame[["m", "n", "k"]].drop_duplicates())
-    subtitle = f"the largest |error| of any element as a share of what is allowed, over {sizes} size{'s' * (sizes > 1)}"
-    top = style.heading(figure, "Correctness", subtitle)
+def _figure(frame: pd.DataFrame, caption: str) -> Figure:
+    run = frame[frame["status"] != SKIPPED]
+    passed = run[run["status"] == PASS]
+    failures = list(_failures(run))
+    figure = Figure(figsize=(style.NARROW, 4.5 + style.listed_inches(failures)))
+    inch = 1 / figure.get_figheight()
+    subtitle = "\n".join((_what_ran(frame, run), _largest(passed)))
+    title = f"{len(passed):,} of {len(run):,} checks passed"
+    top = style.listed(figure, failures, style.heading(figure, title, subtitle))
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    names = [DIALECTS[dialect].title for dialect in DIALECTS]
-    sns.heatmap(
-        shares,
-        vmin=0,
-        vmax=1,
-        cmap=_SHADES,
-        annot=texts,
-        fmt="",
-        annot_kws={"size": 8.5, "color": style.INK},
-        linewidths=3,
-        cbar=False,
-        xticklabels=names,
-        yticklabels=[style.label_of(*row) for row in rows],
-        ax=ax,
-    )
-    for y, x in np.argwhere(np.isnan(shares)):  # the heatmap leaves these empty
-        if wrong[y, x]:
-            ax.add_patch(_red(x, y))
-        colour = "white" if wrong[y, x] else style.MUTED
-        ax.text(x + 0.5, y + 0.5, texts[y, x], ha="center", va="center", size=8.5, color=colour, zorder=4)
-    ax.grid(False)
-    ax.xaxis.tick_top()
-    ax.tick_params(length=0, rotation=0)
-    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.2 / figure.get_figheight(), bottom=bottom + 0.02)
+    figure.subplots_adjust(left=0.125, right=0.9, top=top - 0.08 * inch, bottom=bottom + 0.48 * inch)
+    _shares(ax, passed)
     return figure
 
 
-def _cell(own: pd.DataFrame) -> tuple[str, float, bool]:
-    """Text, share and 'is wrong' of one rung in one dialect."""
-    if own.empty:
-        return "not run", np.nan, False
-    passed = own[own["status"] == PASS]
-    failed = own["status"].isin([FAIL, ERROR])
-    if failed.any():
-        return f"{failed.sum()} of {len(own)} failed", np.nan, True
-    if passed.empty:
-        return "skipped", np.nan, False
-    share = passed["bound_share"].max()
-    return f"{100 * share:.2g}% · {len(passed)} passed", share, False
+def _what_ran(frame: pd.DataFrame, run: pd.DataFrame) -> str:
+    there = set(zip(*(run[name] for name in _KERNEL), strict=True))
+    absent = {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations()} - there
+    parts = [f"{len(there)} kernels at {len(run[['m', 'n', 'k']].drop_duplicates())} sizes"]
+    parts += [f"{len(frame) - len(run):,} checks skipped"] if len(run) < len(frame) else []
+    parts += [f"{len(absent)} kernels not run"] if absent else []
+    return ", ".join(parts)
 
 
-def _red(x: int, y: int) -> Rectangle:
-    return Rectangle((x, y), 1, 1, facecolor=style.FAILED, edgecolor="white", lw=3, zorder=3)
+def _largest(passed: pd.DataFrame) -> str:
+    if passed["bound_share"].isna().all():
+        return "no error was measured"
+    share = 100 * passed["bound_share"].max()
+    exact = (passed.loc[passed["inputs"] == "integers", "bound_share"] == 0).all()
+    words = " on integer inputs there is none" if exact and (passed["inputs"] == "integers").any() else ""
+    return f"the largest error is {style.percent(share)}% of what is allowed" + (f";{words}" if words else "")
+
+
+def _failures(run: pd.DataFrame) -> Iterator[str]:
+    """A line for each kernel of which a check did not pass."""
+    checks = run.groupby(_KERNEL).size()
+    for kernel, own in run[run["status"] != PASS].groupby(_KERNEL, sort=False):
+        first = own.iloc[0]
+        where = f"{first.math} at {first.m} × {first.n} × {first.k}"
+        yield f"{style.kernel_name(*kernel)}: {len(own)} of {checks[kernel]} failed, such as {where}"
+
+
+def _shares(ax: Axes, passed: pd.DataFrame) -> None:
+    """The largest share of any check at each K, a line per math mode, named at its right end."""
+    some = passed[passed["bound_share"] > 0]
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ends = {}
+    for place, math in enumerate(frames.maths_of(some)):
+        largest = 100 * some[some["math"] == math].groupby("k")["bound_share"].max()
+        ax.plot(largest.index, largest, marker=_MARKERS[place], ms=4.5, lw=1.2, color=_COLOURS[place])
+        ends[math] = (float(largest.index[-1]), float(largest.iloc[-1]))
+    ax.axhline(100, color=style.FAILED, lw=1.2)
+    ax.annotate("all that is allowed", (1, 100), (0, 3), **_ABOVE)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(ticker.NullLocator())
+    ax.set_xlabel("K, log scale")
+    ax.set_ylabel("% of the allowed error, log scale")
+    style.bare(ax, "x")
+    ax.set_ylim(top=180)
+    if ends:
+        beside(ax, ends, 100)

@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 from experiments.plots.look import style
 from experiments.records import environment, frames, store
 
-_LANE = 0.25  # of a rung's row, from one dialect to the next
-
 
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw host.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
@@ -32,28 +30,28 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     titles += [f"{style.label_of(stage)}, {math}" for stage, math in _libraries(torch)]
     sizes = sorted(set(frame["m"]))
     figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(titles)))
-    subtitle = (
-        "microseconds until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
-    )
+    subtitle = "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
     top = style.heading(figure, "What a call costs the host", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
     for ax, size in zip(axes, sizes, strict=True):
         for row in rungs[rungs["m"] == size].itertuples():
             look = style.look_of(row.dialect)
-            _point(ax, row, names.index(row.stage) + _LANE * look.lane, look)
+            _point(ax, row, names.index(row.stage) + style.LANE * look.lane, look)
         for place, (stage, math) in enumerate(_libraries(torch), len(names)):
             own = torch[(torch["m"] == size) & (torch["stage"] == stage) & (torch["math"] == math)]
             for row in own.itertuples():
                 _point(ax, row, place, style.look_of(row.dialect))
-                ax.axvline(row.median_us, color=style.BASELINE, lw=0.8)
+                ax.plot([row.median_us] * 2, [-0.5, place], color=style.BASELINE, lw=0.8, zorder=1)
         ax.set_title(f"M = N = K = {size}", size=9.5)
         ax.set_xlim(left=0)
+        ax.set_xlabel("microseconds; less is better", size=9)
         style.bare(ax, "y")
         style.bands(ax, len(titles))
+        style.gaps(ax, names, rungs[rungs["m"] == size])
     axes[0].set_yticks(range(len(titles)), titles, size=8)
     axes[0].set_ylim(len(titles) - 0.5, -0.5)
-    style.legend(figure, axes[0])
+    style.legend(figure, rungs["dialect"])
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 

@@ -12,7 +12,7 @@ from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from gemm_ref import DIALECTS
 
-_KINDS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#14467f"}
+_KINDS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#1c3f6b"}
 _PANELS = (
     ("relative", "speed, normal inputs = 1"),
     ("sm_mhz", "SM clock, MHz (median)"),
@@ -39,7 +39,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     figure = Figure(figsize=(style.WIDTH, 1.7 + 0.62 * len(names)))
     first = frame.iloc[0]
     subtitle = f"the same kernel, back to back at {first.m:.0f} × {first.n:.0f} × {first.k:.0f}; only the values differ"
-    top = style.heading(figure, "What the bits of the inputs do", subtitle)
+    top = style.heading(figure, "What the values of the inputs do", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(_PANELS), sharey=True)
     for ax, (column, title) in zip(axes, _PANELS, strict=True):
@@ -58,7 +58,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     axes[0].set_yticks(range(len(names)), names, size=8)
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    figure.legend(handles, labels, ncols=4, **style.AT_THE_TOP)
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 

@@ -1,19 +1,17 @@
-"""The plots of `memory`: a table of sectors and bank conflicts, the ladder of arithmetic intensity, banks by lane."""
+"""The plots of `memory`: what requests cost, arithmetic intensity, banks by lane, and what the hardware counted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.ticker as ticker
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from experiments.plots import memory_hardware
-from experiments.plots.look import style
+from experiments.plots.look import maps, style
 from experiments.plots.memory_banks import banks
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
@@ -21,12 +19,13 @@ from experiments.records.rows import HARDWARE, PASS
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.sectors import SECTOR
 
-_COST = LinearSegmentedColormap.from_list("cost", ["#eef7dd", "#f6d8a8", "#d1495b"])  # free .. wasteful
 _SECTORS = {"loads of A": ("load", "A"), "loads of B": ("load", "B"), "stores": ("store", None)}
 _CONFLICTS = {"reads": "load", "writes": "store"}
+_NONE = "none"  # of such accesses
+_AGREES = 0.001  # of a count: what is off by more is named
 _LEVELS = {  # level -> title of its panel
-    "shared": "shared memory: 128 bytes a wavefront",
-    "l2": "global memory: 32 bytes a sector (│ each sector once)",
+    "shared": "shared memory: 128 bytes per wavefront",
+    "l2": "global memory: 32 bytes per sector (│ each sector once)",
 }
 
 
@@ -46,7 +45,7 @@ def draw(folder: Path, target: Path) -> list[Path]:
         paths += style.save(_intensity(compiled, caption), target, "memory_intensity")
         if figure := banks(counted, caption):
             paths += style.save(figure, target, "memory_banks")
-        if figure := memory_hardware.figure(counted, _hardware_caption(counted, folder)):
+        if figure := _hardware(counted, _hardware_caption(counted, folder)):
             paths += style.save(figure, target, "memory_hardware")
     return paths
 
@@ -56,77 +55,63 @@ def _hardware_caption(counted: pd.DataFrame, folder: Path) -> str:
     return environment.caption(store.runs_of(counted[counted["view"] == HARDWARE], folder))
 
 
-# --- sectors per request, and bank conflicts -------------------------------------------------------------------
+# --- what requests cost ----------------------------------------------------------------------------------------
 
 
 def _requests(frame: pd.DataFrame, caption: str) -> Figure:
     """A row a variant; a column per dialect, five times: what each kind of access costs."""
     rows = style.rows_of(frame)
-    figure = Figure(figsize=(style.WIDTH, 2.4 + 0.36 * len(rows)))
-    subtitle = "32-byte sectors per request of a warp · wavefronts over those without bank conflicts, of the worst line"
+    figure = Figure(figsize=(style.WIDTH, 2.85 + 0.3 * len(rows)))
+    subtitle = (
+        "global memory: bytes of the sectors moved, per byte that the lanes ask for; below 1 lanes share bytes\n"
+        "shared memory: wavefronts, per wavefront that it takes without bank conflicts, of the worst line"
+    )
     top = style.heading(figure, f"What a warp's requests cost, at {size_name(frame)}", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS), sharey=True)
+    top = maps.key(figure, "times what is needed:", maps.COST, top)
+    axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS))
     cells = _cells(frame, rows)
-    for ax, (title, (texts, costs)) in zip(axes, cells.items(), strict=True):
-        worst = 32 if title in _CONFLICTS else SECTOR // 4  # wavefronts for one; bytes moved for one asked for
-        sns.heatmap(
-            costs,
-            vmin=1,  # else it looks for the least, even where there is none
-            vmax=worst,
-            norm=LogNorm(1, worst),
-            cmap=_COST,
-            annot=texts,
-            fmt="",
-            annot_kws={"size": 8, "color": style.INK},
-            linewidths=2,
-            cbar=False,
-            xticklabels=[DIALECTS[dialect].title for dialect in DIALECTS],
-            yticklabels=[style.label_of(*row).replace("\n", " · ") for row in rows],
-            ax=ax,
-        )
-        ax.set_title(title, loc="center", size=9.5, pad=20)
-        ax.grid(False)
-        ax.xaxis.tick_top()
-        ax.tick_params(length=0, rotation=0, labelsize=8)
+    texts = {text for words, _ in cells.values() for text in words.flat}
+    bottom = style.footer(figure, style.with_absent(f"none: no such access · {caption}", texts))
+    titles = [DIALECTS[dialect].title for dialect in DIALECTS]
+    for ax, (title, (words, costs)) in zip(axes, cells.items(), strict=True):
+        names = [style.label_of(*row).replace("\n", " · ") for row in rows] if ax is axes[0] else [""] * len(rows)
+        maps.draw(ax, costs, words, names, titles, maps.COST)
+        ax.set_title(title, loc="center", size=9.5, pad=8)
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.24, right=0.985, top=top - 0.62 / height, bottom=bottom + 0.12 / height, wspace=0.06)
+    figure.subplots_adjust(left=0.24, right=0.985, top=top - 0.62 / height, bottom=bottom + 0.08 / height, wspace=0.06)
     for axs, title in ((axes[: len(_SECTORS)], "global memory"), (axes[len(_SECTORS) :], "shared memory")):
         middle = (axs[0].get_position().x0 + axs[-1].get_position().x1) / 2
-        figure.text(middle, top - 0.02 / height, title, ha="center", va="top", size=9.5, color=style.MUTED)
+        figure.text(middle, top - 0.04 / height, title, ha="center", va="top", size=9.5, color=style.MUTED)
     return figure
 
 
 def _cells(frame: pd.DataFrame, rows: list[tuple[str, str]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """For each panel the texts and the costs, (rows, dialects): bytes moved a byte asked for, or conflicts."""
+    """For each panel the texts and the costs, (rows, dialects): bytes moved per byte asked for, or conflicts."""
     kinds = frame["kind"].str.removeprefix("async ")
+    there = set(zip(frame["stage"], frame["variant"], frame["dialect"], strict=True))
     found = {}
     for title, (kind, array) in _SECTORS.items():
         own = frame[(frame["space"] == "global") & (kinds == kind)]
-        if array:
-            own = own[own["array"] == array]
-        found[title] = _grid(own, rows, lambda part: (_a_request(part), _bytes_a_byte(part)))
+        found[title] = _grid(own[own["array"] == array] if array else own, rows, there, _bytes_per_byte)
     for title, kind in _CONFLICTS.items():
-        own = frame[(frame["space"] == "shared") & (kinds == kind)]
-        found[title] = _grid(own, rows, lambda part: (_short(_conflict(part)), _conflict(part)))
+        found[title] = _grid(frame[(frame["space"] == "shared") & (kinds == kind)], rows, there, _conflict)
     return found
 
 
-def _grid(frame: pd.DataFrame, rows: list[tuple[str, str]], cell) -> tuple[np.ndarray, np.ndarray]:
-    texts = np.full((len(rows), len(DIALECTS)), "", dtype=object)
+def _grid(
+    frame: pd.DataFrame, rows: list[tuple[str, str]], there: set[tuple[str, str, str]], cost: Callable
+) -> tuple[np.ndarray, np.ndarray]:
+    keys = [[(*row, dialect) for dialect in DIALECTS] for row in rows]
+    texts = np.array([[_NONE if key in there else style.absent(*key) for key in line] for line in keys], dtype=object)
     costs = np.full(texts.shape, np.nan)
     for (stage, variant, dialect), part in frame.groupby(["stage", "variant", "dialect"]):
         place = rows.index((stage, variant)), list(DIALECTS).index(dialect)
-        text, cost = cell(part)
-        texts[place], costs[place] = text, max(1.0, float(cost))
+        costs[place] = float(f"{cost(part):.2g}")  # the shade is that of the number that is shown
+        texts[place] = f"{costs[place]:g}"
     return texts, costs
 
 
-def _a_request(part: pd.DataFrame) -> str:
-    return _short(part["sectors"].sum() / part["requests"].sum())
-
-
-def _bytes_a_byte(part: pd.DataFrame) -> float:
+def _bytes_per_byte(part: pd.DataFrame) -> float:
     return SECTOR * part["sectors"].sum() / (part["lane_bytes"] * part["lanes"]).sum()
 
 
@@ -135,8 +120,38 @@ def _conflict(part: pd.DataFrame) -> float:
     return (part["wavefronts"] / part["ideal"]).max()
 
 
-def _short(value: float) -> str:
-    return f"{value:.3g}"
+# --- what the hardware counted ---------------------------------------------------------------------------------
+
+
+def _hardware(frame: pd.DataFrame, caption: str) -> Figure | None:
+    """Counted over predicted, and by name what differs; None where the hardware was not asked."""
+    table = traffic.confirmed(frame)
+    if table.empty:
+        return None
+    both = table.stack(level=0, future_stack=True).dropna()
+    off = (both["ratio"] - 1).abs()
+    lines = [_difference(key, row) for key, row in both[off > _AGREES].sort_values("ratio").iterrows()]
+    figure = Figure(figsize=(style.NARROW, 4.2 + style.listed_inches(lines)))
+    title = f"{len(both) - len(lines):,} of {len(both):,} counts are as predicted"
+    subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {100 * off.max():.2g}%"
+    top = style.listed(figure, lines, style.heading(figure, title, subtitle))
+    bottom = style.footer(figure, caption)
+    ax = figure.subplots()
+    inch = 1 / figure.get_figheight()
+    figure.subplots_adjust(left=0.145, right=0.96, top=top - 0.1 * inch, bottom=bottom + 0.5 * inch)
+    for dialect, own in both.groupby(level="dialect"):
+        ax.plot(own["predicted"], own["counted"], ls="", **style.look_of(dialect).overlaid())
+    ends = both[["predicted", "counted"]].min().min(), both[["predicted", "counted"]].max().max()
+    ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
+    ax.set(xscale="log", yscale="log", xlabel="predicted by the reference GPU", ylabel="counted by the GPU")
+    ax.legend(handles=style.marks(both.index.get_level_values("dialect"), overlaid=True), loc="upper left")
+    return figure
+
+
+def _difference(key: tuple, row: pd.Series) -> str:
+    stage, variant, _, dialect, *_, launch, (space, kind) = key
+    what = f"{space} {traffic.TITLES[space, kind]}" + (f", kernel {launch}" if launch > 1 else "")
+    return f"{style.kernel_name(stage, variant, dialect)}, {what}: {row.counted:,.0f}, not {row.predicted:,.0f}"
 
 
 # --- arithmetic intensity ------------------------------------------------------------------------------------
@@ -147,38 +162,41 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
     table = traffic.totals(frame)
     rows = style.rungs_of(table)
     figure = Figure(figsize=(style.WIDTH, 2.2 + 0.52 * len(rows)))
-    title = f"The ladder of arithmetic intensity, at {size_name(frame)}"
-    top = style.heading(figure, title, "2MNK FLOP over the bytes moved; each dialect's best variant, others hollow")
+    title = f"FLOP per byte that moves, at {size_name(frame)}"
+    top = style.heading(figure, title, "more is better; each dialect's best variant, others hollow")
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(_LEVELS), sharex=True, sharey=True)
     values = table[["shared_intensity", "l2_intensity", "dram_intensity"]]
     axes[0].set_xscale("log")
     axes[0].set_xlim(values.min().min() / 1.8, values.max().max() * 5)  # room for the numbers on the right
-    axes[0].set_ylim(len(rows) - 0.45, -0.55)
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
     axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
     for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
         ax.set_title(title, loc="center", size=9.5, weight="normal")
         style.bands(ax, len(rows))
-        for row in table[table[f"{level}_intensity"].notna()].itertuples():
+        there = table[table[f"{level}_intensity"].notna()]
+        for row in there.itertuples():
             y = rows.index(row.stage) + style.LANE * style.LOOKS[row.dialect].lane
             _mark(ax, row, y, getattr(row, f"{level}_intensity"))
             if level == "l2":
                 ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
+        for row in set(rows) - set(there["stage"]):
+            style.note(ax, rows.index(row), f"uses no {level} memory")
         ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(ticker.NullLocator())
         ax.set_xlabel("FLOP per byte, log scale")
         style.bare(ax, "y")
-    style.legend(figure, axes[0])
+    style.gaps(axes[0], rows, table)
+    style.legend(figure, table["dialect"])
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.3 / height, bottom=bottom + 0.48 / height, wspace=0.05)
     return figure
 
 
 def _mark(ax: Axes, row, y: float, value: float) -> None:
-    colour, marker = style.LOOKS[row.dialect].colour, style.LOOKS[row.dialect].marker
+    look = style.LOOKS[row.dialect]
     if not frames.is_default(row.stage, row.variant, row.dialect):
-        ax.plot(value, y, marker, color=colour, zorder=2, **style.OTHER)
+        ax.plot(value, y, look.marker, color=look.colour, zorder=2, **style.OTHER)
         return
-    ax.plot([ax.get_xlim()[0], value], [y, y], color=colour, alpha=0.25, lw=1.2, zorder=1)
-    ax.plot(value, y, marker, color=colour, ms=5, zorder=3)
+    ax.plot(value, y, look.marker, color=look.colour, ms=5, zorder=3)
     ax.annotate(style.number(value), (0.985, y), xycoords=("axes fraction", "data"), va="center", ha="right", size=8)

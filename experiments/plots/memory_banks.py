@@ -6,16 +6,25 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from experiments.plots.look import style
+from experiments.plots.look import maps, style
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.banks import BANKS, WORD
 from gemm_ref.ptx.count.records import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
 
 _NONE = -1
+_TURNS = maps.Scale(  # of a lane whose turn is the first, counted from 0, and so on
+    tuple(
+        zip(
+            ("1", "2 to 8", "9 to 16", "17 to 24", "25 to 32"),
+            ("#2f78c4", "#f4984f", "#d9641a", "#a34708", "#6b2d04"),
+            strict=True,
+        )
+    ),
+    (1, 8, 16, 24),
+)
 
 
 def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
@@ -37,10 +46,11 @@ def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
 
 def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list[str], caption: str) -> Figure:
     first = frame.iloc[0]
-    figure = Figure(figsize=(style.WIDTH, 1.5 + 2.1 * len(accesses)))
+    figure = Figure(figsize=(style.WIDTH, 1.8 + 2.1 * len(accesses)))
     name = f"{style.label_of(first['stage'])}, {DIALECTS[first['dialect']].title}"
-    subtitle = "across: the 32 lanes · down: the 32 banks · colour: when a lane is served, green first, red last"
+    subtitle = "across: the 32 lanes of a warp; down: the 32 banks of shared memory; the request with most conflicts"
     top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
+    top = maps.key(figure, "served in wavefront:", _TURNS, top)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
     for line, (kind, array) in zip(axes, accesses, strict=True):
@@ -71,7 +81,8 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
     words = [_NONE if word == "-" else int(word) for word in row["words"].split()]
     served = wavefront_of_lane(words)
     lanes = [lane for lane, word in enumerate(words) if word != _NONE]
-    ax.scatter(lanes, [words[lane] % BANKS for lane in lanes], c=[served[lane] for lane in lanes], **_MARK)
+    colours = [_TURNS.shade(served[lane]) for lane in lanes]
+    ax.scatter(lanes, [words[lane] % BANKS for lane in lanes], c=colours, marker="s", s=15, linewidths=0, zorder=3)
     each = row["wavefronts"] / row["requests"]
     ax.set_title(f"line {row['line']}: {each:.3g} wavefront{'s' if each > 1 else ''}", size=8.5, weight="normal", pad=4)
 
@@ -86,7 +97,3 @@ def wavefront_of_lane(words: Sequence[int]) -> list[int]:
             queue.append(word)
         served.append(queue.index(word))
     return served
-
-
-_TURNS = LinearSegmentedColormap.from_list("turns", ["#76b900", "#f0b429", "#d1495b"])
-_MARK = {"marker": "s", "s": 15, "cmap": _TURNS, "vmin": 0, "vmax": BANKS - 1, "linewidths": 0, "zorder": 3}

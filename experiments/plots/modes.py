@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -12,8 +13,10 @@ from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.rows import COLD, GRAPH, WARM
 
-_MARKS = {WARM: ("o", "none"), GRAPH: ("o", None)}  # hollow and full
-_LANE = 0.25  # of a rung's row, from one dialect to the next
+_MARKS: dict[str, dict[str, Any]] = {
+    WARM: {"ms": 7, "mfc": "none"},
+    GRAPH: {"ms": 3.5},
+}  # a ring around a dot where both are the same
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -32,28 +35,30 @@ def draw(folder: Path, target: Path) -> list[Path]:
 def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
     rows = [*style.rungs_of(frame), *dict.fromkeys(frame[frame["dialect"] == ""]["stage"])]
     figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(rows)))
-    subtitle = "time in a mode / time from a cold cache: warm is hollow, replayed from a CUDA graph is full"
-    top = style.heading(figure, "What a warm cache and a hidden launch are worth, fp32", subtitle)
+    subtitle = "fp32 times as shares of the time from a cold cache; ring: warm cache; dot: replayed from a CUDA graph"
+    top = style.heading(figure, "What warm caches and graphs save", subtitle)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(titles), sharey=True, sharex=True, squeeze=False)[0]
     key = ["stage", "dialect"]
     for ax, (size, title) in zip(axes, titles.items(), strict=True):
         own = frame[frame["m"] == size]
         cold = own[own["mode"] == COLD].set_index(key)["median_us"]
-        for mode, (marker, fill) in _MARKS.items():
+        for mode, mark in _MARKS.items():
             for row in own[own["mode"] == mode].itertuples():
                 if (row.stage, row.dialect) not in cold.index:
                     continue
                 look = style.look_of(row.dialect)
                 share = row.median_us / cold[row.stage, row.dialect]
-                y = rows.index(row.stage) + _LANE * look.lane
-                ax.plot(share, y, marker, color=look.colour, mfc=fill or look.colour, ms=4, mew=1)
+                y = rows.index(row.stage) + style.LANE * look.lane
+                ax.plot(share, y, "o", color=look.colour, mew=1, **mark)
         ax.axvline(1, color=style.BASELINE, lw=1)
         ax.set_title(title, size=9.5)
+        ax.set_xlabel("of the cold time; less is better", size=9)
         style.bare(ax, "y")
         style.bands(ax, len(rows))
+        style.gaps(ax, rows, own)
     axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows], size=8)
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
-    style.legend(figure, axes[0], "o")
+    style.legend(figure, frame["dialect"], "o")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure

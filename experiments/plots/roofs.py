@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from experiments.plots.look import style
 from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
@@ -15,11 +16,11 @@ from experiments.records.ceilings import TFLOPS, TITLES
 from experiments.records.rows import ERROR, FAIL
 
 _ROW_INCHES = 0.34
-_COLOURS = {True: "#3e4c59", False: "#9aa5b1"}  # arithmetic, and memory
+_COLOURS = {"arithmetic": "#3e4c59", "memory": "#9aa5b1"}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw roofs.csv of `folder` into `target`, and with ladder.csv the roofline; nothing where there are no rows."""
+    """Draw roofs.csv of `folder` into `target`, and with ladder.csv and memory.csv the roofline; nothing without."""
     frame = store.read(folder, "roofs")
     measured = frame[frame["value"].notna()].set_index("stage")
     if frame.empty:
@@ -32,8 +33,8 @@ def draw(folder: Path, target: Path) -> list[Path]:
         if not ladder.empty and {"fma", "dram_copy"} <= set(measured.index):
             runs = store.runs_of(pd.concat([frame[["run"]], ladder[["run"]]]), folder)
             asked = requested_intensity(folder, problem_of(ladder))
-            figure = roofline(measured, ladder, asked, environment.caption(runs))
-            paths += style.save(figure, target, "roofline")
+            if figure := roofline(measured, ladder, asked, environment.caption(runs)):
+                paths += style.save(figure, target, "roofline")
     return paths
 
 
@@ -54,6 +55,8 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     ax.set_xlabel("% of the datasheet; where it has no figure, of what the clock allows", size=9)
     style.bare(ax, "y")
+    handles = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
+    figure.legend(handles=handles, ncols=len(handles), **style.AT_THE_TOP)
     return figure
 
 
@@ -72,7 +75,9 @@ def _share(ax: Axes, y: int, row) -> None:
     if pd.isna(full):
         ax.annotate("no figure to compare with", (0.01, y), color=style.MUTED, **beside)
         return
-    ax.barh(y, 100 * row.value / full, height=0.62, lw=0, color=_COLOURS[row.unit == TFLOPS])
+    ax.barh(
+        y, 100 * row.value / full, height=0.62, lw=0, color=_COLOURS["arithmetic" if row.unit == TFLOPS else "memory"]
+    )
     ax.plot([100 * row.low / full, 100 * row.high / full], [y, y], color=style.INK, lw=3, solid_capstyle="butt")
     if not pd.isna(row.by_clock) and full != row.by_clock:
         ax.plot(100 * row.by_clock / full, y, "|", color=style.INK, ms=11, mew=1.3)

@@ -44,7 +44,7 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     top = style.heading(figure, "Share of cuBLAS at real-world shapes, fp32", subtitle)
     top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     rows = [
-        f"{shape.name}  {' × '.join(map(str, shape.sizes))}{controls.mark(m=m, n=n, k=k)}"
+        f"{shape.name} ({' × '.join(map(str, shape.sizes))}){controls.mark(m=m, n=n, k=k)}"
         for shape in named
         for m, n, k in [shape.sizes]
     ]
@@ -54,7 +54,7 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     for y in range(1, len(named)):
         if named[y].group != named[y - 1].group:
             ax.axhline(y, color=style.MUTED, lw=0.8)
-    figure.subplots_adjust(left=0.3, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
+    figure.subplots_adjust(left=0.31, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
     return figure
 
 

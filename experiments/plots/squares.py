@@ -35,24 +35,25 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
-    """Small multiples: one panel per rung, the size across; a line through powers of two, other sizes hollow."""
+    """Small multiples: one panel per rung, the size across; a line through powers of two, crosses at other sizes."""
     rungs = [name for name in style.rungs_of(timed) if name in gemm_ref.STAGES]
     on_gpu = bool(rungs)
     panels = rungs or style.rungs_of(timed)
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
     figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
-    subtitle = "median, with a bar from the 20th to the 80th percentile; sizes that are no power of two are hollow"
+    subtitle = (
+        "median, with a bar from the 20th to the 80th percentile; ×: a size that is no power of two; grey: cuBLAS"
+    )
     top = style.heading(figure, "Speed over the size of a cube, fp32", subtitle)
     bottom = style.footer(figure, caption)
     axes = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
     for ax, name in zip(axes, panels, strict=False):
         own = timed[timed["stage"] == name]
         if on_gpu:
-            _line(ax, timed[timed["backend"] == "cublas"], style.BASELINE, "", "cuBLAS")
+            _line(ax, timed[timed["backend"] == "cublas"], style.look_of("cublas"))
         for dialect in DIALECTS if on_gpu else ("",):
-            look, label = style.look_of(dialect), DIALECTS[dialect].title if dialect else ""
-            _line(ax, own[own["dialect"] == dialect], look.colour, look.marker, label)
+            _line(ax, own[own["dialect"] == dialect], style.look_of(dialect))
         ax.set_title(style.label_of(name), size=9.5)
         style.bare(ax, "x")
     powers = [size for size in sorted(set(timed["m"])) if _is_power(size)]
@@ -66,27 +67,26 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: names.get(round(value), f"{value:.0f}")))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     for ax in axes[: len(panels) : columns]:
-        ax.set_ylabel("TFLOP/s")
+        ax.set_ylabel("TFLOP/s, log scale", size=9)
     for ax in axes[: len(panels)][-columns:]:  # the lowest in each column
         ax.set_xlabel("M = N = K")
         ax.tick_params(labelbottom=True)
-    if on_gpu:
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, bbox_to_anchor=(0.99, 0.995))
+    style.legend(figure, timed["dialect"], overlaid=True)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 
 
-def _line(ax: Axes, frame: pd.DataFrame, colour: str, marker: str, label: str) -> None:
+def _line(ax: Axes, frame: pd.DataFrame, look: style.Look) -> None:
+    """A line through the powers of two; marks of several sizes, so that all are seen where lines are the same."""
     frame = frame.sort_values("m")
     power = np.array([_is_power(size) for size in frame["m"]], dtype=bool)
     on, off = frame[power], frame[~power]
     if not on.empty:
-        ax.plot(on["m"], on["tflops"], color=colour, marker=marker or None, ms=4, lw=1.4, label=label)
-        ax.vlines(on["m"], *zip(*map(frames.spread, on.itertuples()), strict=True), color=colour, lw=3, alpha=0.45)
-    ax.plot(off["m"], off["tflops"], marker or ".", color=colour, mfc="none", mew=0.7, ms=3.5, alpha=0.8, ls="none")
+        ax.plot(on["m"], on["tflops"], lw=1.2, **look.overlaid(0.65))
+        ax.vlines(on["m"], *zip(*map(frames.spread, on.itertuples()), strict=True), color=look.colour, lw=3, alpha=0.45)
+    ax.plot(off["m"], off["tflops"], "x", color=look.colour, mew=0.8, ms=3.5, ls="none")
 
 
 def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
@@ -107,12 +107,8 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     bottom = style.footer(figure, caption)
     ax = figure.subplots()
-    labels = [f"{style.label_of(stage)} {DIALECTS[dialect].title}" for stage, dialect in rows]
-    maps.share_map(ax, shares, labels, [names[size] for size in sizes])
+    maps.kernel_map(ax, shares, rows, [names[size] for size in sizes])
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
-    for y in range(1, len(rows)):
-        if rows[y][0] != rows[y - 1][0]:
-            ax.axhline(y, color=style.MUTED, lw=0.5)
     figure.subplots_adjust(left=0.215, right=0.985, top=top - 0.42 / figure.get_figheight(), bottom=bottom + 0.02)
     return figure
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.look import style
+from experiments.plots.look import maps, style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import B_LAYOUTS, DIALECTS, STAGES
 from gemm_ref.baselines import BASELINES
 
-_LANE = 0.26  # of a row: the height of a dialect's bar
+_VALUE = {"textcoords": "offset points", "va": "center", "size": 7}
+_OVER = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -34,48 +36,38 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
-    """A panel per size and math mode; a row per rung, a bar per dialect."""
+    """A row per kernel and library, a column per math mode and size."""
     maths, sizes = frames.maths_of(frame), sorted(set(frame["m"]))
-    titles = {
-        (size, math): f"{math}, {size}³"
-        + (", B by columns" if LAYOUT[math] == "nk" else "")
-        + controls.mark(m=size, math=math, b_layout=LAYOUT[math])
-        for size in sizes
-        for math in maths
-    }
+    columns = [(math, size) for math in maths for size in sizes]
+    marks = {(math, size): controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math, size in columns}
     frame = frame[frame["backend"] != "cublas"]
-    rows = [name for name in (*STAGES, *BASELINES) if name in set(frame["stage"])]
-    figure = Figure(figsize=(style.WIDTH, 1.7 + len(sizes) * (0.5 + 0.42 * len(rows))))
-    subtitle = "median of the ratios in a round and its 95% interval; each dialect's best variant"
+    there = set(zip(frame["stage"], frame["dialect"], strict=True))
+    rows = [key for key in itertools.product((*STAGES, *BASELINES), (*DIALECTS, "")) if key in there]
+    shares = np.full((len(rows), len(columns)), np.nan)
+    texts = np.array([[_absent(stage, math) for math, _ in columns] for stage, _ in rows], dtype=object)
+    for row in frame.itertuples():
+        place = rows.index((row.stage, row.dialect)), columns.index((row.math, row.m))
+        shares[place] = 100 * row.vs_cublas
+        texts[place] = style.percent(shares[place])
+    figure = Figure(figsize=(style.WIDTH, 2.75 + 0.27 * len(rows)))
+    subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
     top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
-    bottom = style.footer(figure, explained(caption, *titles.values()))
-    axes = figure.subplots(len(sizes), len(maths), sharex=True, sharey=True, squeeze=False)
-    for line, size in zip(axes, sizes, strict=True):
-        for ax, math in zip(line, maths, strict=True):
-            own = frame[(frame["m"] == size) & (frame["math"] == math)]
-            _bars(ax, own, rows)
-            ax.set_title(titles[size, math], size=9)
-    axes[0][0].set_xlim(0, 118)
-    axes[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    axes[0][0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
-    for line in axes:
-        line[0].tick_params(axis="y", labelsize=8)
-    for ax in axes[-1]:
-        ax.set_xlabel("% of cuBLAS")
-    style.legend(figure, figure.axes[0], "s")
-    figure.tight_layout(rect=(0, bottom, 1, top))
+    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
+    by_columns = " and ".join(math for math in maths if LAYOUT[math] == "nk")
+    caption = f"{by_columns}: {LAYOUT_WORDS['nk']} · {caption}" if by_columns else caption
+    bottom = style.footer(figure, explained(style.with_absent(caption, texts.flat), *marks.values()))
+    ax = figure.subplots()
+    maps.kernel_map(ax, shares, rows, [f"{size}{marks[math, size]}" for math, size in columns], texts)
+    for nth, math in enumerate(maths):
+        ax.annotate(math, ((nth + 0.5) * len(sizes), 1), (0, 20), xycoords=ax.get_xaxis_transform(), **_OVER)
+        ax.axvline(nth * len(sizes), color=style.MUTED, lw=0.8 * (nth > 0))
+    figure.subplots_adjust(left=0.24, right=0.985, top=top - 0.55 / figure.get_figheight(), bottom=bottom + 0.02)
     return figure
 
 
-def _bars(ax: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
-    for row in frame.itertuples():
-        y = rows.index(row.stage) + _LANE * style.look_of(row.dialect).lane
-        share, low, high = (100 * value for value in (row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high))
-        ax.barh(y, share, height=_LANE * 0.9, color=style.look_of(row.dialect).colour, lw=0)
-        ax.plot([low, high], [y, y], color=style.INK, lw=1)
-        ax.annotate(f"{share:.0f}", (max(share, high), y), (3, 0), textcoords="offset points", va="center", size=6.5)
-    ax.axvline(100, color=style.BASELINE, lw=1)
-    style.bare(ax, "y")
+def _absent(stage: str, math: str) -> str:
+    maths = STAGES[stage].maths if stage in STAGES else BASELINES[stage].maths
+    return style.NOT_RUN if math in maths else style.NO_KERNEL
 
 
 def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
@@ -96,11 +88,12 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
             for lane, layout in enumerate(B_LAYOUTS):
                 value = best.get((name, layout))
                 if value is None:
+                    ax.annotate(style.NO_KERNEL, (0, y), (3, 0), color=style.MUTED, **_VALUE)
                     continue
                 at, colour = y + 0.36 * (lane - 0.5), style.look_of(name).colour
                 fill = {"color": colour} if layout == "kn" else {"fc": "none", "ec": colour, "hatch": "////"}
                 ax.barh(at, value, height=0.3, lw=0.8, **fill)
-                ax.annotate(f"{value:.0f}", (value, at), (3, 0), textcoords="offset points", va="center", size=7)
+                ax.annotate(f"{value:.0f}", (value, at), (3, 0), **_VALUE)
         ax.set_title(titles[math], size=9.5)
         ax.set_xlabel("TFLOP/s")
         ax.margins(x=0.18)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
 from experiments.plots.look import style
+from gemm_ref import DIALECTS
 
 _ORANGE = ("#fee4c4", "#fdbf87", "#f4984f", "#e37120")  # lightest first
 _BLUE = ("#aedaff", "#64aaf0")
@@ -43,6 +45,12 @@ SHARE = Scale(
     (25, 50, 75, 95, 106, 126),
 )
 
+# Times what is needed, as two digits: white is nothing wasted.
+COST = Scale(
+    tuple(zip(("1 or less", "up to 2", "up to 4", "up to 8", "above 8"), ("#ffffff", *_ORANGE), strict=True)),
+    (1.01, 2.01, 4.01, 8.01),
+)
+
 
 def draw(
     ax: Axes,
@@ -57,12 +65,14 @@ def draw(
 
     A cell whose value is NaN has no shade and its text is muted: the place of `style.absent`.
     """
-    for (y, x), value in np.ndenumerate(values):
-        there = not np.isnan(value)
-        if there:
-            ax.add_patch(Rectangle((x, y), 1, 1, facecolor=scale.shade(value), edgecolor="white", lw=1.2))
-        colour = style.INK if there else style.MUTED
-        ax.text(x + 0.5, y + 0.5, texts[y, x], size=size, color=colour, ha="center", va="center", linespacing=1.1)
+    there = ~np.isnan(values)
+    step = np.searchsorted(scale.edges, np.where(there, values, 0), side="right")
+    shades = ListedColormap([colour for _, colour in scale.steps])
+    cells = {"cmap": shades, "vmin": -0.5, "vmax": len(scale.steps) - 0.5, "edgecolors": "white", "lw": 1.2}
+    ax.pcolormesh(np.ma.masked_array(step, ~there), **cells)
+    for (y, x), text in np.ndenumerate(texts):
+        colour = style.INK if there[y, x] else style.MUTED
+        ax.text(x + 0.5, y + 0.5, text, size=size, color=colour, ha="center", va="center", linespacing=1.1)
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     ax.set_xticks(np.arange(len(columns)) + 0.5, columns)
@@ -79,6 +89,23 @@ def share_map(
     if texts is None:
         texts = np.array([[style.percent(value) for value in line] for line in shares], dtype=object)
     draw(ax, np.round(shares), texts, rows, columns, SHARE, 6.5 if len(columns) > 14 else 8)
+
+
+def kernel_map(
+    ax: Axes,
+    shares: np.ndarray,
+    rows: Sequence[tuple[str, str]],
+    columns: Sequence[str],
+    texts: np.ndarray | None = None,
+) -> None:
+    """`share_map` of rows that are a rung and a dialect, or a library and ""; lines part the rungs."""
+    titles = [
+        f"{style.label_of(stage)} {DIALECTS[dialect].title if dialect else ''}".rstrip() for stage, dialect in rows
+    ]
+    share_map(ax, shares, titles, columns, texts)
+    for y in range(1, len(rows)):
+        if rows[y][0] != rows[y - 1][0]:
+            ax.axhline(y, color=style.MUTED, lw=0.5)
 
 
 def key(figure: Figure, title: str, scale: Scale, top: float) -> float:

@@ -17,6 +17,7 @@ import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import gemm_ref
 from gemm_ref import DIALECTS
@@ -36,14 +37,20 @@ class Look:
     dark: str  # the same on a dark page
     marker: str
     lane: int = 0  # beside the other dialects of a rung: steps from the middle of its row
+    size: float = 4.5  # of its mark where marks may lie over one another: the larger are hollow, so that all are seen
+
+    def overlaid(self, scale: float = 1.0) -> dict[str, Any]:
+        """Its mark where others may be at the same point."""
+        fill = {} if self.size == Look.size else {"mfc": "none", "mew": 1.2 * scale**0.5}
+        return {"marker": self.marker, "ms": self.size * scale, "color": self.colour, **fill}
 
 
 # Told apart under the three common kinds of colour blindness too; the marker says the same again.
 LOOKS = MappingProxyType(
     {
         "cuda": Look("#76b900", "#84c41b", "o", -1),
-        "triton": Look("#14467f", "#6ea6e8", "s"),
-        "gluon": Look("#d1495b", "#ee7b8b", "D", 1),
+        "triton": Look("#14467f", "#6ea6e8", "s", size=7),
+        "gluon": Look("#d1495b", "#ee7b8b", "D", 1, size=9.5),
     }
 )
 _LIBRARY = Look(BASELINE, BASELINE, "o")
@@ -54,11 +61,13 @@ def look_of(name: str) -> Look:
     return LOOKS.get(name, _LIBRARY)
 
 
+AT_THE_TOP: dict[str, Any] = {"loc": "upper right", "frameon": False, "bbox_to_anchor": (0.99, 0.995)}  # a key's place
 OTHER = {"mfc": "none", "mew": 0.8, "ms": 4, "alpha": 0.6}  # the mark of a variant that is not a dialect's default
 LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
 NARROW = 5.6  # inches: a text of 9 points is still read where the whole picture is as wide as a telephone
 _DPI = 160
+_MOST_LISTED = 12  # lines of what went wrong
 LEFT = 0.012  # of the width: where texts over the whole figure begin
 NO_KERNEL, NOT_RUN = "–", "not run"  # there is none, by the registry; there is one, without data
 
@@ -118,6 +127,11 @@ def with_absent(caption: str, texts: Iterable[str]) -> str:
     return f"{NO_KERNEL} there is no such kernel · {caption}" if NO_KERNEL in texts else caption
 
 
+def kernel_name(stage: str, variant: str, dialect: str) -> str:
+    """A kernel in one line: `s05 bank conflict · padded, CUDA`."""
+    return f"{label_of(stage, variant).replace(chr(10), ' · ')}, {DIALECTS[dialect].title}"
+
+
 def themed() -> rc_context:
     """A context in which figures are made and saved; the process's own settings are untouched."""
     return rc_context(_RC)
@@ -136,15 +150,45 @@ def bands(ax: Axes, count: int) -> None:
         ax.axhspan(index - 0.5, index + 0.5, color=BAND, zorder=0, lw=0)
 
 
-def legend(figure: Figure, ax: Axes, marker: str = "") -> None:
-    """Name the dialects at the top right, by their own markers or all by one; `ax` holds the marks, unseen."""
-    for dialect, look in LOOKS.items():
-        ax.plot([], [], marker or look.marker, color=look.colour, label=DIALECTS[dialect].title)
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=3, frameon=False, bbox_to_anchor=(0.99, 0.995))
+def marks(dialects: Iterable[str], marker: str = "", overlaid: bool = False) -> list[Line2D]:
+    """The handles of a key that names these dialects, in their order: by their own marks or all by one."""
+    there = set(dialects)
+    found = []
+    for name, look in LOOKS.items():
+        drawn = look.overlaid() if overlaid else {"marker": marker or look.marker, "color": look.colour, "ms": 6.5}
+        found += [Line2D([], [], ls="", label=DIALECTS[name].title, **drawn)] if name in there else []
+    return found
 
 
-def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float) -> None:
+def legend(figure: Figure, dialects: Iterable[str], marker: str = "", overlaid: bool = False) -> None:
+    """Name these dialects at the top right."""
+    if handles := marks(dialects, marker, overlaid):
+        figure.legend(handles=handles, **AT_THE_TOP, ncols=len(handles))
+
+
+def gaps(ax: Axes, rows: Sequence[str], frame: pd.DataFrame) -> None:
+    """Say of each dialect of the frame that has no mark in a rung's row, in its lane there, why it has none."""
+    there = set(zip(frame["stage"], frame["dialect"], strict=True))
+    dialects = sorted({name for _, name in there if name})
+    for y, stage in enumerate(rows):
+        lacking = [name for name in dialects if (stage, name) not in there] if stage in gemm_ref.STAGES else []
+        if lacking == dialects and lacking:
+            note(ax, y, NOT_RUN)
+            continue
+        for name in lacking:
+            title = DIALECTS[name].title
+            text = f"no {title} kernel" if absent(stage, name) == NO_KERNEL else f"{title}: {NOT_RUN}"
+            note(ax, y + LANE * look_of(name).lane, text)
+
+
+def note(ax: Axes, y: float, text: str, right: bool = False) -> None:
+    """Say in row `y`, from its left end on or up to its right end, why it has no marks."""
+    x, side = (0.99, "right") if right else (0.01, "left")
+    place = {"xycoords": ax.get_yaxis_transform(), "ha": side, "va": "center_baseline"}
+    ax.annotate(text, (x, y), size=7.5, color=MUTED, **place)
+
+
+def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title: str = "") -> None:
     """Write a column per dialect to the right of `ax`, each `width` inches wide: texts of (row, dialect).
 
     The dialects' names and marks stand over the columns, so that no other key is needed; libraries, of the empty
@@ -154,10 +198,12 @@ def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float) -> Non
     high = 1 / (ax.get_position().height * ax.figure.get_figheight())  # an inch
     there = [dialect for dialect in (*DIALECTS, "") if any(dialect == other for _, other in texts)]
     for place, dialect in enumerate(there, 1):
-        title = DIALECTS[dialect].title if dialect else "library"
-        ax.annotate(title, (1 + place * step, 1 + 0.08 * high), xycoords="axes fraction", ha="right", size=9)
+        name = DIALECTS[dialect].title if dialect else "library"
+        ax.annotate(name, (1 + place * step, 1 + 0.08 * high), xycoords="axes fraction", ha="right", size=9)
         look, mark = look_of(dialect), (1 + (place - 0.22) * step, 1 + 0.3 * high)
         ax.plot(*mark, look.marker, color=look.colour, ms=6.5, transform=ax.transAxes, clip_on=False)
+    middle = (1 + 0.5 * step * (len(there) + 0.4), 1 + 0.48 * high)
+    ax.annotate(title, middle, xycoords="axes fraction", ha="center", size=9, color=MUTED)
     for (row, dialect), text in texts.items():
         weak = text in (NO_KERNEL, NOT_RUN)
         form = {"size": 8 if weak else 9, "color": MUTED if weak else INK, "ha": "right", "va": "center_baseline"}
@@ -174,6 +220,19 @@ def heading(figure: Figure, title: str, subtitle: str) -> float:
     figure.text(LEFT, 1 - 0.12 * inch, title, va="top", size=13, weight="bold")
     figure.text(LEFT, 1 - 0.40 * inch, subtitle, va="top", size=9.5, color=MUTED)
     return 1 - (0.66 + 0.18 * subtitle.count("\n")) * inch
+
+
+def listed_inches(lines: Sequence[str]) -> float:
+    """The height that `listed` takes."""
+    return 0.19 * min(len(lines), _MOST_LISTED + 1)
+
+
+def listed(figure: Figure, lines: Sequence[str], top: float) -> float:
+    """Write what went wrong, a line each up to the most that are named, below `top`; return the height left below."""
+    more = [f"and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
+    for place, line in enumerate([*lines[:_MOST_LISTED], *more]):
+        figure.text(LEFT, top - 0.19 * place / figure.get_figheight(), line, va="top", size=8.5, color=FAILED)
+    return top - listed_inches(lines) / figure.get_figheight()
 
 
 def footer(figure: Figure, caption: str) -> float:
@@ -230,11 +289,6 @@ def _draw(figure: Figure, end: str) -> bytes:
 def number(value: float) -> str:
     """Three significant digits, without an exponent for the sizes that occur in tables and plots."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
-
-
-def clear_of(values: Sequence[float]) -> tuple[float, float]:
-    """Limits of a log axis that leave room for labels on the right of the largest value."""
-    return min(values) / 1.6, max(values) * 2.0
 
 
 def percent(value: float) -> str:

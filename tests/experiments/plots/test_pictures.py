@@ -107,7 +107,7 @@ def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
     """Drawn by processes of their own, from the published data."""
     monkeypatch.setattr(build, "CACHE", tmp_path)
     places = [(name, store.PUBLISHED) for name in ("roofs", "modes", "inputs")]
-    assert len(places) > pictures._FEW
+    monkeypatch.setattr(pictures, "_FEW", len(places) - 1)
     many = list(pictures.drawn_all(places, SVG))
     assert many == [pictures._draw(*place, (SVG,)) for place in places]
     assert [list(files) for files in many] == [["roofs.svg", "roofline.svg"], ["modes.svg"], ["inputs.svg"]]

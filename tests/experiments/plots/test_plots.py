@@ -72,12 +72,17 @@ def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):
 
 
 @pytest.mark.usefixtures("svg_alone")
-def test_correctness_plot_shows_failures_in_red(data, tmp_path):
-    paths = correctness.draw(data, tmp_path / "out")
-    svg = paths[0].read_text(encoding="utf-8")
-    assert style.FAILED in svg
-    assert "1 of 1 failed" in svg
-    assert "3% · 1 passed" in svg
+def test_correctness_says_how_many_passed_and_names_what_did_not(data, tmp_path):
+    svg = correctness.draw(data, tmp_path / "out")[0].read_text(encoding="utf-8")
+    checks = len([contender for contender in contenders() if not contender.is_baseline])
+    for text in (
+        f"{checks - 1} of {checks} checks passed",
+        "the largest error is 3.0% of what is allowed",
+        "s02 coalesced, Gluon: 1 of 1 failed, such as fp32 at 33 × 31 × 33",
+        "fp8",
+    ):
+        assert f"<!-- {text}" in svg, text
+    assert svg.count(f"fill: {style.FAILED}") == 1
 
 
 @pytest.mark.usefixtures("svg_alone")
@@ -138,7 +143,7 @@ def test_shapes_are_named_and_mapped(tmp_path):
     paths = shapes.draw(tmp_path, tmp_path)
     assert _names(paths) == {f"shapes_{stem}.svg" for stem in ("vs_cublas", "best")}
     svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
-    assert f"{first.name}  {' × '.join(map(str, first.sizes))}" in svg
+    assert f"{first.name} ({' × '.join(map(str, first.sizes))})" in svg
 
 
 def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
@@ -189,4 +194,20 @@ def test_accuracy_names_each_line_once(tmp_path, on_gpu):
     store.save(tmp_path, "accuracy", rows, ENVIRONMENT)
     assert _names(accuracy.draw(tmp_path, tmp_path)) == {"accuracy.svg"}
     svg = (tmp_path / "accuracy.svg").read_text(encoding="utf-8")
-    assert ("s01 to s13" in svg) == on_gpu
+    own = "<!-- s01 to s13; " if on_gpu else "<!-- CPU loop; NumPy BLAS; torch BLAS -->"
+    assert svg.count("<!-- s01") == on_gpu and own in svg
+    assert svg.count("<!-- fp16 ") == on_gpu  # one line, since all have the same errors
+
+
+def test_accuracy_parts_kernels_whose_errors_differ(tmp_path):
+    rows = [
+        Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=error * k)
+        for contender in contenders()
+        for k in (16, 256)
+        if contender.is_default and contender.math == "tf32" and contender.dialect
+        for error in [2e-7 if contender.dialect == "cuda" and contender.stage > "s16" else 1e-7]
+    ]
+    store.save(tmp_path, "accuracy", rows, ENVIRONMENT)
+    svg = accuracy.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    assert "<!-- tf32 s16 to s18 CUDA -->" in svg
+    assert "<!-- tf32 s15; s16 to s18 Triton, Gluon -->" in svg

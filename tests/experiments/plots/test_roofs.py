@@ -11,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.plots import roofs
+from experiments.plots.look import style
 from experiments.plots.look.labels import beside
-from experiments.plots.roofline import requested_intensity
+from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
 from experiments.questions import datasheets
 from experiments.questions.probes import PROBES
 from experiments.questions.roofs import _row
@@ -55,6 +56,7 @@ def _memory_csv(folder: Path, **changes: object) -> None:
 
 
 def test_plots(data):
+    _memory_csv(data)
     paths = roofs.draw(data, data / "out")
     assert [path.name for path in paths] == ["roofs.png", "roofs.svg", "roofline.png", "roofline.svg"]
     assert matplotlib.image.imread(paths[2]).shape[1] == 1440
@@ -68,11 +70,11 @@ def test_plots(data):
     ):
         assert text in shares, text
     assert "shared memory" not in shares  # it was not measured
-    for text in ("4096", "fp32 FMA 61.7 of 67.0", "device memory 4.10 TB/s", "bf16 tensor 800", "cuBLAS", "Fixture"):
+    size = "4096 × 4096 × 4096, each"
+    for text in (size, "fp32 FMA 61.7 of 67.0", "at 4.10 TB/s", "L2 5.50 TB/s", "L1 30.0 TB/s", "cuBLAS", "Fixture"):
         assert text in roofline, text
     for stage in FP32_RUNGS:
-        assert f"<!-- {stage[:3]} -->" in roofline
-    assert "As the kernel asks" not in roofline
+        assert roofline.count(f"<!-- {stage[:3]} -->") == 1
 
 
 def test_intensity_is_that_of_the_sectors_asked_for(tmp_path):
@@ -93,18 +95,27 @@ def test_counts_that_cannot_be_carried_over_are_left_out(tmp_path, change):
     assert requested_intensity(tmp_path, Problem(4096, 4096, 4096)) == {}
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_the_right_panel_is_there_where_memory_was_counted(data):
+def test_marks_are_where_the_data_are(data):
     _memory_csv(data)
-    roofline = roofs.draw(data, data / "out")[1].read_text(encoding="utf-8")
-    for text in ("As the kernel asks", "L2 5.50 TB/s", "L1 30.0 TB/s"):
-        assert text in roofline, text
-    for stage in FP32_RUNGS:
-        assert roofline.count(f"<!-- {stage[:3]} -->") == 2
+    ladder = rungs_at_size(store.read(data, "ladder"))
+    asked = requested_intensity(data, problem_of(ladder))
+    measured = store.read(data, "roofs").set_index("stage")
+    figure = roofline(measured, ladder, asked, "a caption")
+    everyone, closer = (
+        {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in ax.lines if len(line.get_xdata()) == 1}
+        for ax in figure.axes
+    )
+    kernels = ladder[ladder["dialect"] != ""]
+    assert everyone == {(asked[row.stage, row.variant, row.dialect], row.tflops) for row in kernels.itertuples()}
+    assert closer == {point for point in everyone if point[1] > 0.2 * VALUES["fma"]} != everyone
+    sizes = {look.overlaid()["ms"] for look in style.LOOKS.values()}
+    assert len(sizes) == len(style.LOOKS)  # at one point all of them are seen
 
 
 @pytest.mark.usefixtures("svg_alone")
-def test_without_a_ladder_there_are_the_ceilings_alone(data):
+def test_without_a_ladder_or_counts_there_are_the_ceilings_alone(data):
+    assert [path.name for path in roofs.draw(data, data)] == ["roofs.svg"]
+    _memory_csv(data)
     (data / "ladder.csv").unlink()
     assert [path.name for path in roofs.draw(data, data)] == ["roofs.svg"]
     (data / "roofs.csv").unlink()
