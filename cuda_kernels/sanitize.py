@@ -55,7 +55,7 @@ def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:
     for tool in TOOLS:
         seen = [item.stage.id for item in chosen(stage) if tool != "initcheck" or "C" not in item.stage.tma]
         if not seen:
-            yield tool, 0, f"{tool} does not see what the TMA unit writes, so it has nothing to say of {stage}"
+            yield tool, 0, f"{tool} does not see what the TMA unit writes, so it cannot check {stage}"
             continue
         run = [sys.executable, "-m", "cuda_kernels", "exercise", *dict.fromkeys(seen)]
         command = [program, "--tool", tool, "--error-exitcode", "1", *run]

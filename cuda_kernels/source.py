@@ -53,7 +53,7 @@ def choose(
         raise ValueError(f"{stage.id} does not compute in {math}: it has {', '.join(stage.maths)}")
     layouts = stage.reads_b(math, "cuda")
     if b_layout not in (None, *layouts):
-        raise ValueError(f"{stage.id} does not read B as {b_layout!r} in {math}: as {', '.join(layouts)}")
+        raise ValueError(f"{stage.id} does not read B as {b_layout!r} in {math}: it reads {', '.join(layouts)}")
     return Implementation(stage, stage.find_variant(variant, "cuda"), "cuda", math, b_layout or layouts[0])
 
 

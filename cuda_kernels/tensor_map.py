@@ -105,7 +105,7 @@ def _encode(address: int, element_type: int, rows: int, columns: int, step: int,
     )
     if error:
         raise RuntimeError(
-            f"the CUDA driver took no tensor map of {rows} x {columns} elements of type {element_type} "
+            f"the CUDA driver rejected a tensor map of {rows} x {columns} elements of type {element_type} "
             f"(CUtensorMapDataType), {step} bytes per row, box {box}: CUresult {error}"
         )
     return bytes(whole)

@@ -249,7 +249,7 @@ def plot(
 def compare(
     old: Annotated[Path, typer.Argument(help="A folder of results.")],
     new: Annotated[Path, typer.Argument(help="Another one.")],
-    margin: Annotated[float, typer.Option(help="A change of a share of cuBLAS up to this is SAME.")] = 0.03,
+    margin: Annotated[float, typer.Option(help="A share of cuBLAS that changes by at most this is SAME.")] = 0.03,
     all_rows: Annotated[bool, typer.Option("--all", help="List the rows that are SAME too.")] = False,
 ) -> None:
     """What changed from one folder of results to another: a verdict for each row that both have."""
@@ -288,14 +288,12 @@ def check(
     kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
     block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
     grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
-    args: Annotated[
-        str, typer.Option(help="What the parameters are, where their names do not tell: A,B,C,M,N,K.")
-    ] = "",
+    args: Annotated[str, typer.Option(help="What the parameters are, if their names do not say: A,B,C,M,N,K.")] = "",
     template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="The arithmetic that is meant: fp32, tf32, fp16 or bf16.")] = "",
+    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16 or bf16.")] = "",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",

@@ -206,5 +206,5 @@ def _counters() -> Finding:
         return Finding(what, "absent", f"{ncu}; the driver's setting cannot be read", "try `ncu --version` and a run")
     if re.search(r"RmProfilingAdminOnly:\s*1", parameters):
         advice = "run as root, or set the kernel module option NVreg_RestrictProfilingToAdminUsers=0 and reboot"
-        return Finding(what, "absent", f"{ncu}, but the driver keeps them to administrators", advice)
+        return Finding(what, "absent", f"{ncu}, but the driver allows only administrators", advice)
     return Finding(what, "ok", f"{ncu}, open to all users")

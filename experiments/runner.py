@@ -86,7 +86,7 @@ def run(
     except DeviceLost as lost:
         stopped = str(lost)
     except BrokenProcessPool:
-        stopped = "a process that measured was killed, perhaps for the memory it took: run it again for the rest"
+        stopped = "a measuring process was killed, perhaps because it used too much memory: run it again for the rest"
     finally:  # also when an experiment has a bug of its own
         if rows:
             _save_all(folder, module.NAME, rows, record, kept.environments)

@@ -84,7 +84,7 @@ def _writing_cache() -> Iterator[None]:
         reason = error.__cause__ if isinstance(error, CannotWrite) else error
         raise BuildError(
             f"built files are kept in {CACHE}, which cannot be written ({reason}): "
-            "set GEMM_LADDER_BUILD to a folder that can be, or make room"
+            "set GEMM_LADDER_BUILD to a folder that can be written, or free some space"
         ) from error
 
 
@@ -99,7 +99,7 @@ def find_cxx() -> str:
         if path := shutil.which(wish):
             return path
         raise BuildError(
-            f"CXX is set to {wish!r}, which is no program here: set it to a C++ compiler's path, or unset it"
+            f"CXX is set to {wish!r}, which is not a program here: set it to a C++ compiler's path, or unset it"
         )
     for name in ("g++", "c++", "clang++"):
         if path := shutil.which(name):

@@ -191,7 +191,7 @@ def compile_for_inspection(
     problem = replace(problem, b_layout=b_layout or rung.reads_b(problem.math, dialect)[0])
     if problem.b_layout not in rung.reads_b(problem.math, dialect):
         known = ", ".join(rung.reads_b(problem.math, dialect))
-        raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: as {known}")
+        raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: it reads {known}")
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma)

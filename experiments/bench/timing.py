@@ -55,11 +55,11 @@ def unsuited(contender: Contender, request: Request) -> str:
         if problem.flops == 0:
             return f"there is nothing to time at size {problem}"
     if contender.math != (request.math or "fp32"):
-        return f"{contender.math} is timed where --math asks for it"
+        return f"{contender.math} is timed only if --math asks for it"
     if request.device == "cuda":
         return ""
     if not contender.is_baseline:
-        return "the rungs are timed on a GPU alone"
+        return "the rungs are timed only on a GPU"
     return "" if request.device in contender.devices else f"{contender.backend} needs a GPU"
 
 

@@ -80,7 +80,7 @@ def verify(
         lost = _loss(contender, detail) if a.device.type == "cuda" else ""
         return Verdict(ERROR, detail, lost=lost)
     if detectors.findings:
-        return Verdict(FAIL, f"C came out right, and yet: {'; '.join(map(str, detectors.findings))}")
+        return Verdict(FAIL, f"C is right, but: {'; '.join(map(str, detectors.findings))}")
     return Verdict(PASS, accuracy=accuracy)
 
 
@@ -122,7 +122,7 @@ def _loss(contender: Contender, detail: str) -> str:
         torch.cuda.empty_cache()
     except RuntimeError:
         return (
-            f"{contender} left the GPU unusable in this process ({short(detail)}): mend it, or leave it out with "
+            f"{contender} left the GPU unusable in this process ({short(detail)}): fix it, or leave it out with "
             "--stage and --backend, and run again for the rest"
         )
     return ""

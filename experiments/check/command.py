@@ -26,7 +26,7 @@ def check(path: Path, options: Options, request: Request) -> Report:
             if problem.flops > 2 * MOST_PRODUCTS:
                 raise UsageError(
                     f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
-                    f"a smaller --size, of {MOST_PRODUCTS:.2g} at most"
+                    f"pass a smaller --size, of {MOST_PRODUCTS:.2g} at most"
                 )
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")
@@ -35,7 +35,7 @@ def check(path: Path, options: Options, request: Request) -> Report:
         report.seconds = time.perf_counter() - start
     except CannotCheck as error:
         raise UsageError(
-            f"{path.name} could not be checked, which says nothing about it: the reference GPU cannot run it ({error})"
+            f"{path.name} cannot be checked: the reference GPU cannot run it, right or wrong ({error})"
         ) from error
     except BuildError as error:
         raise UsageError(str(error)) from error

@@ -37,8 +37,8 @@ def _exchanged_grid(subject: Subject, trial: Trial) -> str:
     if not attempt(other, trial.problem).right:
         return ""
     return (
-        "with x and y of the grid exchanged it is right: the kernel counts rows of C with the axis for which the "
-        f"grid was made for columns. Pass --grid '{grid}'"
+        "it is right with x and y of the grid exchanged: the kernel counts rows of C along the axis whose size the "
+        f"grid takes from the columns. Pass --grid '{grid}'"
     )
 
 
@@ -77,7 +77,7 @@ def _other_product(subject: Subject, trial: Trial) -> str:
             "A and B are read as if both were stored transposed, as (K, M) and (N, K)",
             lambda: a.reshape(k, m).T @ b.reshape(n, k).T,
         ),
-        ("the sum starts at no zero: it is off by a constant", lambda: want + (got - want).flatten()[0]),
+        ("the sum does not start at zero: it is off by a constant", lambda: want + (got - want).flatten()[0]),
     ]
     if m == n == k:
         strided.append(("A and B are exchanged: C is B @ A", lambda: b @ a))
@@ -114,7 +114,7 @@ def _moved(subject: Subject, trial: Trial) -> str:
             )
             if torch.equal(turned.reshape(want.shape), got):
                 return (
-                    f"each tile of {rows} x {columns} of C is stored transposed: x and y change sides between the "
+                    f"each tile of {rows} x {columns} of C is stored transposed: x and y are exchanged between the "
                     "product and the store"
                 )
         return (
@@ -169,8 +169,8 @@ def adds_to_c(subject: Subject, trial: Trial) -> str:
     cure = "Sum in a register, and store each element of C once"
     if attempt(subject, trial.problem, zeroed=True).right:
         return (
-            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and memory that was just "
-            f"allocated holds anything. {cure}"
+            "C is right only if it holds zeros beforehand: the kernel adds to what is there, and newly allocated "
+            f"memory is undefined. {cure}"
         )
     return f"the kernel adds to what C holds beforehand, which may be anything. {cure}"
 
@@ -183,11 +183,11 @@ def confused(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: 
     if enough:
         first, second = enough[0]
         return (
-            f"it is right where {first} = {second} and wrong where they differ: {first} stands somewhere for {second}, "
-            "as a row's length. A row of A has K elements, of B and of C N"
+            f"it is right where {first} = {second} and wrong where they differ: {first} is used where {second} "
+            "belongs, as a row's length. A row of A has K elements, of B and of C N"
         )
     return (
-        "it is right for square matrices only: M, N and K stand somewhere for each other, as a row's length. A row of "
+        "it is right for square matrices only: M, N and K are mixed up somewhere, as a row's length. A row of "
         "A has K elements, of B and of C N"
     )
 

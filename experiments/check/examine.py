@@ -80,9 +80,9 @@ class Examination:
             return whole.problem
         if all(trial.kind == "one_hot" for trial in wrong):
             self.report.why.append(
-                "small integers come out right and one-hot rows do not, though every sum there is exact in "
-                f"{whole.problem.math}: the kernel cuts its operands or sums to fewer bits. If that is meant, say so "
-                "with --math"
+                "small integers give the right result and one-hot rows do not, although every sum there is exact in "
+                f"{whole.problem.math}: the kernel cuts its operands or sums to fewer bits. If that is intended, say "
+                "so with --math"
             )
             return whole.problem
         if self._given:
@@ -129,8 +129,8 @@ class Examination:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
         for need in sizes.needs(base, self._right, self._time_left):
             axis = need.axis.upper()
-            said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} will do"
-            self.report.why.append(f"{said}: with the other sizes whole it goes wrong at {need.smallest} already")
+            said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} works"
+            self.report.why.append(f"{said}: with the other sizes whole, {need.smallest} is the smallest that fails")
             # One short of a whole size leaves out another number of products for each slice depth.
             past = attempt(self._subject, base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
             self._trials.append(past)
@@ -172,7 +172,7 @@ class Examination:
         for name, access in offsets.narrow(kernel).items():
             where = access.instruction
             self.report.limits.append(
-                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so it goes wrong once "
+                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so the kernel fails once "
                 f"{name} has 2^31 elements: write (size_t)row * N + col"
             )
 

@@ -44,7 +44,7 @@ class PythonFile(Subject):
         self._launched: list[str] = []
         if not self._given_c:
             self.notes.append(
-                "it allocates C itself, so what C holds beforehand is not checked; gemm(a, b, c) would be"
+                "it allocates C itself, so it is not checked whether it reads C; write gemm(a, b, c) to check that too"
             )
 
     @property
@@ -133,7 +133,7 @@ def _choose(module: types.ModuleType, name: str, where: str) -> Callable:
     if len(fitting) != 1:
         there = f"several ({', '.join(fitting)}): choose one with --kernel" if fitting else "none"
         raise UsageError(
-            f"a function that launches the kernel, gemm(a, b, c) or gemm(a, b), is wanted in {where}: {there}"
+            f"{where} needs a function that launches the kernel, gemm(a, b, c) or gemm(a, b); it has {there}"
         )
     return next(iter(fitting.values()))
 

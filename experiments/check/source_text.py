@@ -18,7 +18,7 @@ def read(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if b"\0" in content:
-        raise UsageError(f"{path.name} is no text, or in UTF-16: pass a source file, saved as UTF-8")
+        raise UsageError(f"{path.name} is not text, or is in UTF-16: pass a source file, saved as UTF-8")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

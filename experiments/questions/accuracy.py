@@ -33,7 +33,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     if not contender.is_default:
         return "only the default variant of a rung takes part"
     if not contender.is_baseline:
-        return "" if request.device == "cuda" else "the rungs take part on a GPU alone"
+        return "" if request.device == "cuda" else "the rungs take part only on a GPU"
     return "" if request.device == "cuda" or "cpu" in contender.devices else f"{contender.backend} needs a GPU"
 
 

@@ -46,7 +46,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     if contender.is_baseline:
         return "baselines are not part of it: they are checked where they are timed"
     if request.device == "cpu" and request.preset == DEFAULT and contender.math == "fp16" != request.math:
-        return "bf16 stands for fp16 on a CPU: --math fp16 or --preset full has it"
+        return "on a CPU, bf16 represents fp16: --math fp16 or --preset full runs it"
     return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
 
 
@@ -136,7 +136,8 @@ def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
     if products <= CPU_MOST_PRODUCTS:
         return None
     time = spoken(seconds_on_reference_gpu(problem))
-    return Verdict(SKIPPED, f"{products:.2g} multiply-adds would take the reference GPU about {time}: a smaller --size")
+    why = f"{products:.2g} multiply-adds would take the reference GPU about {time}: pass a smaller --size"
+    return Verdict(SKIPPED, why)
 
 
 def is_watched(case: Case) -> bool:

@@ -42,13 +42,13 @@ TORCH = "torch_matmul"
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender takes no part; empty if it does."""
     if request.device == "cpu":
-        return "a call's cost on the host is that of a launch on a GPU"
+        return "a call's cost on the host is the cost of a launch on a GPU"
     if contender.is_baseline:
-        return "of the libraries torch's `a @ b` takes part, as it is called"
+        return "of the libraries, only torch's `a @ b` takes part"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
     math = request.math or gemm_ref.get_stage(contender.stage).maths[0]
-    return "" if contender.math == math else f"{contender.math} takes part where --math asks for it"
+    return "" if contender.math == math else f"{contender.math} takes part only if --math asks for it"
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[HostCost]:

@@ -50,7 +50,7 @@ class Stretch:
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if request.device == "cpu":
-        return "power and clocks are those of a GPU"
+        return "power and clocks need a GPU"
     if timing.is_reference(contender) or (contender.stage == RUNG and contender.is_default):
         return ""
     return f"only cuBLAS and {RUNG} take part"

@@ -42,8 +42,9 @@ NAME = "memory"
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is. The device does not matter: none is used."""
     if contender.is_baseline:
-        return "baselines are no kernels of this repo, and are not counted"
-    return "" if contender.math == (request.math or "fp32") else f"{contender.math} is counted where --math asks for it"
+        return "baselines are not kernels of this repo, and are not counted"
+    counted = contender.math == (request.math or "fp32")
+    return "" if counted else f"{contender.math} is counted only if --math asks for it"
 
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Counted]:

@@ -29,9 +29,9 @@ LIMIT_S = 0.02  # a kernel that takes longer at 4096 is shown at the smaller siz
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if request.device == "cpu":
-        return "the modes are those of a GPU"
+        return "the timing modes need a GPU"
     if contender.is_baseline and not timing.is_reference(contender):
-        return "of the libraries cuBLAS alone takes part"
+        return "of the libraries, only cuBLAS takes part"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
     return timing.unsuited(contender, request)

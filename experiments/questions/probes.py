@@ -174,7 +174,7 @@ class Copy(Probe):
         return 2 * given.nbytes * iterations
 
     def check(self, given, out, blocks, iterations):
-        return "" if torch.equal(given, out) else "the copy is not what was copied"
+        return "" if torch.equal(given, out) else "the copy differs from its source"
 
 
 class _Read(Probe):

@@ -44,7 +44,7 @@ Work = Callable[[], object]
 def unsuited(probe: Probe, request: Request) -> str:
     """Why the ceiling is not measured; empty if it is."""
     if request.device != "cuda":
-        return "the ceilings are a GPU's, and there is none here"
+        return "the ceilings need a GPU, and there is none here"
     if request.stages or request.backends or request.problems:
         return "--stage, --backend and --size choose kernels, and the ceilings are the device's"
     return ""

@@ -29,9 +29,9 @@ PLAN = {DEFAULT: Plan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: Plan(eac
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if request.device == "cpu":
-        return "shapes are timed on a GPU alone"
+        return "shapes are timed only on a GPU"
     if request.device not in contender.devices:
-        return "the CPU is not part of it"
+        return "the CPU does not take part"
     if not contender.is_baseline and (not contender.is_default or contender.stage < FIRST):
         return f"only the default variants of the rungs from {FIRST} on take part"
     return timing.unsuited(contender, request)

@@ -32,9 +32,9 @@ PLAN = {DEFAULT: Plan(each_s=0.4, total_s=6.0), FULL: Plan(total_s=10.0)}
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if contender.math == "fp32":
-        return "in fp32 no tensor core takes part: `ladder` times it"
+        return "fp32 uses no tensor core: `ladder` times it"
     if request.device != "cuda":
-        return "tensor cores are timed on a GPU alone"
+        return "tensor cores are timed only on a GPU"
     return timing.unsuited(contender, replace(request, math=contender.math))
 
 

@@ -74,7 +74,7 @@ def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
         raise UsageError(f"--margin {margin:g}: it is a share, such as {MARGIN:g} for {MARGIN:.0%}, from 0 up to 1")
     for folder in (old, new):
         if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder of results: name one that `run --results FOLDER` wrote")
+            raise UsageError(f"{folder} is not a folder of results: name one that `run --results FOLDER` wrote")
     shared = [name for name in EXPERIMENTS if all(store.csv_path(folder, name).exists() for folder in (old, new))]
     if not shared:
         raise UsageError(f"{old} and {new} have no experiment in common: name two folders of the same experiments")

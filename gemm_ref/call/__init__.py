@@ -113,7 +113,7 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
         if not whole:
             raise ValueError(
                 f"{stage} has no mode that takes {dtype} whole: it would round the operands to {' or '.join(fitting)}; "
-                f"pass math={fitting[0]!r} if that will do"
+                f"pass math={fitting[0]!r} if that is acceptable"
             )
         return whole[0]
     if math not in fitting:
@@ -131,7 +131,7 @@ def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Prob
     if out.dtype != dtype:
         raise ValueError(f"out must be {dtype}; it is {out.dtype}")
     if out.device != a.device:
-        raise ValueError(f"out must be on {a.device}, as the operands; it is on {out.device}")
+        raise ValueError(f"out must be on {a.device}, like the operands; it is on {out.device}")
     if out.requires_grad:
         raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
     if _overlaps_itself(out):
@@ -150,11 +150,11 @@ def check_overlap(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 
 def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> None:
     if math != "fp8":
-        raise ValueError(f"{name} is for fp8, whose numbers span little; in {math} multiply the result")
+        raise ValueError(f"{name} is for fp8, whose range is small; in {math}, multiply the result")
     if not isinstance(scale, torch.Tensor) or scale.dtype != torch.float32 or scale.numel() != 1:
         raise ValueError(f"{name} must be a torch.float32 tensor of one element, as torch.tensor(0.5, device=a.device)")
     if scale.is_neg():
-        raise ValueError(f"{name} is negated by a flag, which a kernel does not see: pass {name}.resolve_neg()")
+        raise ValueError(f"{name} has torch's negative bit set, which kernels do not read: pass {name}.resolve_neg()")
     if scale.device != a.device:
         raise ValueError(f"{name} is on {scale.device} and a on {a.device}: move it there")
 

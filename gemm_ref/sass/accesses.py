@@ -55,7 +55,7 @@ def _accesses(kernel: Kernel) -> MachineCode:
             spills += 1
         elif instruction.name in _GLOBAL_OR_SHARED | _ROWS:
             if not instruction.ptx_line:
-                raise ValueError(f"{kernel.name}: {instruction.opcode} is of no PTX line: compile with -lineinfo")
+                raise ValueError(f"{kernel.name}: {instruction.opcode} has no line of PTX: compile with -lineinfo")
             modifiers = instruction.opcode.split(".")[1:]
             size = 16 if instruction.name in _ROWS else next((_SIZES[m] for m in modifiers if m in _SIZES), 4)
             made[instruction.ptx_line].append(MachineAccess(instruction.opcode, size))

@@ -113,7 +113,7 @@ def _next_indices(kernel: Kernel) -> list[tuple[int, ...]]:
     for index, instruction in enumerate(kernel.code):
         name, operands = instruction.name, instruction.operands
         if name in _UNKNOWN and not instruction.table:
-            raise ValueError(f"{kernel.name}: {instruction.opcode} {operands} goes somewhere that cannot be followed")
+            raise ValueError(f"{kernel.name}: {instruction.opcode} {operands} jumps to a place that cannot be followed")
         sometimes = (index + 1,) if instruction.guard else ()
         if name == "BSSY":
             meeting[operands.split(",")[0]] = kernel.labels[instruction.target]

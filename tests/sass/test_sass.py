@@ -105,7 +105,7 @@ def test_a_jump_by_a_table_goes_to_each_of_its_labels():
 
 
 def test_a_jump_that_the_text_does_not_name_is_an_error():
-    with pytest.raises(ValueError, match="BRX R4 goes somewhere"):
+    with pytest.raises(ValueError, match="BRX R4 jumps to a place"):
         trip_of(".L_x_1:", "FFMA a", "BRX R4", "EXIT")
 
 

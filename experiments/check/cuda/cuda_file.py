@@ -77,7 +77,7 @@ class CudaKernel(Subject):
         else:
             unknown = " and ".join(axis for axis in missing if axis.lower() not in fixed)
             raise UsageError(
-                f"{self.name} is not told {unknown}: define it in the source or with -D, or say with --args which "
+                f"{self.name} does not receive {unknown}: define it in the source or with -D, or say with --args which "
                 "parameter it is"
             )
         self.notes += [f"{axis.upper()} is {size}, from the source or -D" for axis, size in self.fixed.items()]
@@ -171,11 +171,13 @@ class CudaKernel(Subject):
         self._note_warnings(said)
         ours = list(ptx.entries(text, called=self.name))
         if not ours:
-            raise UsageError(f"nvcc made no kernel of {self.name}: does another part of the file leave it out?")
+            raise UsageError(f"nvcc compiled no kernel {self.name}: does an #if in the file leave it out?")
         if template:
             ours = [name for name in ours if name != self.name]
         if len(ours) > 1:
-            raise UsageError(f"{self.name} is there {len(ours)} times (overloads, or instances of its template)")
+            raise UsageError(
+                f"{self.name} is defined {len(ours)} times (overloads, or instances of a template): leave one"
+            )
         kernel = ptx.load(text, ours[0])
         return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
 
@@ -248,7 +250,7 @@ def _math(chosen: signature.Signature, roles, template: Mapping[str, str]) -> st
             types.add(template.get(plain, plain))
     if len(types) > 1 or not types <= set(_MATHS):
         raise UsageError(
-            f"A, B and C of {chosen.name} are of {', '.join(sorted(types))}: they must be of one type, of "
-            f"{', '.join(_MATHS)} (sums may be of another)"
+            f"A, B and C of {chosen.name} have the types {', '.join(sorted(types))}: they must have one type, of "
+            f"{', '.join(_MATHS)} (sums may have another)"
         )
     return _MATHS[types.pop()]

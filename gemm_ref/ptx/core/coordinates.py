@@ -30,7 +30,7 @@ def coordinates(linear, extent: tuple[int, int, int]) -> tuple:
 def check_shape(launch: Launch) -> None:
     """Raise ValueError unless the grid is made of whole clusters of at most MAX_BLOCKS blocks."""
     if min(launch.cluster) < 1 or math.prod(launch.cluster) > MAX_BLOCKS:
-        raise ValueError(f"a cluster has 1 to {MAX_BLOCKS} blocks, and {launch.cluster} is not that")
+        raise ValueError(f"a cluster has 1 to {MAX_BLOCKS} blocks, not {launch.cluster}")
     if any(blocks % size for blocks, size in zip(launch.grid, launch.cluster, strict=True)):
         raise ValueError(f"a grid of {launch.grid} blocks does not divide into clusters of {launch.cluster}")
 

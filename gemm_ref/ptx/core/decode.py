@@ -183,7 +183,7 @@ class Decoder:
         address = expect(operand, Address)
         names = [name for name, _ in self.entry.parameters]
         if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
-            raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not have")
+            raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not support")
         index = names.index(address.base.name)
         if self.entry.parameters[index][1] == TENSOR_MAP:
             raise Unsupported(f"{self.entry.name} reads the bytes of the tensor map {address.base.name}")

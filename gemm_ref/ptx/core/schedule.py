@@ -35,7 +35,7 @@ class Unit:
         """All lanes have left."""
 
     def describe_waits(self) -> list[str]:
-        """Who waits here for ever, and for what, in lines of a report."""
+        """Who waits here forever, and for what, in lines of a report."""
         return []
 
 
@@ -327,7 +327,7 @@ class Schedule:
         if waits := [line for unit in self.units for line in unit.describe_waits()]:
             others = int((self.living() & self._waiting).sum())
             raise BarrierFault(
-                f"deadlock: no thread can go on, and {others} threads wait for ever:\n  " + "\n  ".join(waits)
+                f"deadlock: no thread can go on, and {others} threads wait forever:\n  " + "\n  ".join(waits)
             )
         lane = int(np.argmax(self._waiting))
         place = int(self._places[lane]) - 1
@@ -335,6 +335,6 @@ class Schedule:
         alive = self.living()
         waiting = int((mates & alive & (self._places == place + 1)).sum())
         raise BarrierFault(
-            f"{self.program[place].place}: {self._machine.describe_lane(lane)} waits here for ever: {waiting} of the "
+            f"{self.program[place].place}: {self._machine.describe_lane(lane)} waits here forever: {waiting} of the "
             f"{int((mates & alive).sum())} threads of its block that are still running reach this barrier"
         )

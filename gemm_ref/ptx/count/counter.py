@@ -101,7 +101,7 @@ class Counter(Observer):
         if self._disassemble is None:
             return
         if kernel.cubin is None:
-            raise ValueError(f"{kernel.name} came without its machine code: it can only be counted as written")
+            raise ValueError(f"{kernel.name} has no machine code here: it can only be counted as written")
         code = accesses.read(self._disassemble(kernel.cubin()))[kernel.name]
         self._code = code.accesses
         self._spills[self._launch] = code.spills

@@ -79,9 +79,9 @@ class BarrierFaults:
         def make() -> dict:
             thread, other = scene.threads(self._machine, np.array([lane, before]))
             text = (
-                f"comes to barrier {event.barrier[1]} of {event.expected} threads, and does not know that the phase of "
-                f"{scene.name_other(other, thread)} and its mates has ended: it may be counted as one of them. Give "
-                "each group a barrier number of its own"
+                f"arrives at barrier {event.barrier[1]} of {event.expected} threads while the phase of "
+                f"{scene.name_other(other, thread)} and its group may still run: it may be counted as one of them. "
+                "Give each group its own barrier number"
             )
             return scene.told(here, thread, other, text)
 

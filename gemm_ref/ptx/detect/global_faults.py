@@ -100,7 +100,7 @@ class _TensorFaults(Races):
 
     def relation(self, kind: str, *about) -> str:
         if kind == UNWRITTEN:
-            return f"which no thread has written: {self._tensor.name} holds anything when a kernel starts"
+            return f"which no thread has written: {self._tensor.name} is undefined when a kernel starts"
         return super().relation(kind, *about)
 
     def unwritten(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from gemm_ref.ptx.text.parser import Instruction
 _CLUSTER = "accesses shared memory of block {}, whose threads may all have left by then, at {}: let the cluster meet"
 _CLUSTER += " at a barrier (barrier.cluster) before its blocks end"
 _COPY = "starts a copy into shared memory of block {}, whose threads leave at {} without having waited for it: it may"
-_COPY += " land later, in memory that is another block's. Wait for every copy, or start none that nobody needs"
+_COPY += " land later, in memory of another block. Wait for every copy, and start only those that are needed"
 
 
 class LifetimeFaults:

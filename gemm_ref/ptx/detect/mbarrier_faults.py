@@ -15,7 +15,7 @@ from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.shadow import NOBODY
 
 _UNORDERED = "and no barrier orders the two: put __syncthreads(), or a barrier of the cluster, between them"
-_UNRELEASED = "and another block of the cluster need not see that yet: put fence.mbarrier_init behind it"
+_UNRELEASED = "and another block of the cluster may not see that yet: put fence.mbarrier_init after it"
 
 
 class MBarrierFaults:

@@ -112,11 +112,11 @@ class SharedFaults(Races):
     def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         if did == UNFENCED:
             return (
-                f"which {other} wrote at {line}, and an asynchronous unit need not see it: fence.proxy.async by the "
-                "writer, before the barrier between them"
+                f"which {other} wrote at {line}, and an asynchronous unit may not see it: the writer needs "
+                "fence.proxy.async, before the barrier between them"
             )
         if kind == UNWRITTEN:
-            return "which no thread has written: shared memory holds anything when a block starts"
+            return "which no thread has written: shared memory is undefined when a block starts"
         parts = self.scene.instructions[self.shadow.writer.instruction[element]].parts
         copy, wait = f"into which {other} started a cp.async at {line}", "cp.async.wait_group"
         if parts[:3] == _BULK:

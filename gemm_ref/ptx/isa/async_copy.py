@@ -67,7 +67,7 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     extra = instruction.operands[3 : len(instruction.operands) - hinted]
     target = Accessor(decoder, instruction, to, "shared", size, 4)
     if size not in (4, 8, 16) or (parts[2] == "cg" and size != 16):
-        raise ParseError(f"{instruction.place}: cp.async.{parts[2]} copies no {size} bytes")
+        raise ParseError(f"{instruction.place}: cp.async.{parts[2]} cannot copy {size} bytes")
     single = [
         Accessor(decoder, instruction, Address(start.base, start.offset + byte), "global", 1, 1) for byte in range(size)
     ]
@@ -171,7 +171,7 @@ def _receivers(
     bits = per_lane(mask, machine.lanes)[lanes].astype(np.int64)
     if (bits >> size).any() or (bits == 0).any():
         raise AsyncFault(
-            f"{instruction.origin}: a multicast to the blocks {int(bits.max()):#x} (a bit each) of a cluster of {size}"
+            f"{instruction.origin}: a multicast to blocks {int(bits.max()):#x} (one bit each) of a cluster of {size}"
         )
     entries, ranks = np.nonzero(bits[:, None] >> np.arange(size) & 1)
     return entries, machine.block_index[lanes[entries]] // size * size + ranks
@@ -204,7 +204,7 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, s
     tiled = expect(operand, TensorAddress)
     rank = next((int(part[0]) for part in instruction.parts if part in {f"{n}d" for n in range(1, 6)}), 0)
     if len(tiled.coordinates) != rank:
-        raise ParseError(f"{instruction.origin}: {rank} coordinates are wanted")
+        raise ParseError(f"{instruction.origin}: {rank} coordinates are needed")
     map_ = decoder.place(tiled.map)
     reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in tiled.coordinates]
 
@@ -217,7 +217,7 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, s
         if not isinstance(tile, Tile):
             raise MemoryFault(
                 f"{instruction.origin}: {machine.describe_lane(int(lanes[0]))}: there is no tensor map at "
-                f"{int(addresses[0]):#x}; the reference GPU has them as kernel parameters alone (__grid_constant__)"
+                f"{int(addresses[0]):#x}; it must be a kernel parameter (__grid_constant__)"
             )
         tile.require_rank(rank, instruction)
         where = [per_lane(read(machine), machine.lanes)[lanes] for read in reads]

@@ -100,7 +100,7 @@ def _require_members(machine: Machine, mask: Mask, member: Value, instruction: I
         return
     alive = machine.living()
     if (active & ((machine.schedule.ballot(alive & ~active) & member) != 0)).any():
-        raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
+        raise Unsupported(f"{instruction.place}: {instruction.name} while some lanes of the warp are elsewhere")
 
 
 def require_whole_warps(machine: Machine, mask: Mask, instruction: Instruction) -> None:
@@ -112,4 +112,4 @@ def require_whole_warps(machine: Machine, mask: Mask, instruction: Instruction) 
         warps = active.reshape(-1, 32)
         if not (warps.any(1) & ~warps.all(1)).any():
             return
-    raise Unsupported(f"{instruction.place}: {instruction.name} in a warp of which some lanes are elsewhere")
+    raise Unsupported(f"{instruction.place}: {instruction.name} while some lanes of the warp are elsewhere")

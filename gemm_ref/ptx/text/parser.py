@@ -219,8 +219,8 @@ def _parameters(text: str) -> list[tuple[str, str]]:
         name, _, size = words[-1].partition("[")
         if size and (kind, size) != ("b8", "128]"):
             raise ParseError(
-                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU takes for a CUtensorMap "
-                "of 128 bytes alone"
+                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU supports only for a "
+                "CUtensorMap of 128 bytes"
             )
         parameters.append((name, TENSOR_MAP if size else kind))
     return parameters

@@ -43,13 +43,13 @@ class TensorMap:
         to_tf32: bool = False,
     ) -> None:
         if tensor.device.type != "cpu":
-            raise ValueError(f"a TensorMap is of a tensor on the CPU, and this one is on {tensor.device}")
+            raise ValueError(f"a TensorMap takes a tensor on the CPU, and this one is on {tensor.device}")
         sizes = tuple(int(size) for size in sizes or reversed(tensor.shape))
         if strides is None:
             if len(sizes) != tensor.dim() or (tensor.dim() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1):
                 raise ValueError(
-                    f"the strides of a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} are none of "
-                    f"a map of sizes {sizes}, whose innermost elements are neighbours: give strides in bytes"
+                    f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} does not fit a map of "
+                    f"sizes {sizes}, whose innermost elements are neighbours: give strides in bytes"
                 )
             strides = [stride * tensor.element_size() for stride in reversed(tensor.stride()[:-1])]
         self.tensor, self.swizzle, self.to_tf32 = tensor, swizzle, to_tf32
@@ -97,7 +97,7 @@ class TensorMap:
              f"({self.box[0] if self.box else 0} elements of {item})"),
             (self.swizzle and inner > self.swizzle, f"the innermost dimension of a box is at most the swizzle's "
              f"{self.swizzle} bytes, not {inner}: split the tile into several copies"),
-            (self.to_tf32 and self.tensor.dtype != torch.float32, f"what is rounded to tf32 is float32, not "
+            (self.to_tf32 and self.tensor.dtype != torch.float32, f"only float32 can be rounded to tf32, not "
              f"{self.tensor.dtype}"),
         ]  # fmt: skip
         for wrong, message in faults:

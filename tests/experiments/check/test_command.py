@@ -89,12 +89,12 @@ WRONG = {
     ("shared_tile", "mixed_axes_16"): (ROWS_ON_X | ONE_SIZE, (), {"race", "memory read before it was written"}),
     ("shared_tile", "drops_the_k_tail"): (
         {},
-        ("K must be a multiple of 32", "64x96x1 already", "the last K % 32 products"),
+        ("K must be a multiple of 32", "64x96x1 is the smallest that fails", "the last K % 32 products"),
         set(),
     ),
     ("shared_tile", "untested_edges"): (
         SQUARES,
-        ("M must be a multiple of 32", "N must be a multiple of 32", "1x96x128 already"),
+        ("M must be a multiple of 32", "N must be a multiple of 32", "1x96x128 is the smallest that fails"),
         {"out of bounds"},
     ),
     ("shared_tile", "untested_store"): ({"sizes": ("33x31x9",)}, (), {"written by two threads"}),
@@ -103,7 +103,12 @@ WRONG = {
     ("shared_tile", "x_along_block_k"): (ONE_SIZE, ("of other elements of A than",), set()),
     ("thread_tile", "whole_tiles_only"): (
         TILES,
-        ("M must be a multiple of 128", "N must be a multiple of 128", "K must be a multiple of 8", "1x128x64 already"),
+        (
+            "M must be a multiple of 128",
+            "N must be a multiple of 128",
+            "K must be a multiple of 8",
+            "1x128x64 is the smallest that fails",
+        ),
         {"out of bounds", "misaligned"},
     ),
     ("thread_tile", "first_element_guard"): (TILES | {"sizes": ("256x1x64",)}, (), {"misaligned"}),
@@ -337,8 +342,8 @@ USAGE = [
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "4096"), "a smaller --size"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "0"), "nothing to compute"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1"), "Pass -D TILE=32, with the value that is meant"),
-    (("double.cu",), "must be of one type, of float, half"),
-    (("lacks.cu", "--block", "32", "--grid", "1"), "which says nothing about it: the reference GPU cannot run it"),
+    (("double.cu",), "must have one type, of float, half"),
+    (("lacks.cu", "--block", "32", "--grid", "1"), "the reference GPU cannot run it, right or wrong"),
 ]
 
 

@@ -125,7 +125,7 @@ def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(kernel,
     arguments = ["run", "correctness", "--device", "cpu", "--results", str(tmp_path / "results")]
     result = CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"])
     text = " ".join(result.output.split())
-    assert result.exit_code == 1 and "C came out right, and yet: kernel.cu:" in text
+    assert result.exit_code == 1 and "C is right, but: kernel.cu:" in text
     assert "no barrier orders the two" in text
     monkeypatch.setattr(correctness, "WATCHED_MOST_PRODUCTS", 10)
     assert CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"]).exit_code == 0

@@ -113,7 +113,7 @@ def test_the_driver_is_left_as_it_was(tmp_path):
 
 USAGE = [
     ("import nowhere_to_be_found", {}, "cannot be imported: ModuleNotFoundError"),
-    ("x = 1", {}, "gemm(a, b, c) or gemm(a, b), is wanted in kernel.py: none"),
+    ("x = 1", {}, "gemm(a, b, c) or gemm(a, b); it has none"),
     ("def f(a, b): pass\ndef g(a, b): pass", {}, "several (f, g): choose one with --kernel"),
     ("def f(a, b): pass", {"kernel": "g"}, "has no function g(a, b, c) or g(a, b) that launches: there is f"),
     ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),

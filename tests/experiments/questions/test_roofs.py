@@ -261,7 +261,7 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
 
 def test_without_a_gpu_it_says_that_it_needs_one(tmp_path):
     done = CliRunner().invoke(cli.app, ["run", "roofs", "--device", "cpu", "--results", str(tmp_path)])
-    assert done.exit_code == 2 and "the ceilings are a GPU's" in " ".join(done.output.split())
+    assert done.exit_code == 2 and "the ceilings need a GPU" in " ".join(done.output.split())
 
 
 def test_filters_of_kernels_leave_it_out():

@@ -99,7 +99,7 @@ def test_rows_without_a_partner_or_with_another_status_are_told(folders):
 
 
 def test_folders_that_share_nothing_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="is no folder of results"):
+    with pytest.raises(UsageError, match="is not a folder of results"):
         compare.compare(tmp_path / "a", tmp_path)
     (tmp_path / "b").mkdir()
     with pytest.raises(UsageError, match="no experiment in common"):

@@ -84,9 +84,9 @@ def test_lanes_in_different_spaces_of_one_generic_access_are_refused():
 def test_a_barrier_that_some_threads_skip():
     code = "setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; bar.sync 1; SKIP:\nbar.sync 0;"
     message = fault(code, ptx.BarrierFault)
-    assert "waits here for ever" in message and "thread (0, 0, 0)" in message
+    assert "waits here forever" in message and "thread (0, 0, 0)" in message
     assert "24 of the 32" in message or "8 of the 32" in message
-    assert "waits here for ever" in fault("bar.sync 1, 64;", ptx.BarrierFault)
+    assert "waits here forever" in fault("bar.sync 1, 64;", ptx.BarrierFault)
 
 
 @covers("trap")

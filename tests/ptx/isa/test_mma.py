@@ -209,7 +209,7 @@ def test_a_warp_that_takes_no_part_keeps_its_registers():
 
 @pytest.mark.parametrize("code, threads", [("setp.ge.u32 %p1, %r0, 30; @%p1 bra END;", 64), ("", 48)])
 def test_a_warp_without_all_its_lanes_is_refused(code, threads):
-    with pytest.raises(ptx.Unsupported, match="some lanes are elsewhere"):
+    with pytest.raises(ptx.Unsupported, match="some lanes of the warp are elsewhere"):
         run_kernel(ONES.replace("LEAVE", code), [words([0] * 64)], block=(threads, 1, 1))
 
 

@@ -52,7 +52,7 @@ def test_a_shuffle_by_each_lanes_own_index_in_a_partial_last_warp():
 def test_half_a_warp_shuffles_alone_when_its_mask_says_so():
     code = "setp.lt.u32 %p2, %r0, 16; @!%p2 bra END; shfl.sync.bfly.b32 %r1, %r0, 1, 31, {}; END:\n"
     assert outputs(code.format(0xFFFF))[0] == [lane ^ 1 if lane < 16 else 99 for lane in range(32)]
-    with pytest.raises(ptx.Unsupported, match="some lanes are elsewhere"):
+    with pytest.raises(ptx.Unsupported, match="some lanes of the warp are elsewhere"):
         outputs(code.format(-1))
 
 

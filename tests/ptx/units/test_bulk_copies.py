@@ -302,7 +302,7 @@ HALF = torch.zeros(64, 64, dtype=torch.bfloat16)
     ({"box": (64, 64), "tensor": HALF.flatten()[4 : 4 + 32 * 64].view(32, 64)}, "not at a multiple of 16 bytes"),
     ({"box": (64, 64), "tensor": HALF.t()[:, ::2]}, "innermost elements are neighbours"),
     ({"box": (64, 64), "tensor": torch.zeros(64, 64, device="meta")}, "on the CPU"),
-    ({"box": (64, 64), "to_tf32": True}, "is float32, not torch.bfloat16"),
+    ({"box": (64, 64), "to_tf32": True}, "only float32 can be rounded to tf32, not torch.bfloat16"),
 ])  # fmt: skip
 def test_what_the_driver_would_refuse(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
