@@ -102,12 +102,6 @@ def test_every_command_that_a_page_names_is_there(page):
         assert name in targets_of_make, f"{page.name} names `make {name}`"
 
 
-def test_the_page_of_commands_has_each():
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    rows_of = set(re.findall(r"^\| `([a-z]+)[ `]", text, re.MULTILINE)) - {"make", "pip"}
-    assert rows_of == set(typer.main.get_command(app).commands)
-
-
 @BOTH
 def test_the_table_has_each_rungs_share_and_lines(tmp_path, language):
     store.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
