@@ -49,12 +49,13 @@ def idea(stage: Stage, language: str) -> str:
 
 def _table(answer: Answer, language: str) -> str:
     words = words_of(language)
-    lines = [[words["rung"], words["idea"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]]
-    lines.append(["---", "---", "---", *["---:"] * len(DIALECTS)])
+    titles = [dialect.title for dialect in DIALECTS.values()]
+    lines = [[words["rung"], words["mode"], *titles, words["idea"]]]
+    lines.append(["---", "---", *["---:"] * len(titles), "---"])  # ideas last: a narrow screen shows the numbers
     for stage in gemm_ref.STAGES.values():
         name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})"
         cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
-        lines.append([name, idea(stage, language), _mode(stage), *cells])
+        lines.append([name, _mode(stage), *cells, idea(stage, language)])
     return markdown.table(lines)
 
 
