@@ -1,4 +1,4 @@
-// Idea:         a block owns a tile of C and walks K in slices of BLOCK_K, still reading global memory alone.
+// Idea:         a block owns a tile of C and walks K in slices of BLOCK_K, still reading only global memory.
 // Changed:      from s02, the loop over k is cut into slices; which thread reads what is unchanged.
 // Tile/threads: BLOCK_M x BLOCK_N of C per block, one thread per element; a slice is BLOCK_M x BLOCK_K of A and
 //               BLOCK_K x BLOCK_N of B.

@@ -1,6 +1,6 @@
 // Idea:         a thread computes THREAD_M elements of one column of C, so an element of B is read from shared memory
 //               once for THREAD_M products.
-// Changed:      from s04, a block's tile is larger than its threads are many: each loads several elements of a slice
+// Changed:      from s04, a block's tile has more elements than threads: each thread loads several elements of a slice
 //               and keeps a column of sums in registers.
 // Tile/threads: BLOCK_M x BLOCK_N of C per block, THREAD_M x 1 per thread; 64 x 64 and 8 x 1 make 512 threads.
 // Cost:         4 (BLOCK_M BLOCK_K + BLOCK_K BLOCK_N) bytes of shared memory, 8 KiB; 16 FLOP per byte of global memory,

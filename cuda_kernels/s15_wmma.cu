@@ -8,7 +8,7 @@
 //               products (of tf32 2048), and waits for them: fragments are read when they are needed. 128 registers
 //               hold sums.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole chunks of 16 bytes go element by element. bf16
-//               and tf32 need sm_80; sm_75 has not the shared memory. tf32: operands are rounded to 10 bits of
+//               and tf32 need sm_80; sm_75 lacks the shared memory. tf32: operands are rounded to 10 bits of
 //               fraction.
 #include "launch.cuh"
 namespace config = registry::s15_wmma;

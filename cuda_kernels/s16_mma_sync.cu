@@ -27,7 +27,7 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
     constexpr int ROWS = CHUNKS < 8 ? 8 / CHUNKS : 1, SPAN = CHUNKS < 8 ? CHUNKS : 8;
     return chunk ^ row / ROWS % SPAN;
 }
-// So it is with B, but in tf32 a lane reads its own elements: a warp 8 columns, 2 chunks, of 4 rows. Two chunks on for
+// The same for B, but in tf32 a lane reads its own elements: a warp 8 columns, 2 chunks, of 4 rows. Two chunks on for
 // each row, they are in 4 x 8 different banks.
 __device__ __forceinline__ int swizzled_b(int row, int chunk) {
     return TRANSPOSES ? swizzled<8>(row, chunk) : chunk ^ row % 4 * 2;

@@ -5,7 +5,7 @@
 // Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
 // Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs
 //               idle.
-// Requires:     as s17, but that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
+// Requires:     as s17, except that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 namespace config = registry::s18_warp_specialized;

@@ -11,9 +11,9 @@ from types import MappingProxyType
 _FINDINGS: dict[str, dict[str, str]] = {
     "s01_naive": {
         "triton": (
-            "cannot place lanes, so the tile is written transposed: the loads of A stay strided by K (TTGIR: 32 "
-            "lanes down the rows), but the compiler gives C's store the other order and turns the tile round through "
-            "4 KiB of shared memory (one convert_layout)."
+            "cannot place lanes, so the tile is written transposed: the loads of A stay strided by K (TTGIR: 32 lanes "
+            "down the rows), but the compiler gives C's store the other order and rearranges the tile in 4 KiB of "
+            "shared memory (one convert_layout)."
         ),
         "gluon": (
             "follows the layout as written: the loads of A and the store of C are both strided, as written (no "
@@ -22,7 +22,7 @@ _FINDINGS: dict[str, dict[str, str]] = {
     },
     "s02_coalesced": {
         "triton": (
-            "runs a warp along the columns by default: its PTX has the same instructions, each as often, as the "
+            "runs a warp along the columns by default: its PTX has the same instructions, in the same numbers, as the "
             "Gluon twin's. It leaves unrolling to ptxas, which makes 4 k per trip (SASS, Triton 3.6) where nvcc's "
             "loop has 16, so fewer loads are in flight."
         ),
@@ -33,8 +33,8 @@ _FINDINGS: dict[str, dict[str, str]] = {
     "s03_block_tile": {
         "cuda": (
             "(nvcc and ptxas) unrolls both this rung's loop and s02's to 16 k per trip (SASS), with the same two "
-            "loads for each FFMA; here the loop starts anew in every slice and sets up its bounds and addresses "
-            "again, K / 32 times, and nothing is won for it: no byte is asked for less often."
+            "loads for each FFMA. Here the loop starts again in every slice and sets up its bounds and addresses K / "
+            "32 times, which saves no byte."
         ),
         "triton": (
             "keeps no tile that the source does not ask for: 64 global loads for 32 fma per slice, the same "
@@ -44,9 +44,9 @@ _FINDINGS: dict[str, dict[str, str]] = {
     },
     "s04_shared_tile": {
         "triton": (
-            "stages both tiles of `tl.dot` in shared memory unasked (TTGIR: two local_alloc, unswizzled, two "
-            "barriers per slice) and on sm_90 reads them with 8 ld.shared.v4 and 8 ldmatrix.x4 for 32 fma, also in "
-            "fp32: the same instructions as the Gluon twin."
+            "stages both tiles of `tl.dot` in shared memory unasked (TTGIR: two local_alloc, unswizzled, two barriers "
+            "per slice) and on sm_90 reads them with 8 ld.shared.v4 and 8 ldmatrix.x4 for 32 fma, also in fp32: the "
+            "same instructions as the Gluon twin."
         ),
         "gluon": (
             "takes the tiles and their layout from the kernel; the two barriers per slice and the 16-byte reads (8 "
@@ -56,26 +56,27 @@ _FINDINGS: dict[str, dict[str, str]] = {
     "s05_bank_conflict": {
         "cuda": (
             "(ptxas) fuses what s04 reads of A along k, 4 words to one LDS.128; where A is stored as (k, m) nothing "
-            "is left to fuse, a word of A and a word of B for each FFMA, so even the layouts without conflicts are "
-            "slower than s04. `swizzled` computes an address for each k where `padded` has one address and offsets."
+            "is left to fuse, and each FFMA reads a word of A and a word of B. So even the layouts without conflicts "
+            "are slower than s04. `swizzled` computes an address for each k where `padded` has one address and "
+            "offsets."
         ),
         "triton": (
-            "cannot choose a layout in shared memory: A loaded as (k, m) and turned by `tl.trans` is stored as (m, "
-            "k) all the same (TTGIR: memdesc_trans, a change of name), B as (k, n), unswizzled, and its PTX has "
-            "s04's instructions, each as often. No access there has a bank conflict."
+            "cannot choose a layout in shared memory: A loaded as (k, m) and transposed by `tl.trans` is still stored "
+            "as (m, k) (TTGIR: memdesc_trans, a change of name), B as (k, n), unswizzled, and its PTX has s04's "
+            "instructions, in the same numbers. No access there has a bank conflict."
         ),
         "gluon": (
             "follows all four layouts as written. Where the slices are stored along k (`conflicted`) it reads 4 k at "
-            "once (16 ld.shared.v4 for 32 fma), else a word of A at a time and four rows of B (32 ld.shared, 8 "
+            "once (16 ld.shared.v4 for 32 fma), otherwise one word of A and four rows of B at a time (32 ld.shared, 8 "
             "ldmatrix.x4). `swizzled` needs 32 addresses of A where `padded` has one and offsets (PTX): uncapped 63 "
-            "registers a thread instead of 32 (SASS, Triton 3.6), which would be one block an SM instead of two."
+            "registers per thread instead of 32 (SASS, Triton 3.6), which would be one block per SM instead of two."
         ),
     },
     "s06_thread_coarsen": {
         "triton": (
             "cuts C its own way: pieces of 2 x 2, lanes along a row (TTGIR: sizePerThread = [2, 2]), so a thread has "
-            "4 x 2 elements, not a column of 8, and turns C round through 16 KiB of shared memory before the store "
-            "(one convert_layout)."
+            "4 x 2 elements, not a column of 8, and rearranges C in 16 KiB of shared memory before the store (one "
+            "convert_layout)."
         ),
         "gluon": (
             "keeps the column of 8 (TTGIR: sizePerThread = [8, 1], no convert_layout); the width of the reads is the "
@@ -85,26 +86,26 @@ _FINDINGS: dict[str, dict[str, str]] = {
     "s07_thread_tile": {
         "triton": (
             "cuts C in pieces of 4 x 4 with a warp's 32 lanes along a row (TTGIR: sizePerThread = [4, 4], "
-            "threadsPerWarp = [1, 32]): a thread has 16 x 4, not 8 x 8, and reads 20 words for 64 products instead "
-            "of 16 (SASS: 80 LDS.128 for 1024 FFMA, Gluon 64), but without bank conflicts. C is turned round in "
-            "shared memory."
+            "threadsPerWarp = [1, 32]): a thread has 16 x 4, not 8 x 8, and reads 20 words for 64 products instead of "
+            "16 (SASS: 80 LDS.128 for 1024 FFMA, Gluon 64), but without bank conflicts. C is rearranged in shared "
+            "memory before the store."
         ),
         "gluon": (
-            "keeps the 8 x 8 tile (TTGIR: sizePerThread = [8, 8], no convert_layout) and accesses global memory by "
-            "the element (16 ld.global.b32 a slice, 64 st.global.b32); the reads from shared memory become 64 "
+            "keeps the 8 x 8 tile (TTGIR: sizePerThread = [8, 8], no convert_layout) and accesses global memory one "
+            "element at a time (16 ld.global.b32 per slice, 64 st.global.b32); the reads from shared memory become 64 "
             "LDS.128 for 1024 FFMA (SASS)."
         ),
     },
     "s08_vectorized": {
         "triton": (
-            "vectorises what it can prove: told that N, K and the addresses are multiples of 16, the body of s07 "
-            "gets 4 ld.global.v4 a slice instead of 16 loads, and 16 st.global.v4 instead of 64 stores (PTX). It "
-            "knows multiples of 16 only: at N = 4100, whole vectors too, B and C are accessed by the element. "
-            "Uncapped it takes 172 registers per thread; in the 128 at which two blocks fit an SM it spills a few "
-            "(SASS, Triton 3.6)."
+            "vectorises what it can prove: told that N, K and the addresses are multiples of 16, the body of s07 gets "
+            "4 ld.global.v4 per slice instead of 16 loads, and 16 st.global.v4 instead of 64 stores (PTX). It knows "
+            "only multiples of 16: at N = 4100, which is whole vectors too, B and C are accessed one element at a "
+            "time. Uncapped it takes 172 registers per thread; in the 128 at which two blocks fit an SM it spills a "
+            "few (SASS, Triton 3.6)."
         ),
         "gluon": (
-            "follows the 1 x 4 layouts where N and K are multiples of 16 (PTX: 4 ld.global.v4 and 4 st.shared.v4 a "
+            "follows the 1 x 4 layouts where N and K are multiples of 16 (PTX: 4 ld.global.v4 and 4 st.shared.v4 per "
             "slice, 16 st.global.v4), and falls back to single elements where they are not, as at N = 4100. Uncapped "
             "it takes 185 registers per thread (SASS, Triton 3.6)."
         ),
@@ -115,9 +116,9 @@ _FINDINGS: dict[str, dict[str, str]] = {
             "computes while the other loads: `one_block` shows what that hides."
         ),
         "triton": (
-            "takes no part in this rung: it stores A as (m, k) whatever is asked (s05) and chooses the thread's "
-            "tile, so this is s08's kernel (the same PTX instructions). Its lanes run along one row of C, so reads "
-            "of A are a broadcast and those of B neighbouring vectors: no bank conflict to remove."
+            "cannot express this rung: it stores A as (m, k) in any case (s05) and chooses the thread's tile, so this "
+            "is s08's kernel (the same PTX instructions). Its lanes run along one row of C, so reads of A are a "
+            "broadcast and reads of B are neighbouring vectors: there is no bank conflict to remove."
         ),
         "gluon": (
             "follows the layout as written: 64 ld.shared.v4, 8 st.shared.b32 and 2 st.shared.v4 for 1024 fma (PTX), "
@@ -127,18 +128,18 @@ _FINDINGS: dict[str, dict[str, str]] = {
     },
     "s10_double_buffer": {
         "cuda": (
-            "(ptxas) needs about 150 registers with a slice on its way, so an SM holds one block; in 128 registers "
+            "(ptxas) needs about 150 registers with a slice under way, so an SM holds one block; in 128 registers "
             "(`two_blocks`) it spills. Against s09's `one_block` the second buffer is worth what s09's second block "
             "is: either hides the loads, and both at once win little more."
         ),
         "triton": (
-            "pipelines the loop by itself, and copies with cp.async (16 bytes) already here; of `num_stages` it "
-            "keeps one buffer fewer (TTGIR: 2 x 128 x 16 at three), and it starts the copy after the multiplication, "
-            "behind a second barrier per slice. In the 128 registers of `two_blocks` it spills."
+            "pipelines the loop by itself, and copies with cp.async (16 bytes) already here; of `num_stages` it keeps "
+            "one buffer fewer (TTGIR: 2 x 128 x 16 at three), and it starts the copy after the multiplication, behind "
+            "a second barrier per slice. In the 128 registers of `two_blocks` it spills."
         ),
         "gluon": (
             "follows the order as written: 16-byte loads before the products, stores after them; one barrier per "
-            "slice, because the buffers are separate allocations: indexed ones, which the compiler cannot tell "
+            "slice, because the buffers are separate allocations. Indexed buffers, which the compiler cannot tell "
             "apart, got two."
         ),
     },
@@ -154,60 +155,58 @@ _FINDINGS: dict[str, dict[str, str]] = {
     },
     "s12_async_copy": {
         "triton": (
-            "used cp.async from s10 on; this is that kernel with one more buffer. A stays (m, k), so it too is "
-            "copied 16 bytes at a time; still two barriers per slice."
+            "used cp.async from s10 on; this is that kernel with one more buffer. A stays (m, k), so it too is copied "
+            "16 bytes at a time. There are still two barriers per slice."
         ),
         "gluon": (
-            "copies as written: A by 4-byte and B by 16-byte cp.async, one wait and one barrier per slice; Triton "
-            "3.6 cannot copy into a padded layout, so A is stored in another, whose reads have no conflicts, and "
-            "whose copies put 4 words on a bank."
+            "copies as written: A by 4-byte and B by 16-byte cp.async, one wait and one barrier per slice. Triton 3.6 "
+            "cannot copy into a padded layout, so A is stored in another one: its reads have no conflicts, and its "
+            "copies put 4 words on a bank."
         ),
     },
     "s13_split_k": {
-        "gluon": ("has no kernel here: splitting K does not depend on layout; for the rest see s12."),
+        "gluon": ("has no kernel here: splitting K does not depend on layout. For the rest see s12."),
     },
     "s15_wmma": {
         "cuda": (
             "(nvcc) reads bf16 and tf32 fragments of its own <mma.h> through generic addresses (PTX: wmma.load "
-            "without a state space; SASS: LD and MOVM where LDSM would do), so the rung has its own "
-            "wmma.load.shared."
+            "without a state space; SASS: LD and MOVM where LDSM would do), so the rung has its own wmma.load.shared."
         ),
         "triton": (
-            "makes wgmma of `tl.dot` on sm_90 (TTGIR: one warp_group_dot; PTX: 8 wgmma, no mma.sync), so the warps' "
-            "fragments that the rung is about are not in it. Each slice goes through registers into shared memory "
-            "and is waited for (`pendings = 0`); in tf32 B is transposed on that way, element by element (PTX: 32 "
+            "makes wgmma of `tl.dot` on sm_90 (TTGIR: one warp_group_dot; PTX: 8 wgmma, no mma.sync), so it lacks the "
+            "warps' fragments that the rung is about. Each slice goes through registers into shared memory and is "
+            "waited for (`pendings = 0`); in tf32 B is transposed on the way, element by element (PTX: 32 "
             "st.shared.b32 per slice, where A takes 8 st.shared.v4)."
         ),
         "gluon": (
-            "has no WMMA: its twin names the same products as mma.sync (PTX: 128, with 32 ldmatrix, no wgmma), so it "
-            "is s16 without the fragments per step ahead."
+            "has no WMMA: its twin computes the same products with mma.sync (PTX: 128, with 32 ldmatrix, no wgmma), "
+            "so it is s16 without the fragments that are read a step ahead."
         ),
     },
     "s16_mma_sync": {
         "cuda": (
             "(ptxas) keeps 128 sums and two sets of fragments in 255 registers without a spill: 64 HMMA, 16 LDSM and "
-            "64 other instructions a trip of 32 k (SASS). Products in a snake, each beside one with which it shares "
-            "a fragment, are 5% faster at 8192, where power decides."
+            "64 other instructions per trip of 32 k (SASS). Products ordered in a snake, so that neighbours share a "
+            "fragment, are 5% faster at 8192, where power decides."
         ),
         "triton": (
-            "makes wgmma of `tl.dot` here too (PTX: 4 wgmma, no mma.sync), so with slices twice as deep (`deep`) "
-            "this is a Hopper kernel fed by cp.async (TTGIR: 6 async_copy), far above the CUDA rung. In tf32 it "
-            "transposes each slice of B while it is copied, by the element (TTGIR: nvmma_shared, `transposed = "
-            "true`; PTX: 32 cp.async of 4 bytes per slice and thread, where A takes 4 of 16), at a fifth of the "
-            "speed."
+            "makes wgmma of `tl.dot` here too (PTX: 4 wgmma, no mma.sync), so with slices twice as deep (`deep`) this "
+            "is a Hopper kernel fed by cp.async (TTGIR: 6 async_copy), far above the CUDA rung. In tf32 it transposes "
+            "each slice of B while it is copied, element by element (TTGIR: nvmma_shared, `transposed = true`; PTX: "
+            "32 cp.async of 4 bytes per slice and thread, where A takes 4 of 16), at a fifth of the speed."
         ),
         "gluon": (
-            "follows the source (PTX: 256 mma.sync, 68 ldmatrix, no wgmma); fragments of B are read a step ahead, "
-            "and buffers that are separate allocations leave one barrier per slice. With indexed buffers, and "
-            "fragments read after their slice's barrier, ptxas had 11 of 16 LDSM before the first HMMA (SASS), and "
-            "the 128 x 256 tile reached 0.43 of cuBLAS at 4096 in bf16."
+            "follows the source (PTX: 256 mma.sync, 68 ldmatrix, no wgmma); fragments of B are read a step ahead, and "
+            "buffers that are separate allocations leave one barrier per slice. With indexed buffers, and fragments "
+            "read after their slice's barrier, ptxas had 11 of 16 LDSM before the first HMMA (SASS), and the 128 x "
+            "256 tile reached 0.43 of cuBLAS at 4096 in bf16."
         ),
     },
     "s17_wgmma_tma": {
         "cuda": (
-            "(ptxas) leaves the loop as written: 8 HGMMA in 162 instructions for two steps (SASS). Stored from "
-            "registers, two elements per lane, C cost a tenth of the speed at 4096; through shared memory and TMA it "
-            "does not show."
+            "(ptxas) leaves the loop as written: 8 HGMMA in 162 instructions for two steps (SASS). Storing C from "
+            "registers, two elements per lane, cost a tenth of the speed at 4096; through shared memory and TMA the "
+            "cost does not show."
         ),
         "triton": (
             "takes the whole rung from its tensor descriptors (PTX: 10 cp.async.bulk.tensor, 4 wgmma): TMA, "
@@ -215,25 +214,25 @@ _FINDINGS: dict[str, dict[str, str]] = {
             "that may be skipped ptxas waits after every wgmma (its remark C7515)."
         ),
         "gluon": (
-            "follows the source (PTX: 4 wgmma, 12 cp.async.bulk.tensor), with 25 barriers of its own in the text "
-            "where CUDA has two: it puts one before every mbarrier operation."
+            "follows the source (PTX: 4 wgmma, 12 cp.async.bulk.tensor), with 25 barriers in the text where CUDA has "
+            "two: the compiler puts one before every mbarrier operation."
         ),
     },
     "s18_warp_specialized": {
         "cuda": (
             "(ptxas) puts MEMBAR.GPU before each mbarrier.arrive.release.cluster (SASS), which cost a quarter of the "
-            "speed; arrivals are relaxed now, as no thread's own data are handed over by them."
+            "speed. Arrivals are relaxed now, since they hand over no thread's own data."
         ),
         "triton": (
             "keeps its pipeline full from tile to tile when the two loops are one (`flatten`), without a warpgroup "
-            "that only loads. Its own specialisation (`warp_specialize`) compiled for descriptors made in the kernel "
-            "alone and waits for every wgmma: 0.92, 0.96 and 0.99 of cuBLAS in bf16 at 2048, 4096 and 8192, so it is "
-            "not here. Clusters (`num_ctas`) were not tried."
+            "that only loads. Its own specialisation (`warp_specialize`) compiled only for descriptors made in the "
+            "kernel, and waits for every wgmma: 0.92, 0.96 and 0.99 of cuBLAS in bf16 at 2048, 4096 and 8192, so it "
+            "is not here. Clusters (`num_ctas`) were not tried."
         ),
         "gluon": (
             "follows the source: a partition that loads and two that multiply (PTX: 8 wgmma, setmaxnreg, 13 "
-            "cp.async.bulk.tensor). Triton 3.6 has no clusters there, so it is CUDA's `alone`; a left operand out of "
-            "registers was not written, so in tf32 B by rows is copied first."
+            "cp.async.bulk.tensor). Triton 3.6 has no clusters there, so it is CUDA's `alone`. A left operand from "
+            "registers is not written, so in tf32 B by rows is copied first."
         ),
     },
 }

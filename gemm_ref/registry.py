@@ -44,7 +44,7 @@ _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": 
 
 _WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
-# wgmma reads B by rows in 16-bit types alone; where it is stored otherwise it is copied first.
+# wgmma reads B by rows only in 16-bit types; in others B by rows is copied first.
 _WGMMA_B = MappingProxyType(
     {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
 )
@@ -78,7 +78,7 @@ _LADDER = (
     Stage(
         id="s03_block_tile",
         title="Block tile",
-        idea="a block owns a tile of C and walks K in slices, still from global memory alone",
+        idea="a block owns a tile of C and walks K in slices, still from global memory only",
         variants=_only(_SQUARE),
         launch_shape=grids.columns_on_x,
     ),
@@ -187,7 +187,7 @@ _LADDER = (
     Stage(
         id="s17_wgmma_tma",
         title="wgmma and TMA",
-        idea="Hopper's own: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma)",
+        idea="Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma)",
         variants=_only(_WGMMA),
         launch_shape=grids.wgmma_tiles,
         boxes=grids.wgmma_boxes,

@@ -1,10 +1,10 @@
 """s01 naive: the tile the wrong way round, its fast axis along the rows of C.
 
-Idea: one element of C a thread and K outer products; neighbouring lanes take neighbouring rows, a whole row of A apart.
+Idea: one element of C per thread, K outer products; neighbouring lanes take neighbouring rows, a whole row of A apart.
 Changed from nothing: it is the first rung.
-Held equal: BLOCK_M, BLOCK_N, 32 warps, one fused multiply-add a product. Left to the compiler: which lane owns which
+Held equal: BLOCK_M, BLOCK_N, 32 warps, one fused multiply-add per product. Left to the compiler: which lane owns which
     element (its default runs a warp along the last axis, so the tile is transposed to get rows there), and the order
-    of the store, which it turns round through shared memory.
+    of the store, which it rearranges in shared memory.
 Cost: each k, a warp asks for 32 elements of A, K * 4 bytes apart: 32 sectors of 32 bytes for 128 bytes used; and for
     one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop per byte.
 Requires: fp32, contiguous; any M, N, K.

@@ -1,10 +1,10 @@
-"""s03 block tile: K is walked in slices, still from global memory alone.
+"""s03 block tile: K is walked in slices, still from global memory only.
 
 Idea: the loop has a fixed inner length, as the next rung's staging will need; no byte is saved yet.
 Changed from s02: the loop over K is two loops, slices of BLOCK_K and the steps in one, with a guard for the tail.
-Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, one fused multiply-add a product. Left to the compiler: which lane
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, one fused multiply-add per product. Left to the compiler: which lane
     owns which element. The inner loop is unrolled by `tl.static_range`.
-Cost: the requests of s02; each slice's 2 * BLOCK_K loads stand in a row without a branch, and the tail slice issues
+Cost: the requests of s02; each slice's 2 * BLOCK_K loads follow one another without a branch, and the tail slice issues
     its masked steps too. Still 0.25 flop per byte loaded.
 Requires: fp32, contiguous; any M, N, K.
 """

@@ -1,12 +1,12 @@
 """s05 bank conflict: a slice is asked for in another order, and the compiler stores it as before.
 
-Idea: where an element of a slice lies decides how often a warp's access to the 32 banks has to be repeated.
+Idea: where an element of a slice is stored decides how often a warp's access to the 32 banks has to be repeated.
 Changed from s04: the tile of A is loaded as (k, m) and given to `tl.dot` through `tl.trans`, the one way there is to
     ask for a transposed slice.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, fp32 fused multiply-adds (`input_precision="ieee"`), no pipelining
     (`num_stages=1`). Left to the compiler: the whole idea. A tile's order in registers follows its addresses, and its
-    order in shared memory follows the registers, so A lies there as (m, k) and B as (k, n), as in s04, and `tl.trans`
-    is a change of name (TTGIR: memdesc_trans). The PTX has s04's instructions, each as often.
+    order in shared memory follows the registers, so A is there as (m, k) and B as (k, n), as in s04, and `tl.trans`
+    is a change of name (TTGIR: memdesc_trans). The PTX has s04's instructions, as many of each.
 Cost: as s04: 8 flop per byte, 8192 bytes of shared memory. That layout has no bank conflicts: a warp stores 32
     neighbours, reads one address of A (a broadcast) and 32 neighbours of B.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.

@@ -1,13 +1,13 @@
 """s06 thread coarsen: a block's tile has more elements than threads, so each thread reuses what it reads.
 
 Idea: a thread computes several elements of C, and reads from shared memory less than twice for each product.
-Changed from s05: the tile alone, 64 x 64 x 16 for 16 warps, 8 elements per thread; the kernel is s04's.
+Changed from s05: only the tile, 64 x 64 x 16 for 16 warps, 8 elements per thread; the kernel is s04's.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 16 warps, fp32 fused multiply-adds, no pipelining. Left to the compiler: which
     8. It cuts C in pieces of 2 x 2, a warp's lanes side by side along a row (TTGIR: sizePerThread = [2, 2]), and a
-    thread has two of them, 4 x 2, not a column of 8. To store C along its rows it turns the tile round in shared
+    thread has two of them, 4 x 2, not a column of 8. To store C along its rows it rearranges the tile in shared
     memory (one convert_layout).
 Cost: a slice moves 2 * 64 * 16 * 4 bytes for 2 * 64 * 64 * 16 flop: 16 flop per byte, twice s04's. At one k a thread
-    reads 4 + 2 words for 8 products. Shared memory: 8192 bytes for the slices, 16384 to turn C round.
+    reads 4 + 2 words for 8 products. Shared memory: 8192 bytes for the slices, 16384 to rearrange C.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `tl.dot`.
 """
 

@@ -1,10 +1,10 @@
 """s07 thread tile: a thread computes 64 elements of C in registers.
 
 Idea: at each k a thread multiplies a column of A with a row of B, and both are reused: an outer product.
-Changed from s06: the tile alone, 128 x 128 x 16 for 8 warps, 64 elements per thread; the kernel is the same.
+Changed from s06: only the tile, 128 x 128 x 16 for 8 warps, 64 elements per thread; the kernel is the same.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 8 warps, fp32 fused multiply-adds, no pipelining. Left to the compiler: which
     64. It cuts C in pieces of 4 x 4, a warp's lanes side by side along a row (TTGIR: sizePerThread = [4, 4],
-    threadsPerWarp = [1, 32]), and a thread has four of them in a column, 16 x 4, not 8 x 8. C is turned round in
+    threadsPerWarp = [1, 32]), and a thread has four of them in a column, 16 x 4, not 8 x 8. C is rearranged in
     shared memory before the store.
 Cost: a slice moves 2 * 128 * 16 * 4 bytes for 2 * 128 * 128 * 16 flop: 32 flop per byte. At one k a thread reads 16 + 4
     words for 64 products; the 16 of A are the same for the whole warp. Shared memory: 16384 bytes.

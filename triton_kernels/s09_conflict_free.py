@@ -2,9 +2,9 @@
 
 Idea: the lanes of a warp read neighbouring vectors of B and the same of A.
 Changed from s08: nothing. The layout in shared memory cannot be chosen (s05 asks for a transposed A in vain), and the
-    thread's tile not either.
+    thread's tile cannot either.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 8 warps, fp32 fused multiply-adds, no pipelining. Left to the compiler: the
-    whole idea. It gets there by another way: A stays (m, k), and since the 32 lanes of a warp lie along one row of C,
+    whole idea. It gets there by another way: A stays (m, k), and since the 32 lanes of a warp are along one row of C,
     they read one address of A (a broadcast) and 32 neighbouring vectors of B, which fill all banks evenly.
 Cost: as s08.
 Requires: as s08.

@@ -1,4 +1,4 @@
-"""s15 WMMA: `tl.dot` of narrow types, or of fp32 cut to tf32, is the tensor core's by itself.
+"""s15 WMMA: `tl.dot` of narrow types, or of fp32 cut to tf32, runs on tensor cores by itself.
 
 Idea: tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call.
 Changed from s12: the types, `input_precision`, and one slice at a time: a single stage, as nothing else is the idea.

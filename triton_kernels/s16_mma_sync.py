@@ -5,7 +5,7 @@ Changed from s15: `num_stages`, which has loads become `cp.async`, and the order
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, the warps. Left to the compiler: as in s15; for sm_90 wgmma,
     which `deep` suits: slices of 128 bytes of k, the swizzle's rows, are four instructions in place of two.
 Cost: as in CUDA; `deep` has 144 KiB of slices.
-Requires: any M, N, K; contiguous A, B, C. tf32: B is transposed on its way, 4 bytes a copy (findings.py).
+Requires: any M, N, K; contiguous A, B, C. tf32: B is transposed on its way, 4 bytes per copy (findings.py).
 """
 
 import torch

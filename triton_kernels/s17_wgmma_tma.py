@@ -1,12 +1,12 @@
 """s17 wgmma and TMA: operands come by tensor descriptors, and C goes by one; `tl.dot` was wgmma already.
 
-Idea: Hopper's own units: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma).
+Idea: Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma).
 Changed from s16: descriptors in place of pointers and masks.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, a program for each tile, two warpgroups. Left to the
     compiler: when a box is copied and waited for, the swizzle, the size of a wgmma, and C's way through shared memory.
 Cost: as in CUDA; C is stored in pieces of 32 KiB, not 16.
-Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run` copies what lies
-    otherwise.
+Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run` copies what
+    is stored otherwise.
 """
 
 import torch

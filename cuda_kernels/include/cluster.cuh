@@ -14,7 +14,7 @@ __device__ __forceinline__ void cluster_sync_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Hands registers of this warpgroup back, or takes what others have handed back. sm_90a alone.
+// Hands registers of this warpgroup back, or takes what others have handed back. Only sm_90a.
 template <int REGISTERS>
 __device__ __forceinline__ void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));

@@ -1,6 +1,6 @@
 // wgmma, one instruction per function, named as PTX names it (PTX ISA, 'Asynchronous Warpgroup Level Matrix
 // Multiply-Accumulate'): D[64, n] = A[64, k] @ B[k, n] + D by the four warps of a warpgroup, A and B in shared memory,
-// fp32 accumulators in registers. sm_90a alone.
+// fp32 accumulators in registers. Only sm_90a.
 #pragma once
 
 // Orders this thread's writes to accumulators before the instructions that follow.
@@ -71,7 +71,7 @@ __device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMU
     "%122, %123, %124, %125, %126, %127"
 
 // `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
-// for 16-bit types that A is K-major, and how B is stored; in shared memory other types have K-major alone.
+// for 16-bit types that A is K-major, and how B is stored; in shared memory other types are K-major only.
 #define WGMMA_PARAMETERS float (&d)[WGMMA_ACCUMULATORS], unsigned long long a, unsigned long long b, bool accumulate
 #define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                       \
     asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D \

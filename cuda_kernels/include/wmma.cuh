@@ -25,7 +25,7 @@ struct FragmentElement {  // what the API calls it
 template <typename Fragment>
 __device__ __forceinline__ void round_elements(Fragment&) {}
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800  // older ones have fp16 alone
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800  // older ones have only fp16
 template <>
 struct FragmentElement<Math::tf32> {
     using type = wmma::precision::tf32;

@@ -1,11 +1,11 @@
 """How does the error grow with K, in each math mode, library and rung?
 
-Expectation: in fp32 the errors of K additions wander, so the relative error grows like sqrt(K) or slower; a sum that is
-split (s13, cuBLAS' split-K) or kept in several partial sums grows slower still. Lower precisions start where the
-rounding of their operands or of C puts them, and stay there until the accumulation overtakes it.
+Expectation: in fp32 the errors of K additions partly cancel, so the relative error grows like sqrt(K) or slower. It
+grows slower still where the sum is split (s13, cuBLAS' split-K) or kept in several partial sums. Lower precisions start
+at the rounding of their operands or of C, and stay there until the error of the accumulation overtakes it.
 
-Method: C is 256 x 256, K from 16 up to 2^18, normal inputs, the error against the float64 oracle in the Frobenius
-norm. Without a GPU only the CPU's libraries take part: the reference GPU takes minutes for a K that shows anything.
+Method: C is 256 x 256, K from 16 up to 2^18, normal inputs, the error against the float64 oracle in the Frobenius norm.
+Without a GPU only the CPU's libraries take part: the reference GPU would take minutes for a large enough K.
 
 Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32] [--size 256x256x65536]`
 """

@@ -1,13 +1,13 @@
 """Is every rung right, in every dialect, at every kind of edge?
 
-Expectation: yes, with errors well under the bound, and bit for bit where the inputs make that possible.
+Expectation: yes. Errors are well under the bound, and zero where the inputs make exact results possible.
 
 Method: each kernel multiplies the same seeded inputs, into a C full of NaN between guard bands, and is compared with
-the float64 oracle: normal inputs against the elementwise bound K * eps * (|A| @ |B|), integers and one-hot rows bit
-for bit. Sizes are those around the edges of the tiles; on the GPU each pair of them meets in each pair of
-dimensions, and two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU, and
-at the small sizes its fault detectors look on: a race, a skipped barrier or an element that nobody writes fails the
-kernel even where C comes out right.
+the float64 oracle: normal inputs against the elementwise bound K * eps * (|A| @ |B|), integers and one-hot rows bit for
+bit. Sizes are those around the edges of the tiles; on the GPU each pair of them meets in each pair of dimensions, and
+two large problems pass 2^31 in offsets. Without a GPU the same source runs on the reference GPU, with its fault
+detectors on at the small sizes: a race, a skipped barrier or an element that nobody writes fails the kernel even if C
+is right.
 
 Run: `python -m experiments run correctness [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """

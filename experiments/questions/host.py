@@ -1,14 +1,13 @@
 """What does a call cost the host, beside torch's own `a @ b`?
 
-Expectation: about as much. What does not change between two calls of one shape is worked out once, and a call is then
-some look-ups, the allocation of C and a launch; a rung with tensor maps has those to find, and Triton's launcher to go
-through. At sizes whose kernel is done sooner than its call, this is what whoever calls in a loop waits for.
+Expectation: about as much. What does not change between two calls of one shape is computed once. A call then does some
+look-ups, allocates C and launches; a rung with tensor maps must also find those, and Triton adds its own launcher.
+Where the kernel is shorter than its call, a loop of calls waits for this.
 
-Method: every contender is checked against the oracle first, and called a few times, so that nothing is compiled and
-all is planned. Then all take turns: with the GPU idle, BURST calls are put into its queue, which never fills, and the
-host's clock is read around them; the time of a burst divided by BURST is one sample. C is allocated by each call, as
-`a @ b` does. Python's garbage collector waits meanwhile. Each rung takes part with its default variants, in its first
-math mode.
+Method: every contender is checked against the oracle first, and called a few times, so that it is compiled and planned.
+Then all take turns: with the GPU idle, BURST calls are put into its queue, which never fills, and the host's clock is
+read around them. The time of a burst divided by BURST is one sample. Each call allocates C, as `a @ b` does. Python's
+garbage collector is paused. Each rung takes part with its default variants, in its first math mode.
 
 Run: `python -m experiments run host [--stage S] [--backend B] [--size 256]`
 """

@@ -1,12 +1,12 @@
 """What do the bits of the inputs alone do to power, clock and speed?
 
-Expectation: zeros switch few transistors, so a GPU at its power cap computes them at a higher clock, and whoever
-benchmarks on them reports a speed that no data reach; small integers lie between. Where power is no limit, all kinds
-of inputs are equally fast.
+Expectation: zeros switch few transistors, so a GPU at its power cap computes them at a higher clock: a benchmark on
+zeros reports a speed that real data do not reach. Small integers are in between. Where power is no limit, all kinds of
+inputs are equally fast.
 
-Method: a kernel runs back to back on one set of operands for HOLD_S, since power follows load with a delay; the speed
-is that of the calls after the first SETTLE_S, and clock and power are sampled over the same stretch. Kernels and kinds
-of inputs take turns in rounds of random order. cuBLAS takes part in every math mode, and one rung in each dialect.
+Method: a kernel runs back to back on one set of operands for HOLD_S, since power follows load with a delay. The speed
+is that of the calls after the first SETTLE_S; clock and power are sampled over the same time. Kernels and kinds of
+inputs take turns in rounds of random order. cuBLAS takes part in every math mode, and one rung in each dialect.
 
 Run: `python -m experiments run inputs [--preset full] [--backend B] [--math bf16] [--size 8192]`
 """

@@ -1,18 +1,18 @@
-"""What machine code does each rung become, and what did Triton's compiler do that the hand did not?
+"""What machine code does each rung become, and what did Triton's compiler do that the CUDA source did not?
 
-Expectation: the main loop of a good rung is little but multiply-adds; the dialects differ in how wide they read
-shared memory, in what they spend on addresses, and in registers, which decide how many blocks a multiprocessor holds.
+Expectation: the main loop of a good rung is mostly multiply-adds. The dialects differ in the width of their reads from
+shared memory, in the cost of addresses, and in registers, which decide how many blocks a multiprocessor holds.
 
 Method: every kernel is compiled to a cubin, without a GPU: CUDA by nvcc, Triton and Gluon by Triton and the ptxas in
-its wheel, for a call with aligned matrices of 4096 x 4096 (or the --size asked for): Triton compiles anew for sizes
-that 16 divides, so there are other kernels for other sizes, while CUDA has one for all. Registers, stack and static
-shared memory are what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit
-is computed from that and the architecture's limits (`gemm_ref.sass.occupancy`), whatever the grid. The counts are
-of nvdisasm's text of one trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes of
-a whole slice, instructions under a guard included. They are counts, never times, and trips differ in length:
-`k_per_trip` says how much a trip does, and shares can be compared. Where a loop over slices holds one over k that was
-not unrolled whole (s03 in CUDA), a trip is one of the inner loop. Of a rung with two kernels the one with the main loop
-is meant. Spilled bytes are of the whole kernel.
+its wheel, for a call with aligned matrices of 4096 x 4096 (or the --size asked for): Triton compiles separate kernels
+for sizes that 16 divides and for other sizes, while CUDA has one for all. Registers, stack and static shared memory are
+what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit follows from that
+and the architecture's limits (`gemm_ref.sass.occupancy`), for any grid. Counts are taken from nvdisasm's text of one
+trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes for a whole slice, instructions
+under a guard included. They are counts, never times. Trips differ in length (`k_per_trip` says how much a trip does),
+so compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one
+of the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole
+kernel.
 
 Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """

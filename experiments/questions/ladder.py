@@ -1,12 +1,12 @@
 """How fast is each rung, in each dialect and variant, beside cuBLAS and the CPU?
 
-Expectation: each rung is faster than the one below it; where it is not, the number stays and the README says why.
+Expectation: each rung is faster than the one below it; where it is not, the number stays and docs/ladder.md says why.
 
-Method: every contender is checked against the oracle at the size it is timed at, normal inputs by the bound and
-one-hot rows bit for bit, and never timed if wrong. On a GPU all contenders of a size then take turns in one process,
-from a cold L2 cache, until their ratio to cuBLAS is known to 0.5% or has had a second (docs/method.md). CPU baselines
-are timed by the wall clock. Without a GPU they are all there is to time, since the reference GPU runs kernels but has
-no clock; the plots then show the data that was published.
+Method: every contender is checked against the oracle at the size it is timed at, normal inputs by the bound and one-hot
+rows bit for bit, and never timed if wrong. On a GPU all contenders of a size then take turns in one process, from a
+cold L2 cache, until their ratio to cuBLAS is known to 0.5% or they have run for a second (docs/method.md). CPU
+baselines are timed by the wall clock. Without a GPU only they can be timed, since the reference GPU runs kernels but
+has no clock; the plots then show the published data.
 
 Run: `python -m experiments run ladder [--stage S] [--backend B] [--size 4096]`
 """

@@ -3,13 +3,13 @@
 Expectation: s02 asks for 4 sectors where s01's column of A takes 32; from s04 on a block loads its slices once, and
 what is left is shared memory. s05's layouts conflict 32-way in the reads (conflicted), in the writes (transposed) or
 not at all; s09's quadrants read without conflicts where s07 and s08 take up to twice the wavefronts. Each larger tile
-in registers moves fewer bytes a FLOP.
+in registers moves fewer bytes per FLOP.
 
 Method: each kernel runs on the reference GPU (`gemm_ref.ptx`), on any machine, is checked, and every address of every
 warp is counted, by source line: 32-byte sectors per request of global memory, wavefronts of shared memory beside those
 that it would take without bank conflicts (`gemm_ref.ptx.count`). 'Written' is the PTX; 'compiled' has the widths that
-ptxas chose, from the machine code. Counts are exact for a compiler's version, and times are not in them; caches are
-not either, so sectors are what the L1 cache is asked for and the L2 sees at most that.
+ptxas chose, from the machine code. Counts are exact for a compiler's version. They include neither times nor caches, so
+sectors are what the L1 cache is asked for; the L2 cache sees at most that.
 
 With the full preset, on a GPU whose driver allows it, `ncu` counts the same accesses (`experiments.bench.ncu`), as a
 third view.

@@ -1,7 +1,7 @@
 """How much of a time is the cache, and how much the launch: cold, warm, and replayed from a CUDA graph?
 
 Expectation: at 4096 all three agree, since the operands do not fit the L2 cache and a launch takes microseconds of
-milliseconds. At 256 a warm cache and a launch-free replay flatter whoever reports them.
+milliseconds. At 256 a warm cache and a replay without launches show speeds that a cold call does not reach.
 
 Method: that of `ladder`, in each of the timing modes of `experiments.bench.timers`; each ratio is to cuBLAS in the same
 mode.

@@ -1,12 +1,12 @@
-"""What is the most that this very device can do: fp32 FMA, tensor cores, device memory, caches?
+"""What is the most that this device can do: fp32 FMA, tensor cores, device memory, caches?
 
 Expectation: a micro-kernel that does one thing reaches over 95% of what clock and multiprocessors allow for FMA, shared
 memory and tensor cores as long as power holds the clock; device memory gives around 90% of its datasheet.
 
-Method: each micro-kernel of cuda_kernels/ceilings is first run on inputs whose result is known, and never timed if
-that is wrong. Then it runs on random data, since zeros would take less power and so clock higher, for about 3 ms at a
-time: its launch is nothing beside that. A second of that comes before, so that clock and power are those of lasting
-work; the value is the median of the runs that follow. Beside each stand the vendor's figure, with its source, and what
+Method: each micro-kernel of cuda_kernels/ceilings is first run on inputs whose result is known, and never timed if that
+is wrong. Then it runs on random data, since zeros would take less power and so clock higher, for about 3 ms at a time,
+so that its launch does not count. It first runs for a second, so that clock and power are those of lasting work; the
+value is the median of the runs that follow. Each value is shown beside the vendor's figure, with its source, and what
 the device's own properties allow. A ceiling whose instruction this GPU lacks is skipped with that reason.
 
 Run: `python -m experiments run roofs`; it has no filters.

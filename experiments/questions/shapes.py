@@ -1,10 +1,10 @@
-"""Which rung is best for which shape: M x N at one depth, long and deep products, and those of real models?
+"""Which rung is best for which shape: M x N at one depth, long and deep products, and the shapes of real models?
 
 Expectation: away from large cubes the tile that covers C best wins, not the highest rung, and cuBLAS, which chooses
 among many kernels by shape, pulls ahead; where K is deep and C small, splitting K (s13) beats it.
 
-Method: that of `ladder`, for the rungs from s08 on. The problems are in workloads.toml, each with the reason why it is
-there; the map over M x N is at K = 4096, coarser in the default preset.
+Method: that of `ladder`, for the rungs from s08 on. The problems are in workloads.toml, each with its reason; the map
+over M x N is at K = 4096, coarser in the default preset.
 
 Run: `python -m experiments run shapes [--preset full] [--stage S] [--backend B] [--size 64x6144x4096]`
 """

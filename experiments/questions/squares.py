@@ -1,11 +1,11 @@
-"""How does the speed of each rung change with the size of a square problem, also where the size is awkward?
+"""How does the speed of each rung change with the size of a square problem, awkward sizes included?
 
 Expectation: a rung with large tiles needs a large C to fill the GPU, so the order of the rungs changes below about
-2048; a size one off a power of two costs what the unaligned path and the last partial tiles cost.
+2048; a size just off a power of two pays for the unaligned path and the last partial tiles.
 
-Method: that of `ladder`, on cubes: powers of two, their neighbours, and primes. Each rung's default variant takes
-part. The default preset leaves out what would take longer than half a second a call, and most neighbours; `full`
-times every rung at every size.
+Method: that of `ladder`, on cubes: powers of two, their neighbours, and primes. Each rung's default variant takes part.
+The default preset leaves out calls that take longer than half a second, and most neighbours; `full` times every rung at
+every size.
 
 Run: `python -m experiments run squares [--preset full] [--stage S] [--backend B] [--size 1021]`
 """

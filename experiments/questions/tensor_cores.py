@@ -1,12 +1,12 @@
-"""How near do the tensor-core rungs come to cuBLAS, in each math mode and with B either way round?
+"""How near do the tensor-core rungs come to cuBLAS, in each math mode, with B by rows and by columns?
 
 Expectation: each rung gains on the one below it, since the tensor cores wait less for what they multiply. B by columns,
 as weights are often stored, is as fast as B by rows in 16-bit types, which the tensor cores read both ways; in tf32 and
-fp8 B by rows costs a copy, or the detour through registers that s18 takes in tf32.
+fp8 B by rows costs a copy, or, in s18 in tf32, a way through registers.
 
 Method: that of `ladder`, in every math mode, each beside cuBLAS of the same mode; for B by rows (K x N) and by columns
-(N x K). A copy that a kernel needs is part of its time. cuBLAS has fp8 for B by columns alone, so by rows its time has
-a copy too; its sums stay in the tensor cores ("fast accumulation"), as the rungs' do.
+(N x K). A copy that a kernel needs is part of its time. cuBLAS supports only B by columns in fp8, so by rows its time
+includes a copy too; its sums stay in the tensor cores ("fast accumulation"), as the rungs' do.
 
 Run: `python -m experiments run tensor_cores [--stage S] [--backend B] [--math bf16] [--size 4096]`
 """

@@ -1,8 +1,8 @@
 """s01 naive: the lanes of a warp run down the rows of C.
 
-Idea: one element of C a thread and K outer products; neighbouring lanes take neighbouring rows, a whole row of A apart.
+Idea: one element of C per thread, K outer products; neighbouring lanes take neighbouring rows, a whole row of A apart.
 Changed from nothing: it is the first rung.
-Held equal: BLOCK_M, BLOCK_N, 32 warps, the thread of each element, one fused multiply-add a product. Left to the
+Held equal: BLOCK_M, BLOCK_N, 32 warps, the thread of each element, one fused multiply-add per product. Left to the
     compiler: nothing that touches memory.
 Cost: each k, a warp asks for 32 elements of A, K * 4 bytes apart: 32 sectors of 32 bytes for 128 bytes used; and for
     one element of B. A thread loads 8 bytes for its 2 flop: 0.25 flop per byte. C is stored to 32 sectors per warp.

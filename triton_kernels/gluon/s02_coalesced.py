@@ -1,8 +1,8 @@
 """s02 coalesced: the lanes of a warp run along the columns of C.
 
-Idea: neighbouring lanes take neighbouring columns, so what a warp loads of B and stores of C lies side by side.
+Idea: neighbouring lanes take neighbouring columns, so what a warp loads of B and stores of C is side by side.
 Changed from s01: the layout, turned by 90 degrees; the grid's x walks columns.
-Held equal: BLOCK_M, BLOCK_N, 32 warps, the thread of each element, one fused multiply-add a product. Left to the
+Held equal: BLOCK_M, BLOCK_N, 32 warps, the thread of each element, one fused multiply-add per product. Left to the
     compiler: nothing that touches memory.
 Cost: each k, a warp asks for one element of A and 128 neighbouring bytes of B: 1 + 4 sectors of 32 bytes (5 of B where
     its row does not start on a sector). Still 0.25 flop per byte loaded.

@@ -4,7 +4,7 @@ Idea: lanes of a warp that want different words of one bank take turns, so a sli
 Changed from s04: the layouts of the two slices in shared memory; the threads and their work stay.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, 32 warps, the thread of each element, the four layouts, fp32 fused
     multiply-adds, no pipelining. Left to the compiler: the two barriers per slice and the width of the accesses: what
-    lies along k is read 4 k at a time, and rows of B by ldmatrix, four in one.
+    is stored along k is read 4 k at a time, and rows of B by ldmatrix, four in one.
 Cost: 8 flop per byte and 8192 bytes of shared memory (padded: 128 more), as s04. What differs is how many wavefronts
     a warp's access takes:
       conflicted  A (m, k), B (n, k): 32 for each store of B, and 32 to read 4 k of B where 4 would do;

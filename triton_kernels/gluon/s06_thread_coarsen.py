@@ -1,8 +1,8 @@
 """s06 thread coarsen: a thread computes a column of outputs, and reuses what it read of B.
 
 Idea: an element of B is read from shared memory once for THREAD_M products.
-Changed from s05: the slices lie as in s04; the tile of C has THREAD_M elements per thread, in a column, and the slices,
-    now of other shapes than C, are loaded in layouts of their own.
+Changed from s05: the slices are stored as in s04; the tile of C has THREAD_M elements per thread, in a column, and the
+    slices, now of other shapes than C, are loaded in layouts of their own.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, 16 warps, the thread of each element, fp32 fused multiply-adds, no
     pipelining. Left to the compiler: the two barriers per slice and the width of accesses to shared memory: it reads A
     several k at a time and B by ldmatrix, four rows in one.

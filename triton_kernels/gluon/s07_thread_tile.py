@@ -6,7 +6,7 @@ Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, 8 warps, the thread o
     multiply-adds, no pipelining. Left to the compiler: the two barriers per slice and the width of accesses to shared
     memory: it reads A several k at a time and B in vectors along its row.
 Cost: a slice moves 2 * 128 * 16 * 4 bytes for 2 * 128 * 128 * 16 flop: 32 flop per byte. At one k a thread reads 8 + 8
-    words for 64 products. Neighbouring lanes are 8 columns apart: the vectors of B that 8 of them read lie in half of
+    words for 64 products. Neighbouring lanes are 8 columns apart: the vectors of B that 8 of them read are in half of
     the banks, two in each, and a store of C touches 32 sectors. Shared memory: 16384 bytes.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`.
 """

@@ -7,8 +7,8 @@ Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, 8 warps, the thread o
     multiply-adds, no pipelining. Left to the compiler: the width. It makes 16-byte accesses of the 4 neighbours where
     it can prove that they are aligned and under one mask, and compiles another kernel for each combination of what
     divides.
-Cost: flop per byte and shared memory as s07, and the same conflicts in the reads of B. A thread makes 4 global loads a
-    slice instead of 16, and 16 stores of C instead of 64.
+Cost: flop per byte and shared memory as s07, and the same conflicts in the reads of B. A thread makes 4 global loads
+    per slice instead of 16, and 16 stores of C instead of 64.
 Requires: fp32, contiguous; any M, N, K; BLOCK_K >= 16, for `gl.dot_fma`. A matrix whose rows are not a multiple of 16
     elements (K for A, N for B and C) or that does not start at a multiple of 16 bytes is accessed element by element.
 """

@@ -2,7 +2,7 @@
 
 Idea: the lanes of a warp read neighbouring vectors of A and of B.
 Changed from s08: the layout of the slice of A in shared memory, the lanes that load it, and the thread's tile: four
-    quadrants of 4 x 4 (a layout of 4 x 4 a thread covers 64 x 64 of C, and repeats).
+    quadrants of 4 x 4 (a layout of 4 x 4 per thread covers 64 x 64 of C, and repeats).
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M * THREAD_N, 8 warps, the thread of each element, the layout in shared
     memory, fp32 fused multiply-adds, no pipelining. Left to the compiler: the two barriers per slice and the widths,
     which come out as the CUDA rung has them.

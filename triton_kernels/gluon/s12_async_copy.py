@@ -5,7 +5,7 @@ Changed from s11: no slice passes through registers, and more than one can be on
     multiplication; a number of slices that NUM_STAGES does not divide is filled up with zeros.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, the thread of each element, NUM_STAGES, fp32
     fused multiply-adds. A is transposed on its way, float by float; but Triton 3.6 has no `cp.async` into a padded
-    layout, so 16 m of one k lie beside those of the next instead. Left to the compiler: where the barrier goes (at the
+    layout, so 16 m of one k are beside those of the next instead. Left to the compiler: where the barrier goes (at the
     wait), and the widths.
 Cost: 4 * NUM_STAGES * BLOCK_K * (BLOCK_M + BLOCK_N) bytes of shared memory, 49152 for 3 stages of 128 x 128 x 16. Reads
     have no bank conflicts; a warp's copy of A, 4 m of 8 k, puts 4 words on each of 8 banks. Bytes and flop as s11.

@@ -1,13 +1,13 @@
 """s17 wgmma and TMA: boxes, mbarriers and wgmma, each by name.
 
-Idea: Hopper's own units: one thread has whole boxes copied (TMA), warpgroups multiply from shared memory (wgmma).
+Idea: Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma).
 Changed from s16: no thread computes the address of what it copies, and no operand passes through registers.
-Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, a program for each tile, two warpgroups, 64 x 256 a wgmma,
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, a program for each tile, two warpgroups, 64 x 256 per wgmma,
     the 128-byte swizzle, C in two pieces of 16 KiB. Left to the compiler: barriers between threads. One slice fewer is
     on its way than there are stages: the next is asked for when the one before has been multiplied.
 Cost: as in CUDA.
-Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run` copies what lies
-    otherwise.
+Requires: sm_90a. Rows that start at multiples of 16 bytes; tf32 and fp8: B as (N, K). `gemm_ref.run` copies what
+    is stored otherwise.
 """
 
 import torch

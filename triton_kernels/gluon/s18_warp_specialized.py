@@ -1,10 +1,10 @@
 """s18 warp specialised: one partition loads and two multiply, tile after tile; TMA stores C meanwhile.
 
 Idea: one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile.
-Changed from s17: partitions with registers of their own, a second mbarrier a stage by which they free it, and programs
-    that go on to another tile while the last is stored.
-Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 x 256 of C a consumer, registers, pieces of C.
-    Left to the compiler: barriers within a partition. Not here: clusters (Gluon's Hopper loads have no multicast in
+Changed from s17: partitions with registers of their own, a second mbarrier per stage by which they free it, and
+    programs that go on to another tile while the last is stored.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 x 256 of C per consumer, registers, pieces of
+    C. Left to the compiler: barriers within a partition. Not here: clusters (Gluon's Hopper loads have no multicast in
     Triton 3.6). The partition that loads is one warp; the other three of its warpgroup idle.
 Cost: as in CUDA without clusters. Requires: as s17.
 """
