@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from experiments.cli import app
 from experiments.records.store import PUBLISHED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,3 +78,9 @@ def test_the_edits_of_the_reading_path_are_where_it_says():
     for line, file, old in edits:
         lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
         assert " ".join(old.split()) in lines[int(line) - 1], f"{file}:{line} lacks {old}"
+
+
+def test_every_command_is_in_the_list():
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    listed = re.findall(r"^\| `([a-z]+)[ `]", text_of(ROOT / "docs" / "commands.md"), re.MULTILINE)
+    assert set(listed) - {"make", "pip"} == commands
