@@ -11,7 +11,24 @@ import typer
 
 import gemm_ref
 
-app = typer.Typer(help="Compile the CUDA rungs.", add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from gemm_ref.version import version
+
+        typer.echo(f"gemm-ladder {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Compile the CUDA rungs."""
 
 
 @app.command()

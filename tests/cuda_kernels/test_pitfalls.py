@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from cuda_kernels import source
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.detect.finding import MISSED, RACE, SKIPPED, TWICE, UNWRITTEN
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "pitfalls.md"
@@ -37,11 +35,7 @@ TINY = {"block": (4, 4, 1), "tile": 32}
 
 
 def compile_ptx(path: Path, *flags: str) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "out.ptx"
-        arch = architecture(REFERENCE_CAPABILITY)
-        run_nvcc([*source.FLAGS, *flags, "-ptx", f"-arch=compute_{arch}", str(path), "-o", str(target)])
-        return target.read_text(encoding="utf-8")
+    return source.compile_ptx(path.read_text(encoding="utf-8"), path.name, flags=(*source.FLAGS, *flags))[0]
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cuda_kernels.__main__ import app as cuda_kernels_app
 from experiments import cli, doctor, selection
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
@@ -134,6 +135,7 @@ def test_a_backend_is_listed_once():
 
 def test_version(invoke):
     assert invoke("--version") == (0, f"gemm-ladder {version()} ")
+    assert CliRunner().invoke(cuda_kernels_app, ["--version"]).output == f"gemm-ladder {version()}\n"
     assert re.fullmatch(r"\d+\.\d+\.\d+", version())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from cuda_kernels import source
 from gemm_ref import ptx
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, run_nvcc
 
 DTYPES = {
     "f16": torch.float16,
@@ -41,11 +39,7 @@ PITCH = 48  # elements from one row or column to the next
 
 @functools.cache
 def fragments() -> str:
-    arch = architecture(REFERENCE_CAPABILITY)
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "out.ptx"
-        run_nvcc([*source.FLAGS, "-ptx", f"-arch=compute_{arch}", str(FRAGMENTS), "-o", str(target)])
-        return target.read_text(encoding="utf-8")
+    return source.compile_ptx(FRAGMENTS.read_text(encoding="utf-8"), FRAGMENTS.name)[0]
 
 
 @pytest.mark.parametrize("space", ["global", "shared"])
