@@ -124,7 +124,7 @@ def ptx(implementation: Implementation, capability: tuple[int, int] = REFERENCE_
     """
     cached = _cached(implementation, architecture(capability), "ptx")
     if not cached.exists():
-        keep(cached, compile_ptx(compose(implementation), f"{implementation.stage.id}.cu", capability)[0])
+        keep(cached, _compiled(implementation, capability))
     return cached.read_text(encoding="utf-8")
 
 
@@ -153,6 +153,18 @@ def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
     if not cached.exists():
         keep(cached, assemble(ptx(implementation, capability), capability))
     return cached
+
+
+def cubin_anew(implementation: Implementation, capability: tuple[int, int]) -> Path:
+    """As `cubin`, compiled from the source whatever was compiled before; `ptx` and `cubin` find it from then on."""
+    text, cached = _compiled(implementation, capability), _cached(implementation, architecture(capability), "cubin")
+    keep(cached.with_suffix(".ptx"), text)
+    keep(cached, assemble(text, capability))
+    return cached
+
+
+def _compiled(implementation: Implementation, capability: tuple[int, int]) -> str:
+    return compile_ptx(compose(implementation), f"{implementation.stage.id}.cu", capability)[0]
 
 
 def _cached(implementation: Implementation, arch: str, kind: str) -> Path:

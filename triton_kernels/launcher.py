@@ -174,12 +174,14 @@ def compile_for_inspection(
     math: str | None = None,
     b_layout: str | None = None,
     capability: tuple[int, int] = REFERENCE_CAPABILITY,
+    anew: bool = False,
 ) -> CompiledKernel:
     """What Triton makes of a rung for operands of these sizes, laid out as `gemm` would, without a GPU.
 
     b_layout: how B lies, one of those that the rung reads in this math mode; the first of them if not given.
-    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`. In `.asm`
-    are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
+    capability: the compute capability to compile for; from 9.0 on Triton means the architecture with its `a`.
+    anew: take nothing that was compiled before; what is compiled now is kept as ever. In `.asm` are the texts `ttgir`,
+    `llir` and `ptx` and the bytes `cubin`; `.metadata` has `shared` (bytes) and `num_warps`.
     Raises ValueError for an unknown stage, variant, dialect, math mode or layout.
     """
     rung = get_stage(stage)
@@ -195,11 +197,12 @@ def compile_for_inspection(
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma)
-    before = without_gpu.capability.set(capability)
+    before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:
         return kernel_module(implementation).prepare(Call(implementation, problem), a, b, c)(a, b, c, (None, None))
     finally:
-        without_gpu.capability.reset(before)
+        without_gpu.capability.reset(before[0])
+        without_gpu.anew.reset(before[1])
 
 
 @contextlib.contextmanager

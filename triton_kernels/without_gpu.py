@@ -15,9 +15,11 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import CompiledKernel, make_backend
 from triton.compiler.compiler import AsmDict
 
+from gemm_ref.build import CACHE, keep
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 capability = contextvars.ContextVar("capability", default=REFERENCE_CAPABILITY)  # what `compiled` compiles for
+anew = contextvars.ContextVar("anew", default=False)  # whether `compiled` passes over what Triton has compiled before
 driver_lock = threading.Lock()  # a launch on a GPU in another thread must not meet the driver below
 
 
@@ -25,13 +27,16 @@ def compiled(kernel: triton.JITFunction, /, *args, grid, **options) -> CompiledK
     """What `kernel[grid](*args, **options)` would launch, where no GPU is to run it.
 
     In `.asm` are the texts `ttgir`, `llir` and `ptx` and the bytes `cubin`, which are assembled when they are first
-    asked for: ptxas takes a quarter of the time, and the reference GPU reads PTX. None where one of Triton's hooks
-    (`knobs.runtime`) has it not compiled.
+    asked for, and kept: ptxas takes a quarter of the time, and the reference GPU reads PTX. None where one of Triton's
+    hooks (`knobs.runtime`) has it not compiled.
     """
-    with _without_gpu():
+    with _without_gpu() as driver, triton.knobs.compilation.scope():
+        if anew.get():
+            kernel.device_caches.pop(driver.get_current_device(), None)
+            triton.knobs.compilation.always_compile = True
         result = kernel.warmup(*args, grid=grid, **options)
     if result is not None and not isinstance(result.asm, _Stages):
-        result.asm = _Stages(result)
+        result.asm = _Stages(result, anew.get())
     return result
 
 
@@ -75,28 +80,34 @@ class _ToPtx(CUDABackend):
 class _Stages(AsmDict):
     """What a kernel became, stage by stage, as Triton has it in `CompiledKernel.asm`."""
 
-    def __init__(self, kernel: CompiledKernel) -> None:
+    def __init__(self, kernel: CompiledKernel, anew: bool) -> None:
         super().__init__(kernel.asm, ptx=kernel.asm["ptx"].decode())  # Triton reads the last stage as bytes
-        self._metadata = kernel.metadata
+        self._metadata, self._anew = kernel.metadata, anew
 
     def __missing__(self, stage: str) -> bytes | str:
         if stage != "cubin":
             return super().__missing__(stage)
-        about = self._metadata  # it has all options that it was compiled with
-        self[stage] = make_backend(about.target).make_cubin(self["ptx"], {}, about, about.target.arch)
+        about = (
+            self._metadata
+        )  # it has all options that it was compiled with, and a hash of all that the PTX is made of
+        path = CACHE / f"{about.name}-{about.hash}.cubin"
+        if self._anew or not path.exists():
+            keep(path, make_backend(about.target).make_cubin(self["ptx"], {}, about, about.target.arch))
+        self[stage] = path.read_bytes()
         return self[stage]
 
 
 @contextlib.contextmanager
-def _without_gpu() -> Iterator[None]:
+def _without_gpu() -> Iterator[_NoGpu]:
     """Inside, Triton's active driver is `_NoGpu` and its compiler `_ToPtx`, and outside what they were before."""
     config, nvidia = triton.runtime.driver, backends["nvidia"]
     with driver_lock:
         before = config._active  # reading `active` would look for a GPU and raise where there is none
-        config.set_active(_NoGpu(capability.get()))
+        driver = _NoGpu(capability.get())
+        config.set_active(driver)
         backends["nvidia"] = replace(nvidia, compiler=_ToPtx)
         try:
-            yield
+            yield driver
         finally:
             config.set_active(before)
             backends["nvidia"] = nvidia

@@ -26,6 +26,7 @@ from typing import Any
 
 import gemm_ref
 from experiments.bench import side_by_side
+from experiments.bench.machine_code import compile_to_cubin, launch_of
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -73,46 +74,18 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     if reason := contender.refusal(sm.capability):
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
     try:
-        cubin, threads, dynamic_bytes = _compile(contender, problem, sm)
-        values = examine(cubin, sm, threads, dynamic_bytes)
+        code = compile_to_cubin(contender, problem, sm.capability)
+        values = examine(code.cubin, sm, code.threads, code.dynamic_bytes)
     except _Uncounted as reason:
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
     config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
-    launch = _launch(contender, problem)
-    loaders = launch.loaders if threads == launch.threads else 0  # a twin with other warps has none
-    products = values["flop_per_trip"] / 2 * (threads - loaders)
+    launch = launch_of(contender, problem)
+    loaders = launch.loaders if code.threads == launch.threads else 0  # a twin with other warps has none
+    products = values["flop_per_trip"] / 2 * (code.threads - loaders)
     values["k_per_trip"] = products / (config.BLOCK_M * config.BLOCK_N)
     return Compiled.about(NAME, contender, problem, arch=arch, **values)
-
-
-def _compile(contender: Contender, problem: gemm_ref.Problem, sm: Multiprocessor) -> tuple[bytes, int, int]:
-    """The contender's cubin; a block's threads and dynamic shared bytes."""
-    rung = gemm_ref.get_stage(contender.stage)
-    if contender.backend == "cuda":
-        from cuda_kernels.source import cubin
-
-        layout = rung.reads_b(contender.math, contender.dialect)[0]
-        item = gemm_ref.Implementation(rung, contender.variant, contender.dialect, contender.math, layout)
-        launch = _launch(contender, problem)
-        return cubin(item, sm.capability).read_bytes(), launch.threads, launch.shared_bytes
-    from triton_kernels.launcher import compile_for_inspection
-
-    compiled = compile_for_inspection(
-        rung.id,
-        contender.dialect,
-        *(problem.m, problem.n, problem.k),
-        variant=contender.variant,
-        math=contender.math,
-        capability=sm.capability,
-    )
-    return compiled.asm["cubin"], 32 * compiled.metadata.num_warps, compiled.metadata.shared
-
-
-def _launch(contender: Contender, problem: gemm_ref.Problem) -> gemm_ref.Launch:
-    rung = gemm_ref.get_stage(contender.stage)
-    return rung.launch(problem.m, problem.n, problem.k, contender.variant)
 
 
 def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, Any]:
