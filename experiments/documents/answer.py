@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import tensor_tables
 from experiments.plots.look import style
 from experiments.records import frames, stats, store
 from experiments.records.controls import Controls
@@ -142,11 +141,7 @@ class Answer:
     def at_size(self, math: str) -> pd.DataFrame:
         """The rows of one math mode at the size of the tables, each rung in its default variants, and baselines."""
         if math not in self._at_size:
-            if math == "fp32":
-                rows = frames.largest_cube(store.read(self._folder, "ladder"))
-            else:
-                rows = tensor_tables.at_size(self._folder, math)
-            self._at_size[math] = frames.defaults(rows)
+            self._at_size[math] = frames.defaults(frames.at_tables(self._folder, math))
         return self._at_size[math]
 
     @cached_property

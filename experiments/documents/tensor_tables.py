@@ -35,15 +35,6 @@ def block(name: str, published: Path) -> str:
     return _table(frame, name.removeprefix("tensor_"), controls, published)
 
 
-def at_size(folder: Path, math: str) -> pd.DataFrame:
-    """The timed rows of one math mode at the size of the tables, with B as `LAYOUT` has it; empty without any."""
-    frame = store.read(folder, "tensor_cores")
-    if frame.empty:
-        return frame
-    frame = frames.shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
-    return frame[frame["m"] == frame["m"][frame["m"] <= workloads.LARGEST].max()]
-
-
 def _stages() -> list[gemm_ref.Stage]:
     return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(MATHS)]
 

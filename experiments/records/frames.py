@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.records import stats
+from experiments.records import stats, store
 from experiments.records.workloads import LARGEST
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -41,6 +43,17 @@ def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
     found = cubes(timed(frame))
     found = found[found["m"] <= LARGEST]
     return found[found["m"] == found["m"].max()]
+
+
+def at_tables(folder: Path, math: str) -> pd.DataFrame:
+    """The timed rows of one math mode at the size of the tables, with B as LAYOUT has it; empty without any."""
+    if math == "fp32":
+        return largest_cube(store.read(folder, "ladder"))
+    frame = store.read(folder, "tensor_cores")
+    if frame.empty:
+        return frame
+    frame = shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
+    return frame[frame["m"] == frame["m"][frame["m"] <= LARGEST].max()]
 
 
 def fullest(timed: pd.DataFrame) -> tuple[int, int, int]:

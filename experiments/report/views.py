@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.documents import tensor_tables
+import gemm_ref
 from experiments.documents.answer import Answer, Best
 from experiments.documents.outcomes import outcome, trust
 from experiments.records import environment, frames, source_lines, stats, store
@@ -76,8 +76,7 @@ class View:
     @cached_property
     def at_size(self) -> dict[str, pd.DataFrame]:
         """By math mode, the timed rows at the size of the tables."""
-        fp32 = frames.largest_cube(store.read(self.folder, "ladder"))
-        return {"fp32": fp32} | {math: tensor_tables.at_size(self.folder, math) for math in tensor_tables.MATHS}
+        return {math: frames.at_tables(self.folder, math) for math in gemm_ref.MATHS}
 
     @cached_property
     def compiled(self) -> pd.DataFrame:

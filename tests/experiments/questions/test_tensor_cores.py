@@ -12,7 +12,7 @@ from experiments.documents import tensor_tables
 from experiments.plots import tensor_cores as plot_tensor_cores
 from experiments.progress import Bars
 from experiments.questions import tensor_cores
-from experiments.records import store
+from experiments.records import frames, store
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
 from experiments.records.rows import TimedLayout
@@ -128,4 +128,4 @@ def test_a_mode_has_every_kernel_size_and_layout(data, name):
 
 def test_without_data_nothing_is_claimed(tmp_path):
     assert tensor_tables.block("tensor_cores", tmp_path) == "not measured"
-    assert tensor_tables.at_size(tmp_path, "bf16").empty
+    assert frames.at_tables(tmp_path, "bf16").empty
