@@ -15,6 +15,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import (
+    cost,
     findings,
     instruction_tables,
     instructions,
@@ -50,6 +51,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,
+    ROOT / "docs" / "cost.md": cost.render,
     ROOT / "docs" / "instructions.md": instructions.render,
 }
 

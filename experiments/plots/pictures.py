@@ -18,6 +18,7 @@ from experiments import processes
 from experiments.plots import (
     accuracy,
     correctness,
+    cost,
     host,
     inputs,
     instructions,
@@ -35,6 +36,7 @@ from experiments.records import kept, store
 Draw = Callable[[Path, Path], list[Path]]  # draws the CSV in one folder into another; the files that it wrote
 
 PICTURES: dict[str, Draw] = {
+    "cost": cost.draw,
     "correctness": correctness.draw,
     "ladder": ladder.draw,
     "squares": squares.draw,

@@ -137,6 +137,24 @@ class HostCost(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cost(Row):
+    """What one kernel takes to write, to compile and to hold."""
+
+    own_lines: int | None = None  # of code, as `experiments.records.source_lines` counts it
+    own_tokens: int | None = None
+    shared_lines: int | None = None  # of the files that it uses and others too
+    shared_tokens: int | None = None
+    arch: str = ""  # that it was compiled for
+    compile_s: float | None = None  # CPU seconds from source to cubin, nothing compiled before: the median,
+    compile_s_low: float | None = None  # the least
+    compile_s_high: float | None = None  # and the most
+    compiles: int | None = None  # of so many times
+    registers: int | None = None  # of a thread, in the rung's main kernel
+    shared_bytes: int | None = None  # of a block, static and dynamic
+    code_bytes: int | None = None  # of machine code
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compiled(Row):
     """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
 
@@ -236,7 +254,9 @@ class Counted(Row):
 
 
 # Each is a module of `experiments.questions`, and its CSV's name: what the rows of that CSV are.
+# They are run in this order: `cost` compiles anew what the others then find compiled.
 EXPERIMENTS: dict[str, type[Row]] = {
+    "cost": Cost,
     "correctness": Checked,
     "ladder": Timed,
     "squares": Timed,

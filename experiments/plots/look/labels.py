@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
 
 from experiments.plots.look import style
 
@@ -56,3 +60,57 @@ def beside(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float) -> 
 def _overlap(x: float, column: list[float]) -> bool:
     """Whether a point at x with its label beside it shares horizontal room with points and the column beside them."""
     return x - _MARK < max(column) + _GAP + _WIDTH and min(column) - _MARK < x + _GAP + _WIDTH
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A text beside the point (x, y) of a plot, in a colour."""
+
+    text: str
+    x: float
+    y: float
+    colour: str
+
+
+def around(ax: Axes, spots: Sequence[Spot], lines: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """Write each text near its point, over no point and no other text and over as little of `lines` as possible.
+
+    lines: polylines through data points. A text that finds no room is left out; those further up have the first choice.
+    The axes' limits and place in the figure must be final.
+    """
+    scale = 72 / ax.figure.dpi
+    low, high = (corner * scale for corner in ax.transAxes.transform([(0, 0), (1, 1)]))
+    taken = [Bbox.from_bounds(*(_at(ax, spot.x, spot.y) - _MARK), 2 * _MARK, 2 * _MARK) for spot in spots]
+    on_lines = np.vstack([_along(np.array([_at(ax, *point) for point in line])) for line in lines])
+    for spot in sorted(spots, key=lambda spot: (-spot.y, spot.x)):
+        point, size = _at(ax, spot.x, spot.y), np.array([_WIDTH * len(spot.text) / 3, _LINE])
+        free = []
+        for offset in _OFFSETS:
+            box = Bbox.from_bounds(*(point + offset * (size / 2 + _MARK) - size / 2), *size)
+            inside = (box.min > low).all() and (box.max < high).all()
+            if inside and not any(box.overlaps(other) for other in taken):
+                crossed = ((on_lines > box.min) & (on_lines < box.max)).all(axis=1).sum()
+                free.append((crossed + np.hypot(*offset), tuple(offset), box))
+        if free and (best := min(free)[2]):
+            taken.append(best)
+            middle = tuple((best.min + best.max) / 2 - point)
+            form = {"ha": "center", "va": "center", "size": _SIZE, "color": spot.colour, "zorder": 5}
+            ax.annotate(spot.text, (spot.x, spot.y), middle, textcoords="offset points", **form)
+
+
+_OFFSETS = tuple(  # of a label's middle from its point, in half its size and the mark's: all around, and further away
+    distance * np.array([np.cos(angle), np.sin(angle)])
+    for distance in (1.05, 1.35)
+    for angle in np.linspace(0, 2 * np.pi, 16, endpoint=False)
+)
+
+
+def _at(ax: Axes, x: float, y: float) -> np.ndarray:
+    """A point of the data, in points (1/72 inch) of the figure."""
+    return np.array(ax.transData.transform((x, y))) * 72 / ax.figure.dpi
+
+
+def _along(corners: np.ndarray) -> np.ndarray:
+    """Places on a polyline, close to each other."""
+    shares = np.linspace(0, 1, 40)[:, None]
+    return np.vstack([corners, *(begin + shares * (end - begin) for begin, end in pairwise(corners))])

@@ -1,0 +1,143 @@
+"""The plots of `cost`: the lines of each rung in each dialect, and the share of cuBLAS that they reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.ticker as ticker
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from experiments.plots.look import style
+from experiments.plots.look.labels import Spot, around
+from experiments.records import environment, frames, store
+from experiments.records.controls import explained, size_name
+from gemm_ref import DIALECTS
+
+_STEP = 0.27  # of a rung's row, from one dialect's bar to the next
+_MATHS = ("fp32", "bf16")  # of the panels
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw cost.csv of `folder` into `target`, PNG and SVG: lines alone, and with the shares where there are some."""
+    frame = store.read(folder, "cost")
+    frame = frame[frame["own_lines"].notna()]
+    if frame.empty:
+        return []
+    rungs = frame.drop_duplicates(["stage", "dialect"])
+    lines = {(row.stage, row.dialect): row.own_lines for row in rungs.itertuples()}
+    shares = {math: rows for math in _MATHS if not (rows := _shares(folder, math, lines)).empty}
+    caption = environment.compilers_caption(store.runs_of(frame, folder))
+    with style.themed():
+        paths = style.save(_lines(rungs, bool(shares), caption), target, "cost_lines")
+        if shares:
+            runs = [run for rows in shares.values() for run in store.runs_of(rows, folder)]
+            paths += style.save(_against(shares, lines, environment.caption(runs)), target, "cost_vs_cublas")
+    return paths
+
+
+def _shares(folder: Path, math: str, lines: dict[tuple[str, str], float]) -> pd.DataFrame:
+    """The rows of the kernels that have both lines and a share of cuBLAS, in ladder order."""
+    rows = frames.rungs(frames.defaults(frames.at_tables(folder, math)))
+    if rows.empty:
+        return rows
+    both = [(row.stage, row.dialect) in lines and row.vs_cublas == row.vs_cublas for row in rows.itertuples()]
+    return rows[both].sort_values("stage")
+
+
+def _against(shares: dict[str, pd.DataFrame], lines: dict[tuple[str, str], float], caption: str) -> Figure:
+    """A panel per math mode: own lines across, share of cuBLAS upwards; a dialect's rungs joined in their order."""
+    heights = [3.6 if math == "fp32" else 2.6 for math in shares]
+    figure = Figure(figsize=(style.NARROW, 2.1 + sum(heights)))
+    titles = {math: f"{math} at {size_name(rows)}" for math, rows in shares.items()}
+    subtitle = "best variants; a dialect's rungs are joined in their order,\nand numbered where there is room"
+    top = style.heading(figure, "Lines of code and speed", subtitle)
+    bottom = style.footer(figure, explained(caption, *titles.values()))
+    axes = figure.subplots(len(shares), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    figure.subplots_adjust(left=0.13, right=0.97, hspace=0.2)
+    inch = 1 / figure.get_figheight()
+    figure.subplots_adjust(top=top - 0.3 * inch, bottom=bottom + 0.45 * inch)
+    for ax, (math, rows) in zip(axes, shares.items(), strict=True):
+        _panel(ax, rows, lines)
+        ax.set_title(titles[math], size=9.5)
+    axes[-1].set_xlabel("lines of code that are the kernel's own, without shared files")
+    style.legend(figure, pd.concat(shares.values())["dialect"])
+    for ax, rows in zip(axes, shares.values(), strict=True):
+        _label(ax, rows, lines)
+    return figure
+
+
+def _panel(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) -> None:
+    for dialect, own in rows.groupby("dialect", sort=False):
+        look = style.look_of(str(dialect))
+        across = [lines[stage, dialect] for stage in own["stage"]]
+        ax.plot(across, 100 * own["vs_cublas"], look.marker, color=look.colour, ms=4.5, lw=1, ls="-", zorder=3)
+    ax.set_xlim(0, 1.06 * max(lines.values()))
+    ax.set_ylim(0, 109)
+    ax.yaxis.set_major_locator(ticker.MultipleLocator(25))
+    ax.axhline(100, color=style.BASELINE, lw=1.2, zorder=1)
+    ax.annotate(
+        "cuBLAS",
+        (ax.get_xlim()[1], 100),
+        (0, 2),
+        color=style.BASELINE,
+        ha="right",
+        va="bottom",
+        size=8,
+        textcoords="offset points",
+    )
+    ax.set_ylabel("% of cuBLAS' speed")
+
+
+def _label(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) -> None:
+    """The rungs' numbers; those of a dialect whose marks touch share a text."""
+    spots, paths = [], []
+    for dialect, own in rows.groupby("dialect", sort=False):
+        points = [(row.stage[:3], float(lines[row.stage, dialect]), 100 * row.vs_cublas) for row in own.itertuples()]
+        paths.append([(x, y) for _, x, y in points])
+        groups: list[list[tuple[str, float, float]]] = []
+        for point in points:
+            near = groups and abs(point[1] - groups[-1][-1][1]) < 3 and abs(point[2] - groups[-1][-1][2]) < 2.5
+            groups[-1].append(point) if near else groups.append([point])
+        for group in groups:
+            text = group[0][0] if len(group) == 1 else f"{group[0][0]}–{group[-1][0][1:]}"
+            spots.append(Spot(text, group[0][1], group[0][2], _legible(style.look_of(str(dialect)).colour)))
+    around(ax, spots, [*paths, [(0, 100), (ax.get_xlim()[1], 100)]])
+
+
+def _legible(colour: str) -> str:
+    """The colour, darker: for a text on white."""
+    return to_hex(0.55 * np.array(to_rgb(colour)) + 0.45 * np.array(to_rgb(style.INK)))
+
+
+def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
+    """A row per rung, a bar per dialect: its own lines, and lighter those of the files that it shares."""
+    rows = style.rungs_of(frame)
+    found = {(rows.index(row.stage), row.dialect): row for row in frame.itertuples()}
+    texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
+    texts |= {bar: f"{row.own_lines:.0f}" for bar, row in found.items()}
+    figure = Figure(figsize=(style.NARROW, 2.6 + 0.32 * len(rows)))
+    subtitle = "the kernel's own, and lighter the files that rungs share;\ncomments and blank lines are not counted"
+    top = style.heading(figure, "Lines of code, rung by rung", subtitle)
+    said = "" if timed else "no speeds were measured here, so lines stand alone · "
+    bottom = style.footer(figure, style.with_absent(f"{said}numbers: own lines · {caption}", texts.values()))
+    inch = 1 / figure.get_figheight()
+    ax = figure.subplots()
+    figure.subplots_adjust(left=1.52 / style.NARROW, right=1 - 1.58 / style.NARROW)
+    figure.subplots_adjust(top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
+    style.bands(ax, len(rows))
+    style.bare(ax, "y")
+    for (place, dialect), row in found.items():
+        look, y = style.look_of(dialect), place + _STEP * style.look_of(dialect).lane
+        ax.barh(y, row.own_lines, height=0.9 * _STEP, color=look.colour, lw=0, zorder=2)
+        ax.barh(
+            y, row.shared_lines, height=0.9 * _STEP, left=row.own_lines, color=look.colour, alpha=0.35, lw=0, zorder=2
+        )
+    ax.set_xlabel("lines of code")
+    style.columns(ax, texts, 0.5)
+    return figure
