@@ -58,13 +58,14 @@ def _each(jobs: Sequence[Job[Part]], work: Work[Part, Found]) -> Generator[Itera
     if len(jobs) < ALONE or any(contender.kernel is None for contender, _ in jobs):
         yield from (work(*job) for job in jobs)
         return
-    with processes.pool(_alone) as pool:  # the reference GPU is one thread of Python
+    with processes.pool(alone) as pool:  # the reference GPU is one thread of Python
         futures = [pool.submit(_by_name, work, str(contender), parts) for contender, parts in jobs]
         for future in futures:
             yield future.result()
 
 
-def _alone() -> None:
+def alone() -> None:
+    """Prepare a process that runs kernels on the reference GPU beside others."""
     torch.set_num_threads(1)  # the other processes have the other cores
 
 

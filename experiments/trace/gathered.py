@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from experiments import processes
-from experiments.bench import provenance
+from experiments.bench import provenance, side_by_side
 from experiments.progress import Bars
 from experiments.records import kept
 from experiments.trace import kernel
@@ -43,7 +42,7 @@ def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = No
     """
     items = first_modes() if items is None else items
     versions = provenance.versions()
-    found = {} if fresh else {item: text for item in items if (text := _read(item, versions))}
+    found = {} if fresh else {item: trace for item in items if (trace := _read(item, versions))}
     waiting = [item for item in items if item not in found]
     lacking: dict[str, str] = {}
     if bars:
@@ -53,11 +52,11 @@ def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = No
         if why:
             lacking[str(item)] = why
         else:
-            found[item] = text
+            found[item] = from_json(text)
             kept.keep(_place(item), f"{_state(item, versions)}\n{text}")
         if bars:
             bars.done()
-    return Gathered(tuple(from_json(found[item]) for item in items if item in found), lacking)
+    return Gathered(tuple(found[item] for item in items if item in found), lacking)
 
 
 def _made(items: Sequence[Implementation], versions: dict) -> Iterator[tuple[str, str]]:
@@ -65,12 +64,8 @@ def _made(items: Sequence[Implementation], versions: dict) -> Iterator[tuple[str
     if len(items) < ALONE:
         yield from (_make(item, versions) for item in items)
         return
-    with processes.pool(_alone) as pool:
+    with processes.pool(side_by_side.alone) as pool:
         yield from pool.map(_make_named, map(str, items), [versions] * len(items))
-
-
-def _alone() -> None:
-    torch.set_num_threads(1)  # the other processes have the other cores
 
 
 def _make_named(name: str, versions: dict) -> tuple[str, str]:
@@ -93,13 +88,13 @@ def _place(item: Implementation) -> Path:
     return kept.place(f"trace-{kernel.name_of(item)}.json")
 
 
-def _read(item: Implementation, versions: dict) -> str:
-    """The trace that was kept; empty where there is none of these sources and versions."""
+def _read(item: Implementation, versions: dict) -> Trace | None:
+    """The trace that was kept; None where there is none of these sources and versions, or it is damaged."""
     try:
         state, _, text = _place(item).read_text(encoding="utf-8").partition("\n")
-    except (OSError, ValueError):
-        return ""
-    return text if state == _state(item, versions) else ""
+        return from_json(text) if state == _state(item, versions) else None
+    except (OSError, ValueError, TypeError, KeyError, zlib.error):
+        return None
 
 
 def _state(item: Implementation, versions: dict) -> str:

@@ -11,12 +11,10 @@ from experiments.trace.origin import Ids, of_sums
 from experiments.trace.record import NOWHERE, Tile
 from gemm_ref.stage import Config
 
-WARP = 32
+RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
+_WARP = 32
 _SUMMING = ("fma", "mad", "mma", "wmma", "wgmma")  # opcodes that add a product to a sum
 _ROW_ELEMENTS, _LANE_ELEMENTS = 8, 2  # of a row of stmatrix, and of those what one lane holds
-
-
-RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
 
 
 def tiles(watched: Watcher, config: Config, ids: Ids) -> tuple[Tile, ...]:
@@ -35,9 +33,19 @@ def tiles(watched: Watcher, config: Config, ids: Ids) -> tuple[Tile, ...]:
             found = np.stack([places.min(axis=1), places.max(axis=1)])
             before = bounds.get(key, found)
             bounds[key] = np.stack([np.minimum(before[0], found[0]), np.maximum(before[1], found[1])])
-    return tuple(
-        Tile(key // cells, *low.tolist(), *(high - low + 1).tolist()) for key, (low, high) in sorted(bounds.items())
-    )
+    of_blocks: dict[int, list[np.ndarray]] = {}
+    for key, found in sorted(bounds.items()):
+        of_blocks.setdefault(key // cells, []).append(found)
+    return tuple(tile for block, parts in of_blocks.items() for tile in _joined(block, parts))
+
+
+def _joined(block: int, parts: Sequence[np.ndarray]) -> list[Tile]:
+    """The parts of C that a block stores, each its first and last row and column: as one tile if they make up one."""
+    whole = np.stack([np.min(parts, axis=0)[0], np.max(parts, axis=0)[1]])
+    area = sum(int(np.prod(high - low + 1)) for low, high in parts)
+    if area == np.prod(whole[1] - whole[0] + 1):
+        parts = [whole]
+    return [Tile(block, *low.tolist(), *(high - low + 1).tolist()) for low, high in parts]
 
 
 def epilogue(watched: Watcher) -> list[Seen]:
@@ -50,10 +58,14 @@ def epilogue(watched: Watcher) -> list[Seen]:
     for number, seen in enumerate(steps):
         if seen.kind == "multiply" and seen.instruction.parts[0] in _SUMMING:
             last[seen.active] = number
+
     found = []
     for number, seen in enumerate(steps):
-        done = last[seen.active] if seen.kind == "store" and seen.space == "shared" else np.full(1, len(steps))
-        if seen.kind == "bulk store" or ((done != NOWHERE) & (done < number)).all():
+        if seen.kind == "store" and seen.space == "shared":
+            done = last[seen.active]
+            if (done != NOWHERE).all() and done.max() < number:
+                found.append(seen)
+        elif seen.kind == "bulk store":
             found.append(seen)
     return found
 
@@ -109,7 +121,7 @@ def _holders(seen: Seen, shape: tuple[int, ...]) -> np.ndarray:
     if "trans" in seen.instruction.parts:
         row, element = element, row
     lane = row * (_ROW_ELEMENTS // _LANE_ELEMENTS) + element // _LANE_ELEMENTS
-    return threads // WARP * WARP + lane
+    return threads // _WARP * _WARP + lane
 
 
 def _elements(watched: Watcher, array: str, offsets: np.ndarray, size: int) -> np.ndarray:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import gemm_ref
 from experiments.bench.verify import aligned
 from experiments.records.contenders import gemm_of
 from experiments.trace import kernel
 from experiments.trace.origin import Ids
 from experiments.trace.record import NOWHERE, from_json, to_json
-from gemm_ref import ptx
+from gemm_ref import Problem, ptx
 from gemm_ref.inputs import make_inputs
 from gemm_ref.problem import MATHS
 from gemm_ref.ptx.text.dtypes import per_lane
@@ -36,7 +37,7 @@ def kernels(**shares):
 
 
 def run(implementation, *observers):
-    """C, of ordinary inputs laid out as those of the trace."""
+    """A, B and C of ordinary inputs, laid out as those of the trace."""
     problem = kernel.problem_of(implementation)
     a, b = make_inputs(problem)
     a, b = aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
@@ -213,10 +214,18 @@ def test_owners_are_those_whose_registers_reach_the_element(implementation, devi
     assert np.array_equal(tile > MAGIC / 4, trace.owners == thread)
 
 
+TURNED = [item for item in gemm_ref.implementations() if item.dialect in item.stage.turned and item.math == "tf32"]
+
+
+@pytest.mark.parametrize("turned", TURNED[:1], ids=str)
+def test_a_block_that_computes_the_transpose_owns_one_tile_too(turned):
+    trace = traced(turned)
+    assert len(trace.tiles) == np.prod(trace.launches[0].grid)
+    test_owners_are_those_whose_registers_reach_the_element(turned, "cpu")
+
+
 @pytest.mark.parametrize("math", MATHS)
 def test_ids_survive_the_operands_of_every_math_mode(math):
-    from gemm_ref import Problem
-
     ids = Ids(Problem(48, 80, 32, math))
     for matrix, first, size in ((0, 0, 48 * 32), (1, 48 * 32, 32 * 80)):
         contents = []
