@@ -402,7 +402,7 @@ def doctor() -> None:
 def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
-    """Write docs/findings.md and the generated blocks of README.md and of docs/ from the published data."""
+    """Write docs/findings.md and the generated blocks of both READMEs and of docs/ from the published data."""
     from experiments.documents import blocks
 
     stale = blocks.stale(write=not check)

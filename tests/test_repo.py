@@ -16,6 +16,10 @@ import pytest
 from gemm_ref import DIALECTS, STAGES
 
 ROOT = Path(__file__).resolve().parent.parent
+READMES = {  # file -> which Triton rungs it says are one kernel: 's04 and s06 to s12'
+    "README.md": r"(s\d\d and s\d\d to s\d\d) are one Triton kernel",
+    "README.zh-CN.md": r"(s\d\d 和 s\d\d 到 s\d\d) 的 Triton kernel 逐行相同",
+}
 HEADER = ("Idea:", "Changed:", "Tile/threads:", "Cost:", "Requires:")
 
 
@@ -44,7 +48,7 @@ def test_ids_are_in_order_and_well_formed():
         assert {d for d in DIALECTS if d not in stage.dialects} <= set(stage.compiler)
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+@pytest.mark.parametrize("name", READMES)
 def test_readme_has_a_row_for_every_rung_and_no_other(name):
     rows = re.findall(r"^\| \[`(s\d\d_\w+)`", (ROOT / name).read_text(encoding="utf-8"), re.M)
     lacks, left = set(STAGES) - set(rows), set(rows) - set(STAGES)
@@ -115,6 +119,13 @@ def test_triton_rungs_that_are_one_kernel_stay_one():
         "change a kernel in all of these files, or take its rung out of docs/compilers.md and README.md, "
         "and say in the rung's header what it does otherwise"
     )
+    for name, pattern in READMES.items():
+        (said,) = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"))
+        ranges = [re.findall(r"\d\d", part) for part in re.split(" (?:and|和) ", said)]
+        within = [
+            stage for stage in STAGES.values() for ends in ranges if int(ends[0]) <= stage.number <= int(ends[-1])
+        ]
+        assert shared == [[f"s{stage.number:02}" for stage in within]], name
 
 
 ALLOWED = {  # imports run one way
