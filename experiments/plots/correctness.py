@@ -7,7 +7,6 @@ from pathlib import Path
 
 import matplotlib.ticker as ticker
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,7 +17,8 @@ from experiments.records import environment, frames, store
 from experiments.records.rows import PASS, SKIPPED
 
 _KERNEL = ["stage", "variant", "dialect"]
-_MARKERS, _COLOURS = "osD^v", sns.color_palette("colorblind").as_hex()  # of math modes
+COLOURS = ("#0173b2", "#de8f05", "#029e73", style.INK, "#cc78bc")  # of math modes, in the order of the registry
+_MARKERS = "osD^v"
 _ABOVE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "size": 8.5}
 
 
@@ -83,7 +83,7 @@ def _shares(ax: Axes, passed: pd.DataFrame) -> None:
     ends = {}
     for place, math in enumerate(frames.maths_of(some)):
         largest = 100 * some[some["math"] == math].groupby("k")["bound_share"].max()
-        ax.plot(largest.index, largest, marker=_MARKERS[place], ms=4.5, lw=1.2, color=_COLOURS[place])
+        ax.plot(largest.index, largest, marker=_MARKERS[place], ms=4.5, lw=1.2, color=COLOURS[place])
         ends[math] = (float(largest.index[-1]), float(largest.iloc[-1]))
     ax.axhline(100, color=style.FAILED, lw=1.2)
     ax.annotate("all that is allowed", (1, 100), (0, 3), **_ABOVE)

@@ -12,7 +12,7 @@ from experiments.plots.look import style
 from experiments.records import environment, frames, store
 from gemm_ref import DIALECTS
 
-_KINDS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#1c3f6b"}
+COLOURS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#1c3f6b"}
 _PANELS = (
     ("relative", "speed, normal inputs = 1"),
     ("sm_mhz", "SM clock, MHz (median)"),
@@ -43,7 +43,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     bottom = style.footer(figure, caption)
     axes = figure.subplots(1, len(_PANELS), sharey=True)
     for ax, (column, title) in zip(axes, _PANELS, strict=True):
-        for lane, (kind, colour) in enumerate(_KINDS.items()):
+        for lane, (kind, colour) in enumerate(COLOURS.items()):
             own = frame[frame["inputs"] == kind].set_index("who")[column].reindex(names)
             y = np.arange(len(names)) + (lane - 1.5) * 0.19
             ax.barh(y, own, height=0.17, color=colour, label=kind, lw=0)

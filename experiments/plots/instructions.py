@@ -18,14 +18,14 @@ from gemm_ref import DIALECTS, get_stage
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.sass.occupancy import ARCHITECTURES
 
-_COLOURS = MappingProxyType(
+COLOURS = MappingProxyType(
     {
         "multiply-add": "#2f6f73",
         "shared read": "#e9a03b",
         "shared write": "#f3cf8e",
         "global": "#7b5ea7",
         "integer": "#9aa5b1",
-        "control": "#52606d",
+        "control": "#1d2630",
         "spill": style.FAILED,
         "other": "#dde2e8",
     }
@@ -60,7 +60,7 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     figure = Figure(figsize=(style.WIDTH, 2.3 + 0.46 * len(rungs)))
     inch = 1 / figure.get_figheight()
     top = style.heading(figure, "What the main loop of each rung is made of", subtitle)
-    handles = [Patch(color=colour, label=group, lw=0) for group, colour in _COLOURS.items()]
+    handles = [Patch(color=colour, label=group, lw=0) for group, colour in COLOURS.items()]
     place = {"loc": "upper left", "bbox_to_anchor": (0.005, top + 0.06 * inch), "columnspacing": 1.6}
     figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, handlelength=1, **place)
     texts = {
@@ -72,7 +72,7 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
         y, left = rungs.index(row.stage) + style.LANE * style.look_of(row.dialect).lane, 0.0
         for group, kinds in GROUPS.items():
             share = 100 * sum(getattr(row, kind) for kind in kinds) / row.instructions
-            ax.barh(y, share, left=left, height=0.2, color=_COLOURS[group], lw=0)
+            ax.barh(y, share, left=left, height=0.2, color=COLOURS[group], lw=0)
             left += share
         texts[rungs.index(row.stage), row.dialect] = f"{style.percent(100 * row.ffma_share)}%"
     ax.set_xlim(0, 100)

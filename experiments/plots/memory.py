@@ -133,7 +133,8 @@ def _hardware(frame: pd.DataFrame, caption: str) -> Figure | None:
     lines = [_difference(key, row) for key, row in both[off > _AGREES].sort_values("ratio").iterrows()]
     figure = Figure(figsize=(style.NARROW, 4.2 + style.listed_inches(lines)))
     title = f"{len(both) - len(lines):,} of {len(both):,} counts are as predicted"
-    subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {100 * off.max():.2g}%"
+    largest = "infinite" if np.isinf(off.max()) else f"{100 * off.max():.2g}%"
+    subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {largest}"
     top = style.listed(figure, lines, style.heading(figure, title, subtitle))
     bottom = style.footer(figure, caption)
     ax = figure.subplots()

@@ -15,7 +15,7 @@ from gemm_ref.ptx.count.records import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
 
 _NONE = -1
-_TURNS = maps.Scale(  # of a lane whose turn is the first, counted from 0, and so on
+TURNS = maps.Scale(  # of a lane whose turn is the first, counted from 0, and so on
     tuple(
         zip(
             ("1", "2 to 8", "9 to 16", "17 to 24", "25 to 32"),
@@ -50,7 +50,7 @@ def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list
     name = f"{style.label_of(first['stage'])}, {DIALECTS[first['dialect']].title}"
     subtitle = "across: the 32 lanes of a warp; down: the 32 banks of shared memory; the request with most conflicts"
     top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
-    top = maps.key(figure, "served in wavefront:", _TURNS, top)
+    top = maps.key(figure, "served in wavefront:", TURNS, top)
     bottom = style.footer(figure, caption)
     axes = figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
     for line, (kind, array) in zip(axes, accesses, strict=True):
@@ -81,7 +81,7 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
     words = [_NONE if word == "-" else int(word) for word in row["words"].split()]
     served = wavefront_of_lane(words)
     lanes = [lane for lane, word in enumerate(words) if word != _NONE]
-    colours = [_TURNS.shade(served[lane]) for lane in lanes]
+    colours = [TURNS.shade(served[lane]) for lane in lanes]
     ax.scatter(lanes, [words[lane] % BANKS for lane in lanes], c=colours, marker="s", s=15, linewidths=0, zorder=3)
     each = row["wavefronts"] / row["requests"]
     ax.set_title(f"line {row['line']}: {each:.3g} wavefront{'s' if each > 1 else ''}", size=8.5, weight="normal", pad=4)

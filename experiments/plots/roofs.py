@@ -16,7 +16,7 @@ from experiments.records.ceilings import TFLOPS, TITLES
 from experiments.records.rows import ERROR, FAIL
 
 _ROW_INCHES = 0.34
-_COLOURS = {"arithmetic": "#3e4c59", "memory": "#9aa5b1"}
+COLOURS = {"arithmetic": "#3e4c59", "memory": "#9aa5b1"}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -55,7 +55,7 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     ax.set_xlabel("% of the datasheet; where it has no figure, of what the clock allows", size=9)
     style.bare(ax, "y")
-    handles = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
+    handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items()]
     figure.legend(handles=handles, ncols=len(handles), **style.AT_THE_TOP)
     return figure
 
@@ -76,7 +76,7 @@ def _share(ax: Axes, y: int, row) -> None:
         ax.annotate("no figure to compare with", (0.01, y), color=style.MUTED, **beside)
         return
     ax.barh(
-        y, 100 * row.value / full, height=0.62, lw=0, color=_COLOURS["arithmetic" if row.unit == TFLOPS else "memory"]
+        y, 100 * row.value / full, height=0.62, lw=0, color=COLOURS["arithmetic" if row.unit == TFLOPS else "memory"]
     )
     ax.plot([100 * row.low / full, 100 * row.high / full], [y, y], color=style.INK, lw=3, solid_capstyle="butt")
     if not pd.isna(row.by_clock) and full != row.by_clock:

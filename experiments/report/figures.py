@@ -34,6 +34,7 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _WITH_TEXT = ("text", "tspan")
+_NARROW = 72 * style.NARROW  # points: a plot that a telephone shows whole
 _COORDINATES = ("d", "x", "y", "points", "transform", "width", "height")
 
 
@@ -56,6 +57,8 @@ def inline(name: str, text: str) -> Figure:
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     root.attrib |= {"role": "img", "aria-label": title}
+    if float(root.get("viewBox", "0 0 0 0").split()[2]) <= _NARROW:
+        root.set("class", "narrow")
     return Figure(name, title, Markup(ElementTree.tostring(root, encoding="unicode")))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
+from experiments.plots import correctness, inputs, instructions, memory_banks, roofs
 from experiments.plots.look import maps, style
 from experiments.report import colours
 
@@ -22,7 +24,14 @@ _TO_XYZ = np.reshape(
     (0.4124564, 0.3575761, 0.1804375, 0.2126729, 0.7151522, 0.0721750, 0.0193339, 0.1191920, 0.9503041), (3, 3)
 )
 PAGES = ("light", "dark")
-SCALES = {"share": maps.SHARE}
+SCALES = {"share": maps.SHARE, "cost": maps.COST}
+KEYS = {  # colours that a key names, and no number beside them
+    "instructions": tuple(instructions.COLOURS.values()),
+    "correctness": correctness.COLOURS,
+    "inputs": tuple(inputs.COLOURS.values()),
+    "roofs": tuple(roofs.COLOURS.values()),
+    "banks": tuple(colour for _, colour in memory_banks.TURNS.steps),
+}
 
 
 def _lab(colour: str, seen: np.ndarray) -> np.ndarray:
@@ -47,9 +56,12 @@ def test_the_distance():
     assert distance(red, green, SEEN["all cones"]) > 40 > 20 > distance(red, green, SEEN["deuteranopia"])
 
 
+def _on(page: str, shades: Iterable[str]) -> list[str]:
+    return [colour if page == "light" else colours.dark_twin(colour) for colour in shades]
+
+
 def _shades(scale: maps.Scale, page: str) -> list[str]:
-    shades = [colour for _, colour in scale.steps]
-    return shades if page == "light" else [colours.dark_twin(colour) for colour in shades]
+    return _on(page, (colour for _, colour in scale.steps))
 
 
 @pytest.mark.parametrize("seen", SEEN)
@@ -59,6 +71,15 @@ def test_steps_are_apart(scale, page, seen):
     shades = _shades(SCALES[scale], page)
     for one, other in itertools.combinations(shades, 2):
         assert distance(one, other, SEEN[seen]) > 8, (one, other)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("key", KEYS)
+def test_what_a_key_names_is_apart(key, page, seen):
+    assert len(set(KEYS[key])) == len(KEYS[key])
+    for one, other in itertools.combinations(_on(page, KEYS[key]), 2):
+        assert distance(one, other, SEEN[seen]) > 9, (one, other)
 
 
 @pytest.mark.parametrize("seen", SEEN)

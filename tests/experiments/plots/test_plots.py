@@ -4,15 +4,17 @@ import dataclasses
 
 import matplotlib.image
 import pytest
+from matplotlib.figure import Figure
 
-from experiments.plots import accuracy, correctness, inputs, ladder, modes, shapes, squares
+from experiments.plots import accuracy, correctness, inputs, ladder, memory, modes, shapes, squares
 from experiments.plots.look import style
 from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
-from experiments.records.rows import FAIL, PASS, SKIPPED, Checked, Timed
+from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED, Checked, Counted, Timed
 from gemm_ref import STAGES, Problem, stages_in
+from gemm_ref.ptx.count.records import COMPILED
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 
@@ -33,6 +35,33 @@ def data(tmp_path):
     ]
     store.save(tmp_path, "correctness", rows, ENVIRONMENT)
     return tmp_path
+
+
+def test_no_kernel_is_not_the_same_as_not_run():
+    split = next(stage for stage in STAGES.values() if "gluon" not in stage.dialects)
+    assert style.absent(split.id, "gluon") == style.NO_KERNEL != style.absent(split.id, "cuda")
+    assert style.absent("s05_bank_conflict", "natural", "cuda") == style.NO_KERNEL
+    assert style.absent("s05_bank_conflict", "natural", "triton") == style.absent("cpu_loop", "") == style.NOT_RUN
+    assert style.NO_KERNEL in style.with_absent("a caption", ["1", style.NO_KERNEL])
+    assert style.with_absent("a caption", ["1", style.NOT_RUN]) == "a caption"
+
+
+def test_a_key_names_what_is_drawn_alone():
+    figure = Figure(figsize=(4, 4))
+    style.legend(figure, ["gluon", "cuda", "", "cuda"])
+    style.legend(figure, [""])
+    assert [[text.get_text() for text in key.get_texts()] for key in figure.legends] == [["CUDA", "Gluon"]]
+
+
+@pytest.mark.usefixtures("svg_alone")
+def test_the_ladder_says_what_is_absent_and_shows_other_variants(tmp_path):
+    rows = [row for row in ladder_rows((4096,)) if (row.stage, row.dialect) != ("s04_shared_tile", "triton")]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    svg = ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    lacking = sum(len(style.LOOKS) - len(stage.dialects) for stage in stages_in("fp32"))
+    assert svg.count(f"<!-- {style.NOT_RUN} -->") == 1 and svg.count(f"<!-- {style.NO_KERNEL} -->") == lacking
+    others = sum(len(s.variants_in(d)) - 1 for s in stages_in("fp32") for d in s.dialects)
+    assert svg.count("stroke: #ffffff; stroke-width: 1.2") == others
 
 
 def _names(paths):
@@ -83,6 +112,25 @@ def test_correctness_says_how_many_passed_and_names_what_did_not(data, tmp_path)
     ):
         assert f"<!-- {text}" in svg, text
     assert svg.count(f"fill: {style.FAILED}") == 1
+
+
+@pytest.mark.usefixtures("svg_alone")
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_the_hardware_s_counts_are_a_sentence_and_what_differs(tmp_path, wrong):
+    counted = [
+        Counted.about(
+            "memory", each, Problem(256, 256, 256), view=view, launch=1, space="global", kind="load", array="A",
+            lane_bytes=4, requests=10, lanes=320, sectors=40 + wrong * (view == HARDWARE and each.dialect == "gluon"),
+        )
+        for each in contenders()
+        if each.stage == "s02_coalesced"
+        for view in (COMPILED, HARDWARE)
+    ]  # fmt: skip
+    store.save(tmp_path, "memory", counted, ENVIRONMENT)
+    path = next(path for path in memory.draw(tmp_path, tmp_path) if path.stem == "memory_hardware")
+    svg = path.read_text(encoding="utf-8")
+    assert f"<!-- {3 - wrong} of 3 counts are as predicted -->" in svg
+    assert ("<!-- s02 coalesced, Gluon, global loads: 41, not 40 -->" in svg) == (style.FAILED in svg) == bool(wrong)
 
 
 @pytest.mark.usefixtures("svg_alone")
