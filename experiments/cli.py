@@ -371,16 +371,28 @@ def report(
     """Write one HTML page of the ladder, every experiment and every rung's source; it needs no network.
 
     It shows what was measured on this machine, and beside it the data published with the repo; with --results, the
-    data of that folder alone.
+    data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
     from experiments.bench import provenance
+    from experiments.progress import Bars
     from experiments.records.store import RESULTS
     from experiments.report import choose, make
     from experiments.selection import choose_device, questions
+    from experiments.trace import Trace, gather
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
     folders, target = [results] if results else choose(own), output or own / "report.html"
-    _tell(str(make(folders, target, questions(), own=None if results else own, console=out)), out)
+    lacking: dict[str, str] = {}
+
+    def traces(bars: Bars) -> Sequence[Trace]:
+        found = gather(bars=bars)
+        lacking.update(found.lacking)
+        return found.traces
+
+    _tell(str(make(folders, target, questions(), own=None if results else own, console=out, traces=traces)), out)
+    if lacking:
+        name, why = next(iter(lacking.items()))
+        _tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
 
 
 @app.command()

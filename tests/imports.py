@@ -42,7 +42,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "experiments.trace": ("experiments.bench",),
     "experiments.plots": ("experiments.records", "experiments.processes"),
     "experiments.documents": ("experiments.plots",),
-    "experiments.report": ("experiments.documents", "experiments.progress"),
+    "experiments.report": ("experiments.documents", "experiments.progress", "experiments.trace"),
     "experiments.check": ("experiments.bench",),
     "experiments": ("experiments.questions", "experiments.report", "experiments.check", "experiments.trace"),
     "tests": ("experiments",),

@@ -6,7 +6,7 @@ the same bytes: dates and commits are those of the measurements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,8 +15,10 @@ from experiments.progress import Bars
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS
 from experiments.records.store import PUBLISHED, check_writable, csv_path
+from experiments.report.explorer import page as explorer
 from experiments.report.page import render
 from experiments.report.views import View
+from experiments.trace.record import Trace
 from gemm_ref.build import write_whole
 
 
@@ -26,6 +28,7 @@ def make(
     questions: Mapping[str, str],
     own: Path | None = None,
     console: Console | None = None,
+    traces: Callable[[Bars], Sequence[Trace]] = lambda bars: (),
 ) -> Path:
     """Write the report of the results in `folders` to the file `target`, whole or not at all; return `target`.
 
@@ -33,6 +36,8 @@ def make(
     questions: what each experiment asks, by its name: the text that opens its module.
     own: this machine's folder, where the page should say which of its numbers are not of this machine.
     console: shows how far it is.
+    traces: gives those of the kernels that one can look into, in `explorer.html` beside it; without any there is no
+    such page.
     Raises UsageError where no folder holds data of any experiment, or where the file cannot be written.
     """
     folders = [folder for folder in folders if has_data(folder)]
@@ -42,7 +47,10 @@ def make(
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
     with Bars(console or Console(quiet=True)) as bars:
-        write_whole(target, render(folders, target, questions, own, bars))
+        found = traces(bars)
+        write_whole(target, render(folders, target, questions, own, bars, {trace.stage for trace in found}))
+    if found:
+        write_whole(target.parent / explorer.FILE, explorer.render(found))
     return target
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +23,18 @@ from gemm_ref.build import CHECKOUT
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
-def render(folders: Sequence[Path], target: Path, questions: Mapping[str, str], own: Path | None, bars: Bars) -> str:
-    """The whole page about the results in `folders`, to be written to `target`; the rest is as for `make`."""
+def render(
+    folders: Sequence[Path],
+    target: Path,
+    questions: Mapping[str, str],
+    own: Path | None,
+    bars: Bars,
+    explored: Collection[str] = (),
+) -> str:
+    """The whole page about the results in `folders`, to be written to `target`; the rest is as for `make`.
+
+    explored: the ids of the rungs that the explorer shows.
+    """
     found = [View(folder, index == 0, folder == own) for index, folder in enumerate(folders)]
     sections = _sections(found, questions, bars)
     drawn = [figure for view in found for section in sections[view.slug] for figure in section.figures]
@@ -39,6 +49,7 @@ def render(folders: Sequence[Path], target: Path, questions: Mapping[str, str], 
         kernels=len(gemm_ref.implementations()),
         dialects=DIALECTS,
         looks=style.LOOKS,
+        explored=explored,
     )
 
 

@@ -20,6 +20,7 @@ from experiments import cli, doctor, selection
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
+from experiments.trace import Gathered
 from gemm_ref import STAGES
 from gemm_ref.build import BuildError
 from gemm_ref.version import version
@@ -37,6 +38,7 @@ def right(a, b, out=None):
 @pytest.fixture
 def invoke(monkeypatch):
     contender = Contender("s01_naive", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: right)
+    monkeypatch.setattr("experiments.trace.gather", lambda bars: Gathered((), {}))
     monkeypatch.setattr("experiments.records.contenders.contenders", lambda: [contender])
 
     def run(*arguments):

@@ -10,6 +10,7 @@ import base64
 import fcntl
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -17,6 +18,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from experiments.report import colours
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -32,9 +35,32 @@ _FLAGS = (
 _PATIENCE_S = 60  # for one answer, on a machine that does other work too
 
 
+# Text on its ground: each pair of colours that is in view, with the first text that has it.
+PAIRS = """(() => {
+    const found = {};
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const element = node.parentElement;
+        if (!node.data.trim() || element.closest("svg, script, .unseen, .skip") || !element.checkVisibility()) continue;
+        let under = element;
+        while (under && getComputedStyle(under).backgroundColor === "rgba(0, 0, 0, 0)") under = under.parentElement;
+        const pair = [getComputedStyle(element).color, getComputedStyle(under ?? document.body).backgroundColor];
+        found[pair.join(" on ")] ??= node.data.trim().slice(0, 40);
+    }
+    return found;
+})()"""
+
+
 def find() -> str | None:
     """The browser's path, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours as a page computes them, `rgb(r, g, b)`: 1 to 21."""
+    return colours.contrast(
+        *("#{:02x}{:02x}{:02x}".format(*map(int, re.findall(r"\d+", text))) for text in (one, other))
+    )
 
 
 class Page:

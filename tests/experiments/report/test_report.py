@@ -24,7 +24,10 @@ from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, FAIL, Checked
 from experiments.report import colours, figures, page, rungs, sources, tables
+from experiments.report.explorer import page as explorer
 from experiments.selection import questions
+from experiments.trace import Gathered, gather
+from experiments.trace.gathered import first_modes
 from gemm_ref import STAGES
 from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
 
@@ -349,10 +352,17 @@ def test_headers_have_five_fields():
 
 def test_the_command(tmp_path, made, monkeypatch):
     monkeypatch.setattr(cli.out, "width", 200)
+    naive, second = first_modes()[0], str(first_modes()[1])
+    traced = Gathered(gather([naive]).traces, {second: "nvcc was not found"})
+    monkeypatch.setattr("experiments.trace.gather", lambda bars: traced)
     target = tmp_path / "deep" / "page.html"
     done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
     assert done.exit_code == 0 and str(target) in done.output
-    assert target.read_bytes() == made.read_bytes()
+    assert f"the explorer lacks 1 kernels, {second} for one: nvcc was not found" in done.output
+    text = target.read_text(encoding="utf-8")
+    assert re.findall(r'href="(explorer.html[^"]*)"', text) == ["explorer.html", f"explorer.html#{naive.stage.id[:3]}"]
+    assert re.sub(r" *(<li>|<p>)<a href=.explorer.*\n", "\n", text) == made.read_text(encoding="utf-8")
+    assert (target.parent / explorer.FILE).read_text(encoding="utf-8") == explorer.render(traced.traces)
     done = CliRunner().invoke(cli.app, ["report", "--results", str(tmp_path / "nothing")])
     assert done.exit_code == 2 and not (tmp_path / "nothing").exists()
 

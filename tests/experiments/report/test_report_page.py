@@ -31,20 +31,6 @@ COLUMN = f"""((label) => {{
     const index = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent === label);
     return [...table.tBodies[0].rows].filter((row) => row.checkVisibility()).map((row) => row.cells[index].textContent);
 }})"""
-# Text on its ground: each pair of colours that is in view, with the first text that has it.
-PAIRS = """(() => {
-    const found = {};
-    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-        const element = node.parentElement;
-        if (!node.data.trim() || element.closest("svg, script, .unseen, .skip") || !element.checkVisibility()) continue;
-        let under = element;
-        while (under && getComputedStyle(under).backgroundColor === "rgba(0, 0, 0, 0)") under = under.parentElement;
-        const pair = [getComputedStyle(element).color, getComputedStyle(under ?? document.body).backgroundColor];
-        found[pair.join(" on ")] ??= node.data.trim().slice(0, 40);
-    }
-    return found;
-})()"""
 
 
 @pytest.fixture(scope="module")
@@ -177,19 +163,11 @@ def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
 def test_all_text_has_contrast(page, dark):
     page.prefer(dark)
     with unfolded(page):
-        pairs = page.run(PAIRS)
+        pairs = page.run(browser.PAIRS)
     assert len(pairs) > 8
     for pair, text in pairs.items():
-        one, other = (_luminance(colour) for colour in pair.split(" on "))
-        ratio = (max(one, other) + 0.05) / (min(one, other) + 0.05)
+        ratio = browser.contrast(*pair.split(" on "))
         assert ratio >= 4.5, f"{ratio:.2f}: {pair}: {text}"
-
-
-def _luminance(colour: str) -> float:
-    """Of `rgb(r, g, b)`, as WCAG defines it."""
-    values = np.array([float(value) for value in re.findall(r"[\d.]+", colour)[:3]]) / 255
-    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1100, 1400, 2200])

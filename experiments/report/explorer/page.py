@@ -1,0 +1,162 @@
+"""What the explorer's page is made of: a template, a style sheet, short scripts, sources and traces, in one file.
+
+Traces and sources are stored deflated; the browser opens them when their kernel is asked for. `trace.js` and `uses.js`
+say what a trace means, `words.js` says it in sentences, and the others draw.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from experiments.report.sources import sources
+from experiments.trace.record import Trace
+from gemm_ref import DIALECTS, STAGES
+
+FILE = "explorer.html"  # its name, beside the report
+_FOLDER = Path(__file__).resolve().parent
+# In the order in which they build on each other.
+_SCRIPTS = (
+    "trace.js",
+    "uses.js",
+    "place.js",
+    "colours.js",
+    "picture.js",
+    "words.js",
+    "score.js",
+    "matrices.js",
+    "shared.js",
+    "request.js",
+    "panels.js",
+    "app.js",
+)
+_USES = (
+    ("idle", "not in use"),
+    ("held", "in shared memory"),
+    ("block", "touched by the block"),
+    ("warp", "by the warp"),
+    ("lane", "by the lane"),
+)
+# Where the tour goes: kernel, the kind of step and the array (any, if empty) that it begins at, and what is seen there.
+TOUR = (
+    ("s01-cuda-default", "load", "A", "s01: 32 sectors"),
+    ("s02-cuda-default", "load", "B", "s02: 4 sectors"),
+    ("s04-cuda-default", "store", "a_smem", "s04: staging"),
+    ("s05-cuda-conflicted", "load", "b_smem", "s05: conflicted"),
+    ("s05-cuda-transposed", "store", "a_smem", "transposed"),
+    ("s05-cuda-padded", "store", "a_smem", "padded"),
+    ("s05-cuda-swizzled", "store", "a_smem", "swizzled"),
+    ("s09-cuda-two_blocks", "load", "a_smem", "s09: quadrants"),
+    ("s12-cuda-wide", "async store", "", "s12: a ring of copies"),
+    ("s17-cuda-default", "bulk load", "", "s17: TMA boxes"),
+)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A place that the tour leads to."""
+
+    href: str
+    text: str
+
+
+def render(traces: Iterable[Trace]) -> str:
+    """The whole page. `traces` are in the order in which the page offers them."""
+    shown = {key(trace): trace for trace in traces}
+    index = _index(shown)
+    files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("explorer.html.j2").render(
+        style=Markup(_text("explorer.css")),
+        script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
+        index=Markup(json.dumps(index).replace("<", r"\u003c")),
+        rungs=index["rungs"],
+        uses=_USES,
+        tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
+        sources={path: _packed(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())},
+        traces={name: _packed(_stored(trace)) for name, trace in shown.items()},
+    )
+
+
+def key(trace: Trace) -> str:
+    """The fragment that opens a kernel: s09-cuda-two_blocks."""
+    return f"{STAGES[trace.stage].id.split('_')[0]}-{trace.dialect}-{trace.variant}"
+
+
+def _place(trace: Trace, kind: str, array: str) -> str:
+    """The fragment of the first step of a kind, on an array if one is named; ValueError where there is none."""
+    operations = [trace.operations[number] for number in trace.steps.operation.tolist()]
+    for step, operation in enumerate(operations):
+        if operation.kind == kind and array in ("", operation.array):
+            is_first = operation.line not in [earlier.line for earlier in operations[:step]]
+            return f"#{key(trace)}-line-{operation.line}" + ("" if is_first else f"-step-{step}")
+    raise ValueError(f"no step of {key(trace)} is a {kind} of {array or 'any array'}")
+
+
+def _index(shown: dict[str, Trace]) -> dict:
+    kernels = [
+        {
+            "key": name,
+            "rung": name.split("-")[0],
+            "dialect": trace.dialect,
+            "variant": trace.variant,
+            "file": trace.file,
+        }
+        for name, trace in shown.items()
+    ]
+    stages = {name.split("-")[0]: STAGES[trace.stage] for name, trace in shown.items()}
+    return {
+        "kernels": kernels,
+        "rungs": {number: {"title": stage.title, "idea": stage.idea} for number, stage in stages.items()},
+        "dialects": {name: dialect.title for name, dialect in DIALECTS.items()},
+        "start": "s04-cuda-default",
+    }
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _stored(trace: Trace) -> bytes:
+    """A trace as one stream: the length of the JSON, the JSON, and the numbers of all arrays, each 4 bytes.
+
+    In the JSON an array is {"at": ..., "size": ...} among the numbers, of which each is stored as the difference to the
+    one before it: places go up in equal steps.
+    """
+    arrays: list[np.ndarray] = []
+    text = json.dumps(_plain(trace, arrays), separators=(",", ":"))
+    head = text.ljust(-(-len(text) // 4) * 4).encode("ascii")
+    numbers = np.concatenate(arrays)
+    return struct.pack("<i", len(head)) + head + np.diff(numbers, prepend=numbers[:1] * 0).astype("<i4").tobytes()
+
+
+def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
+    """What JSON can say of a trace; its arrays are added to `arrays`."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name), arrays) for field in fields(value)}
+    if isinstance(value, np.ndarray):
+        arrays.append(value.astype(np.int64).ravel())
+        return {"at": sum(each.size for each in arrays[:-1]), "size": value.size}
+    return [_plain(item, arrays) for item in value] if isinstance(value, tuple) else value
+
+
+def _packed(data: bytes) -> str:
+    """Raw deflate as base64: what the browser's DecompressionStream takes."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return base64.b64encode(stream.compress(data) + stream.flush()).decode()
