@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from experiments.plots import correctness, inputs, instructions, memory_banks, roofs
+from experiments.plots import correctness, cost, inputs, instructions, memory_banks, roofs
 from experiments.plots.look import maps, style
 from experiments.report import colours
 
@@ -97,6 +97,13 @@ def test_ink_is_read_on_every_step(scale, page):
     ink = style.INK if page == "light" else colours.INK
     for shade in _shades(SCALES[scale], page):
         assert colours.contrast(shade, ink) >= 4.5, shade
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_texts_in_a_dialect_s_colour_are_read(page):
+    paper = "#ffffff" if page == "light" else colours.PAPER
+    for colour in _on(page, (cost.legible(look.colour) for look in style.LOOKS.values())):
+        assert colours.contrast(colour, paper) >= 4.5, colour
 
 
 @pytest.mark.parametrize("seen", SEEN)
