@@ -50,12 +50,11 @@ def idea(stage: Stage, language: str) -> str:
 def _table(answer: Answer, language: str) -> str:
     words = words_of(language)
     titles = [dialect.title for dialect in DIALECTS.values()]
-    lines = [[words["rung"], words["mode"], *titles, words["idea"]]]
-    lines.append(["---", "---", *["---:"] * len(titles), "---"])  # ideas last: a narrow screen shows the numbers
+    lines = [[words["rung"], words["mode"], *titles], ["---", "---", *["---:"] * len(titles)]]
     for stage in gemm_ref.STAGES.values():
-        name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})"
+        name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})<br>{idea(stage, language)}"
         cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
-        lines.append([name, _mode(stage), *cells, idea(stage, language)])
+        lines.append([name, _mode(stage), *cells])
     return markdown.table(lines)
 
 
