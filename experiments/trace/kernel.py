@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import torch
 
 from experiments.bench.verify import aligned
@@ -12,10 +13,10 @@ from experiments.trace import missing, owners
 from experiments.trace.observe import Watcher
 from experiments.trace.origin import Ids, Operands
 from experiments.trace.record import NOWHERE, Array, Started, Tile, Trace
-from experiments.trace.tables import Tables
+from experiments.trace.tables import Tables, staged_bytes
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.grids import MIN_SLICES
-from gemm_ref.launch import Launch
+from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
 from gemm_ref.ptx.core.events import Kernel
 
@@ -71,7 +72,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
     for seen, *again in zip(watched.accesses, *(each.accesses for each in others), strict=True):
         contents = [found for each in (seen, *again) if (found := each.contents) is not None]
         if contents and seen.size >= ids.element_bytes:
-            seen.ids = ids.origins(contents)
+            seen.ids = np.where(seen.active[:, None], ids.origins(contents), NOWHERE)
     tiles = owners.tiles(watched, item.config, ids)
     tile = next((tile for tile in tiles if tile.block == watched.block), Tile(watched.block, 0, 0, 0, 0))
     if staged := owners.epilogue(watched):
@@ -81,7 +82,8 @@ def trace(item: Implementation, compiler: str) -> Trace:
     tables = Tables(file, ids, depth, arrays)
     for seen in watched.steps:
         tables.add(seen)
-    held = owners.owners(watched, tile, ids)
+    held, started = owners.owners(watched, tile, ids), _started(*watched.launches[0])
+    slice_bytes = (tile.rows + tile.columns) * depth * ids.element_bytes
     return Trace(
         stage=item.stage.id,
         variant=item.variant,
@@ -93,8 +95,8 @@ def trace(item: Implementation, compiler: str) -> Trace:
         n=problem.n,
         k=problem.k,
         depth=depth,
-        ring=item.config.NUM_STAGES or int(any(array.space == "shared" for array in arrays)),
-        launches=tuple(_started(*launch) for launch in watched.launches),
+        ring=cdiv(staged_bytes(watched.steps, ids, started.shared_bytes), slice_bytes),
+        launches=(started, *(_started(*launch) for launch in watched.launches[1:])),
         block=watched.block,
         row=tile.row,
         column=tile.column,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -61,10 +61,11 @@ class Tables:
     def add(self, seen: Seen) -> None:
         array, ids = self._array(seen), seen.ids
         touched = _ids_at(array, seen) if array and array.space == "global" else ids
-        writes = seen.kind in ("store", "async store", "bulk load") and seen.space == "shared"
         base, pattern = self._relative(seen.offsets, self._patterns)
         nothing = np.full((len(seen.offsets), 1), NOWHERE)
-        first, origin = self._relative(nothing if ids is None else ids, self._origins) if writes else (0, NOWHERE)
+        first, origin = (
+            self._relative(nothing if ids is None else ids, self._origins) if is_write(seen) else (0, NOWHERE)
+        )
         counts = NOWHERE if seen.counts is None else self._counts.number(seen.counts.astype(np.int32))
         operation = self._operation(seen, array)
         slice_ = NOWHERE if touched is None else self._slice(touched)
@@ -104,6 +105,23 @@ class Tables:
         there = values != NOWHERE
         first = int(values[there].min()) if there.any() else 0
         return first, table.number(np.where(there, values - first, NOWHERE).astype(np.int32))
+
+
+def is_write(seen: Seen) -> bool:
+    """Whether a step leaves something in shared memory."""
+    return seen.kind in ("store", "async store", "bulk load") and seen.space == "shared"
+
+
+def staged_bytes(steps: Iterable[Seen], ids: Ids, shared_bytes: int) -> int:
+    """Of a block's shared memory, the bytes that hold elements of A or B at some time."""
+    held = np.zeros(shared_bytes, bool)
+    for seen in steps:
+        if is_write(seen) and seen.ids is not None:
+            width = seen.size // seen.ids.shape[1]
+            places = seen.offsets[:, None] + width * np.arange(seen.ids.shape[1])
+            there = places[(seen.ids != NOWHERE) & (seen.ids < ids.first["C"])]
+            held[there[:, None] + np.arange(width)] = True
+    return int(held.sum())
 
 
 def _ids_at(array: Array, seen: Seen) -> np.ndarray | None:

@@ -65,6 +65,10 @@ def test_every_rung_has_a_trace(implementation, device):
     spaces = np.array([operation.space for operation in trace.operations])[steps.operation]
     writes = np.isin(kinds, ("store", "async store", "bulk load")) & (spaces == "shared")
     assert ((steps.origin != NOWHERE) == writes).all()
+    for pattern, origin in zip(steps.pattern[writes], steps.origin[writes], strict=True):
+        idle = trace.patterns[pattern] == NOWHERE
+        assert (trace.origins[origin][idle] == NOWHERE).all()
+    assert 1 <= trace.ring <= (implementation.config.NUM_STAGES or 1) or not (writes & (steps.slice != NOWHERE)).any()
     later = steps.done != NOWHERE
     assert (steps.done[later] > np.flatnonzero(later)).all()
     lined = [operation for operation in trace.operations if operation.line == 0]
