@@ -63,9 +63,8 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     handles = [Patch(color=colour, label=group, lw=0) for group, colour in COLOURS.items()]
     place = {"loc": "upper left", "bbox_to_anchor": (0.005, top + 0.06 * inch), "columnspacing": 1.6}
     figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, handlelength=1, **place)
-    texts = {
-        (y, dialect): style.absent(rung, dialect) for y, rung in enumerate(rungs) for dialect in set(frame["dialect"])
-    }
+    dialects = [dialect for dialect in DIALECTS if dialect in set(frame["dialect"])]
+    texts = {(y, dialect): style.absent(rung, dialect) for y, rung in enumerate(rungs) for dialect in dialects}
     bottom = style.footer(figure, style.with_absent(caption, texts.values()))
     ax = _rows(figure.subplots(), rungs)
     for row in frame.itertuples():
@@ -139,7 +138,8 @@ def _explain_gaps(ax: Axes, rungs: list[str], frame: pd.DataFrame) -> None:
         if stage.refusal(capability):
             style.note(ax, y, "does not run here", right=True)
             continue
-        for dialect in set(stage.dialects) - set(frame.loc[frame["stage"] == rung, "dialect"]):
+        counted = set(frame.loc[frame["stage"] == rung, "dialect"])
+        for dialect in (name for name in stage.dialects if name not in counted):
             style.note(
                 ax, y + style.LANE * style.look_of(dialect).lane, f"{DIALECTS[dialect].title}: not counted", right=True
             )

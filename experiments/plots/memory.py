@@ -181,8 +181,9 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
             _mark(ax, row, y, getattr(row, f"{level}_intensity"))
             if level == "l2":
                 ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
-        for row in set(rows) - set(there["stage"]):
-            style.note(ax, rows.index(row), f"uses no {level} memory")
+        for y, row in enumerate(rows):
+            if row not in set(there["stage"]):
+                style.note(ax, y, f"uses no {level} memory")
         ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_locator(ticker.NullLocator())
         ax.set_xlabel("FLOP per byte, log scale")
