@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -126,25 +125,12 @@ def svg_alone() -> Iterator[None]:
         yield
 
 
-_REPORTED = ("ladder", "correctness")
-
-
 @pytest.fixture(scope="session")
-def published_data(tmp_path_factory) -> Path:
-    """What is published of some experiments: the plots of all would take half a minute."""
-    from experiments.records import store
-
-    folder = tmp_path_factory.mktemp("data") / "nvidia-h200"
-    folder.mkdir()
-    for name in (*(f"{name}.csv" for name in _REPORTED), "environment.json"):
-        shutil.copy(store.PUBLISHED / name, folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def published_report(tmp_path_factory, published_data) -> Path:
+def published_report(tmp_path_factory) -> Path:
     """The HTML report of the published data on a machine that has no GPU, made once for all processes of a run."""
     from experiments import report  # with it come pandas and seaborn
+    from experiments.plots import pictures
+    from experiments.plots.look import style
     from experiments.records import store
     from experiments.selection import questions
     from tests.experiments.fixtures import ENVIRONMENT, checked_row
@@ -157,4 +143,6 @@ def published_report(tmp_path_factory, published_data) -> Path:
         if path.exists():
             return path
         store.save(own, "correctness", [checked_row()], ENVIRONMENT | {"device": "a CPU", "gpu": None})
-        return report.make([published_data, own], path, questions(), own=own)
+        for name in pictures.PICTURES:  # in this process: others would take longer to start
+            pictures.drawn(name, store.PUBLISHED, style.PAGE)
+        return report.make([store.PUBLISHED, own], path, questions(), own=own)

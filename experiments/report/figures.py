@@ -7,9 +7,13 @@ on a cell stays as readable as it was. Texts stay texts, in the page's own font.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -35,6 +39,8 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _WITH_TEXT = ("text", "tspan")
 _NARROW = 72 * style.NARROW  # points: a plot that a telephone shows whole
+_DRAWN = ("path", "use", "text")
+_FEW = 3  # elements, for which no group is worth its bytes
 _COORDINATES = ("d", "x", "y", "points", "transform", "width", "height")
 
 
@@ -44,22 +50,36 @@ class Figure:
 
     name: str  # the stem of its file
     title: str
+    caption: str  # what to look at in it
     svg: Markup
 
 
-def inline(name: str, text: str) -> Figure:
-    """matplotlib's SVG file as an element of an HTML page."""
+def inline(name: str, text: str, prefix: str = "") -> Figure:
+    """matplotlib's SVG file of the stem `name` as an element of an HTML page, whose ids begin with `prefix` and it."""
     root = ElementTree.fromstring(text)
     title = _title(root) or name.replace("_", " ")
     anchor(root)
     used = set(_references(root))
-    _plain(root, used, name)
+    _plain(root, used, prefix + name)
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     root.attrib |= {"role": "img", "aria-label": title}
     if float(root.get("viewBox", "0 0 0 0").split()[2]) <= _NARROW:
         root.set("class", "narrow")
-    return Figure(name, title, Markup(ElementTree.tostring(root, encoding="unicode")))
+    svg = Markup(ElementTree.tostring(root, encoding="unicode"))
+    return Figure(name, title, captions().get(name, ""), svg)
+
+
+@functools.cache
+def captions() -> Mapping[str, str]:
+    """The stem of a plot's file -> what to look at in it, in a sentence."""
+    return tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+
+
+def in_order(found: Iterable[Figure]) -> list[Figure]:
+    """In the order of the captions; those that have none are last."""
+    places = {name: place for place, name in enumerate(captions())}
+    return sorted(found, key=lambda figure: places.get(figure.name, len(places)))
 
 
 def variables(drawn: Iterable[Figure]) -> list[tuple[str, str, str]]:
@@ -102,7 +122,25 @@ def _plain(element: ElementTree.Element, used: set[str], prefix: str) -> None:
             children += list(child)
         elif not bare or len(child):
             children.append(child)
-    element[:] = children
+    element[:] = _gathered(children)
+
+
+def _gathered(children: list[ElementTree.Element]) -> Iterator[ElementTree.Element]:
+    """Elements in a row that look alike share a group that says how, once."""
+    for look, run in itertools.groupby(children, lambda child: (child.get("style", ""), child.get("clip-path", ""))):
+        alike = list(run)
+        is_whole = re.search(r"(^|[; ])opacity", look[0])  # which does not reach a group's parts each on its own
+        if len(alike) < _FEW or not look[0] or is_whole or alike[0].tag not in _DRAWN:
+            yield from alike
+            continue
+        group = ElementTree.Element(
+            "g", {key: value for key, value in zip(("style", "clip-path"), look, strict=True) if value}
+        )
+        for child in alike:
+            child.attrib.pop("style", None)
+            child.attrib.pop("clip-path", None)
+        group[:] = alike
+        yield group
 
 
 def _attributes(element: ElementTree.Element, used: set[str], prefix: str) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ def render(
     found = [View(folder, index == 0, folder == own) for index, folder in enumerate(folders)]
     sections = _sections(found, questions, bars)
     drawn = [figure for view in found for section in sections[view.slug] for figure in section.figures]
-    template = _environment(partial(_doc, target=target)).get_template("page.html.j2")
+    template = _environment(partial(doc, target=target)).get_template("page.html.j2")
     return template.render(
         plot_colours=figures.variables(drawn),
         views=found,
@@ -61,9 +61,8 @@ def _sections(found: Sequence[View], questions: Mapping[str, str], bars: Bars) -
     drawn = pictures.drawn_all([(name, view.folder) for view, name in places], style.PAGE)
     for (view, name), files in zip(places, drawn, strict=True):
         bars.doing(f"{name} of {view.device}")
-        plots = [
-            figures.inline(view.prefix + file.removesuffix(style.PAGE), svg.decode()) for file, svg in files.items()
-        ]
+        stems = {file.removesuffix(style.PAGE): svg.decode() for file, svg in files.items()}
+        plots = figures.in_order(figures.inline(stem, svg, view.prefix) for stem, svg in stems.items())
         sections[view.slug].append(view.section(name, questions[name], plots))
         bars.done()
     return sections
@@ -77,7 +76,7 @@ def _banner(found: Sequence[View], own: Path | None) -> View | None | bool:
     return True if mine is None else None if mine.has_speeds else mine
 
 
-def _environment(doc: Callable[[str], Markup]) -> jinja2.Environment:
+def _environment(doc_of: Callable[[str], Markup]) -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -85,24 +84,30 @@ def _environment(doc: Callable[[str], Markup]) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters |= {"words": words, "doc": doc, "number": style.number, "sentence": _sentence}
+    made.filters |= {
+        "words": partial(_words, doc_of=doc_of),
+        "doc": doc_of,
+        "number": style.number,
+        "sentence": _sentence,
+    }
     made.filters |= {"beside": views.beside, "lines": views.lines, "tally": views.tally}
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made
 
 
-def words(text: str) -> Markup:
-    """A text with Markdown's code and bold type as HTML."""
+def _words(text: str, doc_of: Callable[[str], Markup]) -> Markup:
+    """A text with Markdown's code and bold type as HTML, and pages of docs/ as links."""
     marked = re.sub(r"(`+)(.+?)\1", r"<code>\2</code>", str(escape(text)))
-    return Markup(re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", marked))
+    marked = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", marked)
+    return Markup(re.sub(r"\bdocs/(\w+\.md)", lambda match: doc_of(match[1]), marked))
 
 
 def _sentence(text: str) -> str:
-    """With a capital at its beginning, which is what follows a label and a colon in a docstring."""
-    return text[:1].upper() + text[1:]
+    """With a capital at its beginning, where what followed a label and a colon begins with a word."""
+    return text[:1].upper() + text[1:] if text[:2].isalpha() else text
 
 
-def _doc(name: str, target: Path) -> Markup:
+def doc(name: str, target: Path) -> Markup:
     """A page of docs/ by its name, with `#place` or without: a link where the report is written into a checkout."""
     text = Markup("<code>docs/{}</code>").format(name.split("#")[0])
     if CHECKOUT is None or not target.resolve().is_relative_to(CHECKOUT):

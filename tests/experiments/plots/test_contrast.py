@@ -58,11 +58,19 @@ def _points(text: ElementTree.Element) -> Iterator[tuple[float, float]]:
     yield from ((left + share * width, y - 0.35 * high) for share in (0.1, 0.5, 0.9))
 
 
+def _with_looks(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The element and all in it, each with the style of its group where it has none of its own."""
+    yield element
+    for child in element:
+        child.set("style", child.get("style") or element.get("style", ""))
+        yield from _with_looks(child)
+
+
 def low_contrasts(svg: str) -> list[str]:
     """The texts of a picture of the page whose contrast with what is painted under them is below 4.5."""
     painted: list[tuple[tuple[float, ...], str]] = []
     low = []
-    for element in ElementTree.fromstring(svg).iter():
+    for element in _with_looks(ElementTree.fromstring(svg)):
         if element.tag == "path" and _fill(element) and (box := _box(element)):
             painted.append((box, _fill(element)))
         if element.tag != "text" or not _fill(element):

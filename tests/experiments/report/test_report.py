@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from experiments import cli, report
+from experiments.documents import markdown
+from experiments.documents.outcomes import outcome
 from experiments.plots.look import style
 from experiments.plots.pictures import PICTURES
 from experiments.records import store
@@ -139,9 +141,7 @@ def test_every_rung_has_its_sources_word_for_word(text):
 @pytest.mark.parametrize("which", ["made", "published_report"])
 def test_every_experiment_with_data_is_there_in_order(which, request):
     path = request.getfixturevalue(which)
-    text, folder = path.read_text(encoding="utf-8"), path.parent
-    if which == "published_report":
-        folder = request.getfixturevalue("published_data")
+    text, folder = path.read_text(encoding="utf-8"), path.parent if which == "made" else store.PUBLISHED
     there = [name for name in EXPERIMENTS if store.csv_path(folder, name).exists()]
     assert {"correctness", "ladder"} <= set(there)
     assert re.findall(r'<section id="(\w+)" class="experiment">', text) == there
@@ -149,6 +149,7 @@ def test_every_experiment_with_data_is_there_in_order(which, request):
         section = section_of(text, name)
         assert f"<code>{name}.csv</code>" in section
         assert "<svg" in section and "Expectation" in section
+        assert outcome(name, store.read(folder, name)).replace("`", "") in seen(section)
 
 
 def test_numbers_are_those_of_the_csv(published_report):
@@ -175,12 +176,6 @@ def test_a_failure_is_told_and_what_it_says_is_escaped(made):
     assert "1 of 1 failed" in text  # in the plot
 
 
-def test_the_same_data_give_the_same_bytes(made):
-    again = report.make([made.parent], made.with_name("again.html"), questions())
-    assert again.read_bytes() == made.read_bytes()
-    assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
-
-
 def test_plots_take_the_colours_of_the_page(made):
     text = made.read_text(encoding="utf-8")
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
@@ -203,9 +198,40 @@ def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
         path = style.save(figure, tmp_path, "one")[1]
     found = figures.inline("one", path.read_text(encoding="utf-8"))
     assert found.title == "What it shows"
-    texts = {text: name for name, text in re.findall(r"text-anchor: (\w+)[^>]*>([^<]+)<", found.svg)}
+    groups = re.findall(r"text-anchor: (\w+)(.*?)(?=text-anchor|$)", found.svg, re.DOTALL)
+    texts = {text: name for name, group in groups for text in re.findall(r">([^<]+)</text>", group)}
     assert texts["a long line"] == texts["short"] == "end"
     assert texts["middle"] == texts["of both lines"] == texts["turned"] == "middle"
+
+
+def test_marks_that_look_alike_share_a_group():
+    mark = "<path d='M 0 0 L 1 1' style='fill: #123456; {}' clip-path='url(#c)' />"
+    text = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 648 9'>{3 * mark}{3 * mark}</svg>"
+    svg = figures.inline("one", text.format(*["stroke: none"] * 3, *["opacity: 0.5"] * 3)).svg
+    shared = '<g style="fill: var(--x-123456); stroke: none" clip-path="url(#one-c)"><path d="M 0 0 L 1 1" />'
+    assert shared in svg and svg.count("stroke: none") == 1
+    assert svg.count("opacity: 0.5") == 3  # that of a group is not that of its parts where they overlap
+
+
+def test_every_published_picture_has_a_caption():
+    stems = {path.stem for path in store.PUBLISHED.glob("*.svg")}
+    assert figures.captions().keys() == stems
+    assert all(text.endswith(".") and not re.search(r"faster|slower", text) for text in figures.captions().values())
+
+
+def test_pages_of_docs_are_linked_within_a_checkout(tmp_path):
+    templates = (Path(page.__file__).parent / "templates").glob("*.j2")
+    named = {name for path in templates for name in re.findall(r'"([\w.]+\.md)" \| doc', path.read_text())}
+    named |= {f"{markdown.page(stage)}#{stage.id}" for stage in STAGES.values()}
+    named |= {name for text in questions().values() for name in re.findall(r"docs/(\w+\.md)", text)}
+    assert len(named) > len(STAGES) + 2
+    for name in named:
+        file, _, place = name.partition("#")
+        link = re.search(r'href="([^"]+)"', page.doc(name, ROOT / "some" / "where" / "report.html"))[1]
+        document = ROOT / "some" / "where" / link.split("#")[0]
+        assert document.resolve() == ROOT / "docs" / file
+        assert not place or re.search(rf"^#+ `?{place}\b", document.resolve().read_text(), re.MULTILINE), name
+        assert page.doc(name, tmp_path / "report.html") == f"<code>docs/{file}</code>"
 
 
 def test_the_report_draws_no_png(tmp_path):
@@ -350,7 +376,8 @@ def test_headers_have_five_fields():
     assert "\n" not in sources.header(STAGES["s09_conflict_free"])["Cost"]  # and what was only wrapped does not
 
 
-def test_the_command(tmp_path, made, monkeypatch):
+def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monkeypatch):
+    assert ENVIRONMENT["date"][:10] in made.read_text(encoding="utf-8")
     monkeypatch.setattr(cli.out, "width", 200)
     naive, second = first_modes()[0], str(first_modes()[1])
     traced = Gathered(gather([naive]).traces, {second: "nvcc was not found"})
