@@ -51,6 +51,19 @@ def trust(found: Iterable[pd.DataFrame]) -> str:
     )
 
 
+def _cost(frame: pd.DataFrame) -> Iterator[str]:
+    own = frame[frame["own_lines"].notna()]
+    if own.empty:
+        return
+    lines = (own["own_lines"] + own["shared_lines"]).groupby(own["dialect"], sort=False)
+    said = _listed(f"{_range(lines.get_group(d), '.0f')} in {_title(d)}" for d in DIALECTS if d in lines.groups)
+    yield f"A rung takes this many lines of code, with the files that rungs share: {said}"
+    seconds = own.groupby("dialect", sort=False)["compile_s"].median()
+    said = _listed(f"{seconds[d]:.1f} s in {_title(d)}" for d in DIALECTS if seconds.get(d, np.nan) > 0)
+    if said:
+        yield f"The median kernel compiles in {said} of a processor's time"
+
+
 def _correctness(frame: pd.DataFrame) -> Iterator[str]:
     run = frame[frame["status"] != SKIPPED]
     bad = run[run["status"] != PASS]
@@ -327,6 +340,7 @@ def _listed(parts: Iterable[Any]) -> str:
 
 OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
     {
+        "cost": _cost,
         "correctness": _correctness,
         "ladder": _ladder,
         "squares": _squares,

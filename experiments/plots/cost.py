@@ -28,7 +28,7 @@ def draw(folder: Path, target: Path) -> list[Path]:
     if frame.empty:
         return []
     rungs = frame.drop_duplicates(["stage", "dialect"])
-    lines = {(row.stage, row.dialect): row.own_lines for row in rungs.itertuples()}
+    lines = {(row.stage, row.dialect): row.own_lines + row.shared_lines for row in rungs.itertuples()}
     shares = {math: rows for math in _MATHS if not (rows := _shares(folder, math, lines)).empty}
     caption = environment.compilers_caption(store.runs_of(frame, folder))
     with style.themed():
@@ -49,21 +49,21 @@ def _shares(folder: Path, math: str, lines: dict[tuple[str, str], float]) -> pd.
 
 
 def _against(shares: dict[str, pd.DataFrame], lines: dict[tuple[str, str], float], caption: str) -> Figure:
-    """A panel per math mode: own lines across, share of cuBLAS upwards; a dialect's rungs joined in their order."""
+    """A panel per math mode: all lines across, share of cuBLAS upwards; a dialect's rungs joined in their order."""
     heights = [3.6 if math == "fp32" else 2.6 for math in shares]
     figure = Figure(figsize=(style.NARROW, 2.1 + sum(heights)))
     titles = {math: f"{math} at {size_name(rows)}" for math, rows in shares.items()}
     subtitle = "best variants; a dialect's rungs are joined in their order,\nand numbered where there is room"
     top = style.heading(figure, "Lines of code and speed", subtitle)
     bottom = style.footer(figure, explained(caption, *titles.values()))
-    axes = figure.subplots(len(shares), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    figure.subplots_adjust(left=0.13, right=0.97, hspace=0.2)
+    axes = figure.subplots(len(shares), 1, squeeze=False, height_ratios=heights)[:, 0]
+    figure.subplots_adjust(left=0.13, right=0.97, hspace=0.3)
     inch = 1 / figure.get_figheight()
     figure.subplots_adjust(top=top - 0.3 * inch, bottom=bottom + 0.45 * inch)
     for ax, (math, rows) in zip(axes, shares.items(), strict=True):
         _panel(ax, rows, lines)
         ax.set_title(titles[math], size=9.5)
-    axes[-1].set_xlabel("lines of code that are the kernel's own, without shared files")
+    axes[-1].set_xlabel("lines of code, with those of the files that rungs share")
     style.legend(figure, pd.concat(shares.values())["dialect"])
     for ax, rows in zip(axes, shares.values(), strict=True):
         _label(ax, rows, lines)
@@ -75,7 +75,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) ->
         look = style.look_of(str(dialect))
         across = [lines[stage, dialect] for stage in own["stage"]]
         ax.plot(across, 100 * own["vs_cublas"], look.marker, color=look.colour, ms=4.5, lw=1, ls="-", zorder=3)
-    ax.set_xlim(0, 1.06 * max(lines.values()))
+    ax.set_xlim(0, 1.06 * max(lines[row.stage, row.dialect] for row in rows.itertuples()))
     ax.set_ylim(0, 109)
     ax.yaxis.set_major_locator(ticker.MultipleLocator(25))
     ax.axhline(100, color=style.BASELINE, lw=1.2, zorder=1)

@@ -70,7 +70,7 @@ def test_an_export_is_right(item, layout, tmp_path):
         (("s04", "--size", "0x5x5"), "nothing to multiply"),
         (("s04", "--size", "five"), "write 4096 for a cube"),
         (("s04", "--math", "bf16"), "s04_shared_tile does not compute in bf16: it has fp32"),
-        (("s18", "--math", "fp8", "--b-layout", "kn"), "does not read B as 'kn' in fp8: as nk"),
+        (("s18", "--math", "fp8", "--b-layout", "kn"), "does not read B as 'kn' in fp8: it reads nk"),
         (("s12", "--variant", "huge"), "huge"),
     ],
 )

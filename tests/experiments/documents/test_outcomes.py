@@ -33,6 +33,7 @@ def _by(factor: float, *columns: str, **which: object):
 
 _SHARES = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
 _OTHER = {  # experiment -> a change of its rows, and what is said because of it, where a word can tell
+    "cost": (_by(100, "own_lines", stage="s04_shared_tile", dialect="triton"), "2800 in Triton"),
     "ladder": (_by(1.2, *_SHARES, stage="s03_block_tile", dialect=BY_HAND), ""),  # just faster than the rung below it
     "squares": (_by(1e-3, "median_us", stage="s01_naive", m=16384), "`s01` at 16384"),
     "shapes": (_by(1e-3, "median_us", stage="s11_warp_tile"), "The best is most often `s11`"),
