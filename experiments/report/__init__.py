@@ -50,7 +50,7 @@ def make(
         found = traces(bars)
         write_whole(target, render(folders, target, questions, own, bars, {trace.stage for trace in found}))
     if found:
-        write_whole(target.parent / explorer.FILE, explorer.render(found))
+        write_whole(target.parent / explorer.FILE, explorer.render(found, target.name))
     return target
 
 

@@ -1,9 +1,10 @@
 // The page at work: one kernel is open, at one step, with one thread looked at; everything else follows from these.
 const $ = (selector) => document.querySelector(selector);
 const INDEX = JSON.parse($("#index").textContent); // kernels: {key, rung, dialect, variant, file}
+const REST_MS = 200; // after which the location is that of what is shown
 const STEP_MS = 420, FAST_MS = 70; // of playing: a line's first steps, and the many alike that may follow
 
-const now = { kernel: null, trace: null, index: 0, thread: 0, seen: null, first: 0, timer: null, opening: null, asked: "" };
+const now = { kernel: null, trace: null, index: 0, thread: 0, seen: null, first: 0, timer: null, resting: null, opening: null, asked: "" };
 let colours = palette(isDark());
 
 const looked = () => now.seen ?? now.thread; // hovering shows a thread for as long as it lasts
@@ -23,6 +24,7 @@ const pictures = [
 
 /** Open what a fragment asks for. */
 async function openPlace(fragment) {
+  clearTimeout(now.resting);
   const opening = now.opening = Symbol("opening"); // a later one overtakes it
   const asked = parsePlace(decodeURIComponent(fragment)) ?? parsePlace(INDEX.start);
   const kernel = nearestKernel(INDEX.kernels, asked) ?? INDEX.kernels[0];
@@ -67,11 +69,18 @@ function show() {
     showWords(view());
     showSource(now.trace, now.trace.steps[now.index]);
     for (const one of pictures) one.redraw();
-    const place = fragmentOf(now.kernel, now.trace, now.index, now.thread);
     if (now.opening) return;
-    if (decodeURIComponent(location.hash) !== place) history.replaceState(null, "", place);
+    keepPlace();
     document.body.dataset.shown = now.asked;
   });
+}
+
+/** The location follows once one rests: a browser takes 200 changes in 10 seconds, and a key that is held makes more. */
+function keepPlace() {
+  clearTimeout(now.resting);
+  now.resting = setTimeout(() => {
+    history.replaceState(null, "", fragmentOf(now.kernel, now.trace, now.index, now.thread));
+  }, REST_MS);
 }
 
 function play() {

@@ -70,8 +70,8 @@ class Stop:
     text: str
 
 
-def render(traces: Iterable[Trace]) -> str:
-    """The whole page. `traces` are in the order in which the page offers them."""
+def render(traces: Iterable[Trace], report: str = "report.html") -> str:
+    """The whole page. `traces` are in the order in which the page offers them; `report` is the file beside it."""
     shown = {key(trace): trace for trace in traces}
     index = _index(shown)
     files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
@@ -87,6 +87,7 @@ def render(traces: Iterable[Trace]) -> str:
         script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
         index=Markup(json.dumps(index).replace("<", r"\u003c")),
         rungs=index["rungs"],
+        report=report,
         uses=_USES,
         tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
         sources={path: _packed(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())},

@@ -27,7 +27,7 @@ function showKernel(kernel, trace, source) {
     line.classList.toggle("steps", lines.has(i + 1));
   });
   $("#facts").textContent = factsOf(trace);
-  $("#missing").replaceChildren(...trace.missing.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+  $("#missing").replaceChildren(...trace.missing.map((text) => Object.assign(document.createElement("li"), { textContent: text.replaceAll("`", "") })));
   $("#gaps").hidden = !trace.missing.length;
   $("#slider").max = trace.steps.length - 1;
   $("#thread").max = trace.threads - 1;

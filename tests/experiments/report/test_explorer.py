@@ -34,8 +34,7 @@ LOOK = """(async (places) => {
     const wrong = [], pairs = {};
     for (const place of places) {
         delete document.body.dataset.shown;
-        if (location.hash === place) openPlace(place);
-        else location.hash = place;
+        openPlace(place);
         while (document.body.dataset.shown !== place) await new Promise(requestAnimationFrame);
         const over = document.documentElement.scrollWidth - innerWidth;
         if (over > 0) wrong.push(`${place} is ${over} pixels too wide`);
@@ -81,11 +80,15 @@ def page(traces, tmp_path_factory) -> Iterator[browser.Page]:
         yield page
 
 
-def go(page, place: str) -> str:
-    """Open a fragment; the location once it is shown."""
+def go(page, place: str) -> None:
+    """Open a fragment, and wait until it is shown."""
     wrong, _ = page.run(f"{LOOK}(['#{place}'])")
     assert not wrong
-    return page.run("location.hash")
+
+
+def until(page, condition: str) -> None:
+    """Wait until something is true in the page; AssertionError where it never is."""
+    page.run(f"(async () => {{ while (!({condition})) await new Promise(requestAnimationFrame); }})()")
 
 
 @pytest.mark.parametrize("width", [390, 1400])
@@ -124,7 +127,10 @@ def test_a_deep_link_opens_the_line(page, traces):
     trace = next(trace for trace in traces if key(trace) == "s09-cuda-two_blocks")
     lines = [trace.operations[number].line for number in trace.steps.operation]
     line = next(line for line in lines if lines.index(line) > 20)
-    assert go(page, f"s09-cuda-two_blocks-line-{line}") == f"#s09-cuda-two_blocks-line-{line}"
+    go(page, "s01-cuda")
+    place = f"#s09-cuda-two_blocks-line-{line}"
+    page.run(f"location.hash = '{place}'")
+    until(page, f"document.body.dataset.shown === '{place}'")
     assert page.run("now.index") == lines.index(line)
     shown = page.run("[...document.querySelectorAll('#code .now')].map((line) => line.textContent.trim())")
     text = Path(__file__).resolve().parents[3].joinpath(trace.file).read_text(encoding="utf-8").splitlines()
@@ -163,7 +169,7 @@ def test_keys_move_the_step_and_the_thread(page):
     assert page.run("[now.index, now.thread]") == [3, 33]  # a row of C is a warp
     says = page.run("document.querySelector('#matrices-out').textContent")
     assert says == "C[33, 33]: block 3, warp 1, lane 1, thread 33."
-    assert page.run("location.hash").endswith("-step-3-thread-33")
+    until(page, "location.hash.endsWith('-step-3-thread-33')")
     page.run("document.querySelector('#lanes').focus()")
     page.press("ArrowRight", 39)
     page.press("ArrowRight", 39)

@@ -389,7 +389,7 @@ def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monk
     text = target.read_text(encoding="utf-8")
     assert re.findall(r'href="(explorer.html[^"]*)"', text) == ["explorer.html", f"explorer.html#{naive.stage.id[:3]}"]
     assert re.sub(r" *(<li>|<p>)<a href=.explorer.*\n", "\n", text) == made.read_text(encoding="utf-8")
-    assert (target.parent / explorer.FILE).read_text(encoding="utf-8") == explorer.render(traced.traces)
+    assert (target.parent / explorer.FILE).read_text(encoding="utf-8") == explorer.render(traced.traces, "page.html")
     done = CliRunner().invoke(cli.app, ["report", "--results", str(tmp_path / "nothing")])
     assert done.exit_code == 2 and not (tmp_path / "nothing").exists()
 
