@@ -108,7 +108,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
         patterns=tables.patterns,
         counts=tables.counts,
         origins=tables.origins,
-        missing=missing.sentences(watched, held),
+        missing=missing.sentences(watched, held, tables.operations),
     )
 
 

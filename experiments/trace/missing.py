@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from experiments.trace.observe import Watcher
-from experiments.trace.record import NOWHERE
+from experiments.trace.record import NOWHERE, Operation
 
 _ALWAYS = (
     "Accesses are those of the PTX, as written. The machine code may join neighbouring ones into one wide access.",
@@ -24,7 +26,7 @@ _BY_KIND = {
 }
 
 
-def sentences(watched: Watcher, owners: np.ndarray) -> tuple[str, ...]:
+def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operation]) -> tuple[str, ...]:
     """What is missing from a trace of these steps, in which the tile has these owners."""
     threads = watched.launches[0][1].threads
     opcodes = {seen.instruction.parts[0] for seen in watched.steps}
@@ -36,6 +38,8 @@ def sentences(watched: Watcher, owners: np.ndarray) -> tuple[str, ...]:
         seen.kind == "async store" and seen.ids is not None and (seen.ids == NOWHERE).all() for seen in watched.steps
     ):
         found.append("K is short here: a copy that is started past its end fills shared memory with zeros.")
+    if files := sorted({operation.place.rpartition(":")[0] for operation in operations if not operation.line}):
+        found.append(f"Its compiler does not say which line of the rung calls the functions of {', '.join(files)}.")
     if len(watched.launches) > 1:
         found.append("The steps are those of the first kernel. The second, which adds the partial sums, is not shown.")
     if not owners.size:

@@ -1,6 +1,7 @@
 """Traces of the registry's kernels, held against runs that other observers watch, in other ways."""
 
 import functools
+import importlib.metadata
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from gemm_ref.problem import MATHS
 from gemm_ref.ptx.text.dtypes import per_lane
 
 MOST_BYTES = 60_000
+TRITON = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
 MAGIC = 2.0**70  # no sum of the inputs comes near it
 SUMMING = ("fma", "mma", "wmma", "wgmma")
 
@@ -71,8 +73,10 @@ def test_every_rung_has_a_trace(implementation, device):
     assert 1 <= trace.ring <= (implementation.config.NUM_STAGES or 1) or not (writes & (steps.slice != NOWHERE)).any()
     later = steps.done != NOWHERE
     assert (steps.done[later] > np.flatnonzero(later)).all()
-    lined = [operation for operation in trace.operations if operation.line == 0]
-    assert not lined, "every operation has a line in the rung's own file"
+    placed = all(operation.line for operation in trace.operations)
+    says_where = implementation.backend == "cuda" or TRITON >= (3, 9)  # a helper was called from: Triton 3.6 does not
+    assert placed or not says_where, "every operation has a line in the rung's own file"
+    assert placed != any("which line of the rung" in sentence for sentence in trace.missing)
     slices = trace.k // trace.depth // (2 if implementation.stage.second_kernel else 1)
     assert set(steps.slice[(kinds == "load") | (kinds == "async load") | (kinds == "bulk load")]) >= set(range(slices))
 
