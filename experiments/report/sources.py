@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,10 +55,14 @@ def sources(stage: Stage) -> list[Source]:
     found = []
     for dialect in (DIALECTS[name] for name in stage.dialects):
         path = _ROOT / dialect.file_of(stage.id)
-        lexer = CudaLexer(stripnl=False) if path.suffix == ".cu" else PythonLexer(stripnl=False)
-        html = colour(path.read_text(encoding="utf-8"), lexer)
+        html = _coloured(path.read_text(encoding="utf-8"), path.suffix)
         found.append(Source(dialect.name, dialect.title, dialect.file_of(stage.id), html))
     return found
+
+
+@functools.cache
+def _coloured(text: str, suffix: str) -> Markup:
+    return colour(text, CudaLexer(stripnl=False) if suffix == ".cu" else PythonLexer(stripnl=False))
 
 
 def header(stage: Stage) -> dict[str, str]:

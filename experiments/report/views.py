@@ -55,8 +55,15 @@ class View:
 
     def __init__(self, folder: Path, is_first: bool = True, is_own: bool = False) -> None:
         self.folder, self.is_own = folder, is_own
+        self._rows: dict[str, pd.DataFrame] = {}
         self.slug = re.sub(r"[^a-z0-9]+", "-", folder.name.lower())
         self.prefix = "" if is_first else f"{self.slug}-"  # of its ids
+
+    def rows(self, name: str) -> pd.DataFrame:
+        """The rows of one experiment; empty where it has none here."""
+        if name not in self._rows:
+            self._rows[name] = store.read(self.folder, name)
+        return self._rows[name]
 
     @cached_property
     def runs(self) -> dict[str, dict]:
@@ -81,12 +88,12 @@ class View:
     @cached_property
     def compiled(self) -> pd.DataFrame:
         """The rows of `instructions`, which knows registers, spills and occupancy."""
-        return store.read(self.folder, "instructions")
+        return self.rows("instructions")
 
     @cached_property
     def checked(self) -> pd.DataFrame:
         """The rows of `correctness` that were not skipped."""
-        rows = store.read(self.folder, "correctness")
+        rows = self.rows("correctness")
         return rows[rows["status"] != SKIPPED]
 
     @cached_property
@@ -107,7 +114,7 @@ class View:
     @property
     def trust(self) -> str:
         """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
-        return trust(store.read(self.folder, name) for name in EXPERIMENTS)
+        return trust(self.rows(name) for name in EXPERIMENTS)
 
     def experiments(self) -> list[str]:
         """The names of those that have data here."""
@@ -120,7 +127,7 @@ class View:
         found: dict[str, list[str]] = {}
         for label, part in labelled:  # what has no label goes on with what came before
             found.setdefault(label or next(reversed(found), "Method"), []).append(part)
-        rows = store.read(self.folder, name)
+        rows = self.rows(name)
         return Section(
             name=name,
             question=question,

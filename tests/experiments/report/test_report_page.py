@@ -199,9 +199,10 @@ def test_all_text_has_contrast(page, dark):
         assert ratio >= 4.5, f"{ratio:.2f}: {pair}: {text}"
 
 
-def test_it_fits_every_window(page):
-    with unfolded(page):
-        for width in (320, 390, 768, 1100, 1400, 2200):
+@pytest.mark.parametrize("widths", [(390, 1100, 2200), (320, 768, 1400)], ids=["folded", "unfolded"])
+def test_it_fits_every_window(page, widths):
+    with contextlib.nullcontext() if widths[0] == 390 else unfolded(page):
+        for width in widths:
             page.size(width)
             assert page.run("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
             assert page.run(OUTSIDE) == [], width
