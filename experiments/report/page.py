@@ -90,7 +90,7 @@ def _environment(doc_of: Callable[[str], Markup]) -> jinja2.Environment:
         "number": style.number,
         "sentence": _sentence,
     }
-    made.filters |= {"beside": views.beside, "lines": views.lines, "tally": views.tally}
+    made.filters |= {"beside": views.beside, "tally": views.tally}
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made
 

@@ -14,7 +14,7 @@ import pandas as pd
 import gemm_ref
 from experiments.documents.answer import Answer, Best
 from experiments.documents.outcomes import outcome, trust
-from experiments.records import environment, frames, source_lines, stats, store
+from experiments.records import environment, frames, stats, store
 from experiments.records.controls import explained
 from experiments.records.rows import EXPERIMENTS, PASS, SKIPPED
 from experiments.report import tables
@@ -164,8 +164,3 @@ def beside(best: Best) -> str:
     if len(set(said.values())) == 1:
         return f"{next(iter(said.values()))} {' and '.join(said)}"
     return ", ".join(f"{word} {name}" for name, word in said.items())
-
-
-def lines(best: Best) -> int:
-    """The lines of code that are the kernel's own."""
-    return source_lines.lines_of(best.row.stage, best.dialect).own_lines
