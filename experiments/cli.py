@@ -377,20 +377,23 @@ def report(
     from experiments.progress import Bars
     from experiments.records.store import RESULTS
     from experiments.report import choose, make
+    from experiments.report.explorer.page import FILE as EXPLORER
     from experiments.selection import choose_device, questions
-    from experiments.trace import Trace, gather
+    from experiments.trace import Gathered, Trace, gather
 
     own = results or RESULTS / provenance.slug(choose_device("auto"))
     folders, target = [results] if results else choose(own), output or own / "report.html"
-    lacking: dict[str, str] = {}
+    traced: list[Gathered] = []
 
     def traces(bars: Bars) -> Sequence[Trace]:
-        found = gather(bars=bars)
-        lacking.update(found.lacking)
-        return found.traces
+        traced.append(gather(bars=bars))
+        return traced[0].traces
 
-    _tell(str(make(folders, target, questions(), own=None if results else own, console=out, traces=traces)), out)
-    if lacking:
+    path = make(folders, target, questions(), own=None if results else own, console=out, traces=traces)
+    _tell(str(path), out)
+    if traced[0].traces:
+        _tell(str(path.with_name(EXPLORER)), out)
+    if lacking := traced[0].lacking:
         name, why = next(iter(lacking.items()))
         _tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
 

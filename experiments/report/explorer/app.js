@@ -4,7 +4,10 @@ const INDEX = JSON.parse($("#index").textContent); // kernels: {key, rung, diale
 const REST_MS = 200; // after which the location is that of what is shown
 const STEP_MS = 420, FAST_MS = 70; // of playing: a line's first steps, and the many alike that may follow
 
-const now = { kernel: null, trace: null, index: 0, thread: 0, seen: null, first: 0, timer: null, resting: null, opening: null, asked: "" };
+const now = {
+  kernel: null, trace: null, index: 0, thread: 0, seen: null, first: 0, // what is shown
+  opening: null, asked: "", timer: null, resting: null, // what is under way
+};
 let colours = palette(isDark());
 
 const looked = () => now.seen ?? now.thread; // hovering shows a thread for as long as it lasts
@@ -15,7 +18,7 @@ const view = () => ({
 });
 
 const pictures = [
-  picture($("#score"), (context, width) => drawScore(context, width, view()), (_, column, __, sure) => sure && go(column)),
+  picture($("#score"), (context, width) => drawScore(context, width, view()), pointScore),
   picture($("#matrices"), (context, width) => drawMatrices(context, width, view()), pointMatrix),
   picture($("#lanes"), (context, width) => drawLanes(context, width, view()), pointLane),
   picture($("#shared"), (context, width) => drawShared(context, width, view()), pointShared),
@@ -65,7 +68,7 @@ function show() {
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => {
     now.uses = uses();
-    now.first = firstRow(now.trace, now.uses, now.first);
+    now.first = firstRow(now.trace, now.trace.steps[now.index], now.uses, now.first);
     showWords(view());
     showSource(now.trace, now.trace.steps[now.index]);
     for (const one of pictures) one.redraw();
@@ -75,7 +78,7 @@ function show() {
   });
 }
 
-/** The location follows once one rests: a browser takes 200 changes in 10 seconds, and a key that is held makes more. */
+/** The location follows once one rests: a browser takes 200 changes in 10 seconds, and a held key makes more. */
 function keepPlace() {
   clearTimeout(now.resting);
   now.resting = setTimeout(() => {
@@ -104,11 +107,16 @@ function stop() {
   $("#play").setAttribute("aria-label", "Play");
 }
 
+function pointScore(name, column, _, sure) {
+  if (name && sure) go(column);
+}
+
 function pointMatrix(name, column, row, sure) {
   const { tile } = now.trace, out = $("#matrices-out");
   if (name !== "C") {
     if (now.seen !== null) look(null, false);
-    const id = name === "A" ? idOf(now.trace, "A", tile.row + row, column) : idOf(now.trace, "B", row, tile.column + column);
+    const place = name === "A" ? [tile.row + row, column] : [row, tile.column + column];
+    const id = name ? idOf(now.trace, name, ...place) : NOWHERE;
     out.textContent = name ? elementSentence(now.trace, id, now.uses) : "";
     return;
   }
@@ -165,7 +173,8 @@ $("#code").addEventListener("click", (event) => {
   if (line) go(stepAt(now.trace, { line: Number(line.dataset.line) }));
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest("input, canvas, summary") || event.ctrlKey || event.metaKey || event.altKey || !now.trace) return;
+  if (event.target.closest("input, canvas, summary") || !now.trace) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (event.key === " " && event.target === document.body) play();
   else if (by && event.shiftKey) goLine(by);

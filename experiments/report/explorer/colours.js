@@ -44,7 +44,8 @@ function palette(dark) {
     /** Of the n-th wavefront of a request that has `of`: from blue to yellow, and calm where there is one. */
     wavefront: (n, of) => {
       const share = of > 1 ? n / (of - 1) : 0;
-      return dark ? oklch(0.55 + 0.33 * share, 0.13, 255 - 165 * share) : oklch(0.42 + 0.4 * share, 0.13, 262 - 172 * share);
+      const [light, range_] = dark ? [0.55, 0.33] : [0.42, 0.4];
+      return oklch(light + range_ * share, 0.13, 260 - 170 * share);
     },
   };
 }

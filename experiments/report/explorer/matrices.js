@@ -1,7 +1,8 @@
 // The block's rows of A, its columns of B and its tile of C, as they are multiplied: B above C, A to its left.
 // The corner between them shows the whole problem, with the block's part in it.
 const TITLE = 16; // pixels of a line of text
-const GAP = 22, NARROWEST = 92, TALLEST = 430; // pixels: between the pictures; of A's width at least; of C's height at most
+const GAP = 22; // pixels between the pictures
+const NARROWEST = 92, TALLEST = 430; // pixels of A's width at least, of C's height at most
 
 /** Where the three are at a width: {cell, A, B, C, corner, height}. Along K cells may be longer than along M and N. */
 function layMatrices(trace, width) {
@@ -24,7 +25,8 @@ function layMatrices(trace, width) {
 function drawMatrices(context, width, { trace, uses, thread, colours }) {
   const place = layMatrices(trace, width), warp = Math.floor(thread / WARP), { tile } = trace;
   const element = (array, row, column) =>
-    colours.element(array, uses.ids[idOf(trace, array, row, column)] ?? USE.idle, shiftOf(trace, { array, row, column }));
+    colours.element(array, uses.ids[idOf(trace, array, row, column)] ?? USE.idle,
+      shiftOf(trace, { array, row, column }));
   cells(context, place.A, (column, row) => element("A", tile.row + row, column));
   cells(context, place.B, (column, row) => element("B", row, tile.column + column));
   drawTile(context, place.C, { trace, uses, thread, warp, colours });
@@ -48,7 +50,8 @@ function drawTile(context, part, { trace, uses, thread, warp, colours }) {
   context.lineWidth = 1;
   if (lanes) {
     context.strokeStyle = css(colours.dark ? [255, 255, 255] : [0, 0, 0], 0.16);
-    borders(context, part, (a, b, c, d) => (warpAt(a, b) !== warp && warpAt(c, d) !== warp) || owner(a, b) === owner(c, d));
+    const isOther = (column, row) => warpAt(column, row) !== warp;
+    borders(context, part, (a, b, c, d) => (isOther(a, b) && isOther(c, d)) || owner(a, b) === owner(c, d));
   }
   context.strokeStyle = css(colours.dark ? [255, 255, 255] : [0, 0, 0], 0.34);
   borders(context, part, (a, b, c, d) => warpAt(a, b) === warpAt(c, d));
@@ -72,7 +75,8 @@ function nameWarps(context, part, warpAt, chosen, colours) {
       const high = run(row, part.cell[1], part.rows, (at) => warpAt(column, at));
       if (wide < 44 || high < 13) continue;
       const place = [part.x + column * part.cell[0] + wide / 2, part.y + row * part.cell[1] + high / 2];
-      write(context, `warp ${warp}`, ...place, { align: "center", size: 10, colour: readable(colours.warp(warp, warp === chosen)) });
+      const colour = readable(colours.warp(warp, warp === chosen));
+      write(context, `warp ${warp}`, ...place, { align: "center", size: 10, colour });
     }
   }
 }

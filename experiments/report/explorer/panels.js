@@ -11,8 +11,8 @@ function showKernel(kernel, trace, source) {
   const dialects = Object.keys(INDEX.dialects).filter((name) => same.some(({ dialect }) => dialect === name));
   links($("#dialects"), dialects, kernel.dialect,
     (dialect) => [INDEX.dialects[dialect], nearestKernel(same, { ...kernel, dialect })]);
-  links($("#variants"), same.filter(({ dialect }) => dialect === kernel.dialect).map(({ variant }) => variant), kernel.variant,
-    (variant) => [variant, nearestKernel(same, { ...kernel, variant })]);
+  const variants = same.filter(({ dialect }) => dialect === kernel.dialect).map(({ variant }) => variant);
+  links($("#variants"), variants, kernel.variant, (variant) => [variant, nearestKernel(same, { ...kernel, variant })]);
   for (const link of document.querySelectorAll("#rungs a")) {
     const near = nearestKernel(INDEX.kernels, { ...kernel, rung: link.dataset.rung });
     link.hash = `#${near.rung}-${near.dialect}-${near.variant}`;
@@ -27,7 +27,7 @@ function showKernel(kernel, trace, source) {
     line.classList.toggle("steps", lines.has(i + 1));
   });
   $("#facts").textContent = factsOf(trace);
-  $("#missing").replaceChildren(...trace.missing.map((text) => Object.assign(document.createElement("li"), { textContent: text.replaceAll("`", "") })));
+  $("#missing").replaceChildren(...trace.missing.map((text) => element("li", text.replaceAll("`", ""))));
   $("#gaps").hidden = !trace.missing.length;
   $("#slider").max = trace.steps.length - 1;
   $("#thread").max = trace.threads - 1;
@@ -41,8 +41,7 @@ function showKernel(kernel, trace, source) {
 
 function links(box, names, current, make) {
   box.replaceChildren(...names.map((name) => {
-    const [text, near] = make(name), link = document.createElement("a");
-    link.textContent = text;
+    const [text, near] = make(name), link = element("a", text);
     link.href = `#${near.rung}-${near.dialect}-${near.variant}`;
     if (name === current) link.setAttribute("aria-current", "true");
     return link;
@@ -50,11 +49,15 @@ function links(box, names, current, make) {
   box.hidden = names.length < 2;
 }
 
+function element(name, text) {
+  return Object.assign(document.createElement(name), { textContent: text });
+}
+
 /** The problem, the launch and the block, in a line. */
 function factsOf(trace) {
   const [launch] = trace.launches, size = (edges) => edges.filter((edge, i) => edge > 1 || i === 0).join(" × ");
   return `${trace.math} · M, N, K = ${trace.m}, ${trace.n}, ${trace.k} · grid ${size(launch.grid)} · `
-    + `${trace.threads} threads per block · ${trace.sharedBytes.toLocaleString("en")} bytes of shared memory · ${trace.compiler}`;
+    + `${trace.threads} threads per block · ${count(trace.sharedBytes, "byte")} of shared memory · ${trace.compiler}`;
 }
 
 /** All words that change with the step or the thread. */
@@ -73,10 +76,15 @@ function showWords({ trace, index, step, thread, warp, first }) {
   if (document.activeElement !== $("#thread")) $("#thread").value = thread;
   if (document.activeElement !== $("#warp")) $("#warp").value = warp;
   $("#rows").value = first;
-  $("#window-text").textContent = `bytes ${first * BANKS * WORD} to ${Math.min(trace.sharedBytes, (first + ROWS) * BANKS * WORD) - 1} of ${trace.sharedBytes}`;
+  const end = Math.min(trace.sharedBytes, (first + ROWS) * BANKS * WORD);
+  $("#window-text").textContent = `bytes ${first * BANKS * WORD} to ${end - 1} of ${trace.sharedBytes}`;
   showRequest(trace, step, warp);
   showLanes({ trace, step, warp });
 }
+
+const SECTORS = "A sector is 32 neighbouring bytes, the least that global memory moves. Dark: what a lane asks for.";
+const CHUNKS = "Rows of 128 bytes, in chunks of 16. The number says which chunk of its row in global memory a cell "
+  + "holds: a swizzle changes their order.";
 
 /** The count of one warp's request in words, and that of all warps. */
 function showRequest(trace, step, warp) {
@@ -84,25 +92,27 @@ function showRequest(trace, step, warp) {
   const view = $("#request-view");
   view.classList.toggle("unused", !cost && !step.bulk);
   view.classList.toggle("wasted", Boolean(cost?.wasted));
-  $("#request-title").textContent = step.bulk ? "The box in shared memory" : `Warp ${warp} at the ${step.space === "global" ? "sectors" : "banks"}`;
+  const places = step.space === "global" ? "sectors" : "banks";
+  $("#request-title").textContent = step.bulk ? "The box in shared memory" : `Warp ${warp} at the ${places}`;
   $("#cost").textContent = cost ? `${cost.number} ${cost.unit}` : "";
   $("#cost-text").textContent = cost ? `; ${cost.text}.` : quiet(trace, step, warp);
-  let why = "";
-  if (cost && step.space === "shared") why = whyOf(step, lanes, cost.number);
-  else if (cost) why = "A sector is 32 neighbouring bytes, the least that global memory moves. Dark: the bytes that a lane asks for.";
-  else if (step.bulk) why = "Rows of 128 bytes, in chunks of 16. The number says which chunk of its row in global memory a cell holds: a swizzle turns their order.";
-  $("#why").textContent = why;
-  const sums = range(0, trace.warps).map((one) => countOf(trace, step, one)).reduce(([a, b], [c, d]) => [a + c, b + d], [0, 0]);
-  const ideal = step.space === "shared" ? `; ${sums[1].toLocaleString("en")} would do` : "";
+  if (step.bulk) $("#why").textContent = CHUNKS;
+  else $("#why").textContent = !cost ? "" : step.space === "shared" ? whyOf(step, lanes, cost.number) : SECTORS;
+  const counts = range(0, trace.warps).map((one) => countOf(trace, step, one));
+  const sums = [0, 1].map((which) => counts.reduce((sum, one) => sum + one[which], 0));
+  const ideal = sums[0] === sums[1] ? "" : `; ${sums[1].toLocaleString("en")} would do`;
   const all = step.space === "shared" ? count(sums[0], "wavefront") : count(sums[0], "sector");
-  $("#all-warps").textContent = cost && trace.warps > 1 ? `All ${trace.warps} warps: ${all}${sums[0] === sums[1] ? "" : ideal}.` : "";
+  $("#all-warps").textContent = cost && trace.warps > 1 ? `All ${trace.warps} warps: ${all}${ideal}.` : "";
 }
 
 /** Why there is no request to show. */
 function quiet(trace, step, warp) {
-  if (step.bulk) return `${step.kind === "operand" ? "The tensor core" : "The TMA unit"} takes all of it: no lane asks.`;
+  if (step.kind === "operand") return "The tensor core takes all of it: no lane asks.";
+  if (step.bulk) return "The TMA unit takes all of it: no lane asks.";
   if (!step.space) return "This step touches no memory.";
-  return `Warp ${warp} takes no part in this step.`;
+  if (step.kind === "mbarrier") return "No data move: threads and copies meet here.";
+  const other = range(0, trace.warps).find((one) => countOf(trace, step, one)[0]);
+  return `Warp ${warp} takes no part in this step${other === undefined ? "" : `; warp ${other} does`}.`;
 }
 
 /** The same request as a table, for those who read rather than look; filled where it is open. */
@@ -116,7 +126,7 @@ function showLanes({ trace, step, warp }) {
     const row = document.createElement("tr");
     const place = isShared ? Math.floor(offset / WORD) % BANKS : Math.floor(offset / SECTOR);
     for (const value of [lane, thread, offset, place, spanOf(trace, elementsOf(trace, step, thread))]) {
-      row.append(Object.assign(document.createElement("td"), { textContent: value }));
+      row.append(element("td", value));
     }
     return row;
   }));
@@ -129,29 +139,33 @@ function showSource(trace, step) {
   old?.classList.remove("now");
   if (!line) return;
   line.classList.add("now");
-  const top = line.offsetTop - pane.clientHeight / 3;
-  if (line.offsetTop < pane.scrollTop + 20 || line.offsetTop > pane.scrollTop + pane.clientHeight - 60) pane.scrollTop = top;
+  const below = line.offsetTop - pane.scrollTop;
+  if (below < 20 || below > pane.clientHeight - 60) pane.scrollTop = line.offsetTop - pane.clientHeight / 3;
 }
 
 function showLegend(colours) {
-  for (const name of Object.keys(USE)) {
-    for (const array of ["A", "B"]) document.documentElement.style.setProperty(`--${array}-${name}`, css(colours.element(array, USE[name])));
+  for (const [name, use] of Object.entries(USE)) {
+    for (const array of ["A", "B"]) {
+      document.documentElement.style.setProperty(`--${array}-${name}`, css(colours.element(array, use)));
+    }
   }
 }
 
 /** Who a thread is. */
 function whoSentence(trace, thread) {
-  const owned = trace.owners.reduce((sum, owner) => sum + (owner === thread), 0);
-  return `Thread ${thread} is lane ${thread % WARP} of warp ${Math.floor(thread / WARP)}; it owns ${count(owned, "element")} of C.`;
+  const owned = count(trace.owners.reduce((sum, owner) => sum + (owner === thread), 0), "element");
+  return `Thread ${thread} is lane ${thread % WARP} of warp ${Math.floor(thread / WARP)}; it owns ${owned} of C.`;
 }
 
 function ownerSentence(trace, row, column, owner) {
-  const blocks = blocksAt(trace, row, column), by = blocks.length > 1 ? `blocks ${blocks.join(", ")}` : `block ${blocks[0]}`;
+  const blocks = blocksAt(trace, row, column), by = `${blocks.length > 1 ? "blocks" : "block"} ${blocks.join(", ")}`;
   if (owner === NOWHERE) return `C[${row}, ${column}]: ${by}; the thread is not known.`;
   return `C[${row}, ${column}]: ${by}, warp ${Math.floor(owner / WARP)}, lane ${owner % WARP}, thread ${owner}.`;
 }
 
-const USED = ["not in use now", "in shared memory", "touched by this block in this step", "touched by this warp in this step", "touched by this lane in this step"];
+// By USE.
+const USED = [
+  "not in use now", "in shared memory", ...["block", "warp", "lane"].map((who) => `touched by this ${who} now`)];
 
 function elementSentence(trace, id, uses) {
   return id < 0 ? "" : `${nameOf(trace, id)}: ${USED[uses.ids[id]]}.`;
@@ -162,8 +176,10 @@ function wordSentence(trace, step, word, uses) {
   const per = WORD / trace.unit, units = range(word * per, per);
   const coming = units.map((unit) => uses.flying[unit]).filter((id) => id !== EMPTY);
   const held = spanOf(trace, units.map((unit) => uses.state[unit])), name = sharedName(trace, word * WORD);
-  const who = step.bulk ? [] : range(0, trace.threads).filter((thread) => unitsOf(trace, step, thread).some((unit) => units.includes(unit)));
-  const threads = who.length > 4 ? `${who.length} threads, ${who[0]} to ${who.at(-1)}` : who.map((thread) => `thread ${thread}`).join(", ");
+  const touches = (thread) => unitsOf(trace, step, thread).some((unit) => units.includes(unit));
+  const who = step.bulk ? [] : range(0, trace.threads).filter(touches);
+  const few = who.map((thread) => `thread ${thread}`).join(", ");
+  const threads = who.length > 4 ? `${who.length} threads, ${who[0]} to ${who[who.length - 1]}` : few;
   return `Byte ${word * WORD}, bank ${word % BANKS}, ${name}: holds ${held}`
     + `${coming.length ? `; ${spanOf(trace, coming)} on its way` : ""}${who.length ? `; touched by ${threads}` : ""}.`;
 }
@@ -171,7 +187,8 @@ function wordSentence(trace, step, word, uses) {
 function laneSentence(trace, step, thread) {
   const offset = offsetOf(step, thread), lane = `Lane ${thread % WARP} (thread ${thread})`;
   if (offset < 0 || step.bulk) return `${lane} takes no part.`;
-  const place = step.space === "shared" ? `bank ${Math.floor(offset / WORD) % BANKS}` : `sector ${Math.floor(offset / SECTOR)}`;
+  const bank = Math.floor(offset / WORD) % BANKS, sector = Math.floor(offset / SECTOR);
+  const place = step.space === "shared" ? `bank ${bank}` : `sector ${sector}`;
   const elements = spanOf(trace, elementsOf(trace, step, thread));
   return `${lane}: ${count(step.bytes, "byte")} from byte ${offset} on, ${place}: ${elements}.`;
 }

@@ -12,7 +12,8 @@ function drawRequest(context, width, { trace, step, warp, lane, colours }) {
   context.fillRect(grid.x, grid.y, columns * wide, WARP * grid.cell[1]);
   context.fillStyle = ink("line");
   context.fillRect(grid.x, grid.y + lane * grid.cell[1], columns * wide, grid.cell[1]);
-  if (step.space === "shared") drawBanks(context, grid, { step, lanes, counted: countOf(trace, step, warp)[0], colours });
+  const [counted] = countOf(trace, step, warp);
+  if (step.space === "shared") drawBanks(context, grid, { step, lanes, counted, colours });
   else if (lanes.length) drawSectors(context, grid, { step, lanes, colours });
   labelLanes(context, grid, lane);
   return { parts: [grid], height: grid.y + WARP * grid.cell[1] + 4 };
@@ -21,7 +22,8 @@ function drawRequest(context, width, { trace, step, warp, lane, colours }) {
 function drawBanks(context, grid, { step, lanes, counted, colours }) {
   const { cells: places, drawn } = wavefrontsOf(lanes, step.bytes, counted);
   for (const { lane, bank, wavefront } of places) {
-    const x = grid.x + bank * grid.cell[0], y = grid.y + lane * grid.cell[1], colour = colours.wavefront(wavefront, drawn);
+    const x = grid.x + bank * grid.cell[0], y = grid.y + lane * grid.cell[1];
+    const colour = colours.wavefront(wavefront, drawn);
     context.fillStyle = css(colour);
     context.fillRect(x + 0.5, y + 0.5, grid.cell[0] - 1, grid.cell[1] - 1);
     if (drawn > 1 && grid.cell[0] >= 11 && drawn <= 99) {
@@ -78,9 +80,11 @@ function labelLanes(context, grid, lane) {
 function drawChunks(context, width, { trace, step, colours }) {
   const row = BANKS * WORD, parts = [...step.offsets.keys()], chunks = row / step.bytes;
   const first = Math.floor(Math.min(...parts.map((part) => offsetOf(step, part))) / row);
-  const wide = (width - SIDE - 1) / chunks, grid = { name: "chunks", x: SIDE, y: HEAD, cell: [wide, 26], columns: chunks, rows: 8 };
+  const wide = (width - SIDE - 1) / chunks;
+  const grid = { name: "chunks", x: SIDE, y: HEAD, cell: [wide, 26], columns: chunks, rows: 8 };
   for (const part of parts) {
-    const offset = offsetOf(step, part), line = Math.floor(offset / row) - first, place = placeOf(trace, elementsOf(trace, step, part)[0] ?? NOWHERE);
+    const offset = offsetOf(step, part), line = Math.floor(offset / row) - first;
+    const place = placeOf(trace, elementsOf(trace, step, part)[0] ?? NOWHERE);
     if (line >= grid.rows || !place) continue;
     const { element_bytes: bytes, by_columns: byColumns } = trace.matrices[place.array];
     const x = grid.x + (offset % row) / step.bytes * wide, y = grid.y + line * grid.cell[1];
@@ -88,19 +92,24 @@ function drawChunks(context, width, { trace, step, colours }) {
     const chunk = Math.floor(((byColumns ? place.row : place.column) * bytes % row) / step.bytes);
     context.fillStyle = css(colour);
     context.fillRect(x + 0.5, y + 0.5, wide - 1, grid.cell[1] - 1);
-    write(context, String(chunk), x + wide / 2, y + grid.cell[1] / 2, { align: "center", size: 11, colour: readable(colour) });
+    const text = { align: "center", size: 11, colour: readable(colour) };
+    write(context, String(chunk), x + wide / 2, y + grid.cell[1] / 2, text);
   }
   write(context, "chunk", grid.x - 6, HEAD - 10, { align: "right", size: 10 });
-  for (let one = 0; one < chunks; one++) write(context, String(one), grid.x + (one + 0.5) * wide, HEAD - 10, { align: "center", size: 10 });
+  for (let one = 0; one < chunks; one++) {
+    write(context, String(one), grid.x + (one + 0.5) * wide, HEAD - 10, { align: "center", size: 10 });
+  }
   for (let line = 0; line < grid.rows; line++) {
-    write(context, String((first + line) * row), grid.x - 6, grid.y + (line + 0.5) * grid.cell[1], { align: "right", size: 10 });
+    const y = grid.y + (line + 0.5) * grid.cell[1];
+    write(context, String((first + line) * row), grid.x - 6, y, { align: "right", size: 10 });
   }
   return { parts: [], height: grid.y + grid.rows * grid.cell[1] + 4 };
 }
 
 /** The 32 lanes of the warp as a strip; a lane that takes part in the step is filled. Returns what `picture` wants. */
 function drawLanes(context, width, { trace, step, warp, lane, colours }) {
-  const wide = Math.min(width / WARP, 22), high = 20, part = { name: "lanes", x: 0, y: 0, cell: [wide, high], columns: WARP, rows: 1 };
+  const wide = Math.min(width / WARP, 22), high = 20;
+  const part = { name: "lanes", x: 0, y: 0, cell: [wide, high], columns: WARP, rows: 1 };
   const active = new Set(requestOf(trace, step, warp).map((one) => one.lane)), subject = step.subject;
   for (let one = 0; one < WARP; one++) {
     const use = one === lane ? USE.lane : active.has(one) ? USE.block : USE.idle;
@@ -108,7 +117,8 @@ function drawLanes(context, width, { trace, step, warp, lane, colours }) {
     context.fillStyle = css(colour);
     context.fillRect(one * wide + 0.5, 0.5, wide - 1, high - 1);
     if (one % (wide < 14 ? 4 : 1) === 0) {
-      write(context, String(one), (one + 0.5) * wide, high / 2 + 0.5, { align: "center", size: 9, colour: readable(colour) });
+      const text = { align: "center", size: 9, colour: readable(colour) };
+      write(context, String(one), (one + 0.5) * wide, high / 2 + 0.5, text);
     }
   }
   return { parts: [part], height: high };

@@ -3,12 +3,12 @@ const ROWS = 64; // rows that are shown at a time: 8 KiB
 const TALL = 280; // pixels that they take together, more or less
 const LEFT = 46; // pixels beside the rows, for their addresses
 
-/** The first row shown: that of the words in use, so that they are in view; `from` where none is. */
-function firstRow(trace, uses, from) {
+/** The first row shown: that of the words in use; `from` where none is, or none of data. */
+function firstRow(trace, step, uses, from) {
   const rows = Math.ceil(trace.sharedBytes / (BANKS * WORD)), each = BANKS * WORD / trace.unit;
   if (rows <= ROWS) return 0;
   const strongest = uses.shared.reduce((most, use) => Math.max(most, use), 0);
-  if (!strongest) return Math.min(from, rows - ROWS);
+  if (!strongest || step.kind === "mbarrier") return Math.min(from, rows - ROWS);
   const first = Math.floor(uses.shared.indexOf(strongest) / each);
   if (first >= from && first < from + ROWS) return Math.min(from, rows - ROWS);
   return clamp(first - (first % 8), 0, rows - ROWS);
@@ -49,7 +49,8 @@ function wordColour(trace, uses, colours, unit) {
 function outline(context, grid, marked) {
   context.strokeStyle = ink("text");
   context.lineWidth = 1;
-  const inside = (column, row) => column >= 0 && row >= 0 && column < grid.columns && row < grid.rows && marked(column, row);
+  const inside = (column, row) =>
+    column >= 0 && row >= 0 && column < grid.columns && row < grid.rows && marked(column, row);
   context.beginPath();
   for (let row = 0; row < grid.rows; row++) {
     for (let column = 0; column < grid.columns; column++) {
@@ -89,7 +90,8 @@ function labelArray(context, grid, { name, offset, bytes }, first) {
   const isLong = bytes >= 4 * BANKS * WORD, text = { size: 11, weight: 600, colour: ink("text") };
   if (isLong && row <= 1 && row + bytes / (BANKS * WORD) > 0) write(context, name, grid.x, 6, text);
   if (row <= 0 || row >= grid.rows) return;
-  const y = grid.y + Math.floor(row) * grid.cell[1], x = grid.x + column * grid.cell[0], right = grid.x + BANKS * grid.cell[0];
+  const x = grid.x + column * grid.cell[0], right = grid.x + BANKS * grid.cell[0];
+  const y = grid.y + Math.floor(row) * grid.cell[1];
   context.strokeStyle = ink("text");
   context.lineWidth = 1;
   context.beginPath();

@@ -14,7 +14,7 @@ async function inflateText(base64) {
   return new TextDecoder().decode(await inflate(base64));
 }
 
-/** A trace as `page.py` stores it: its fields as JSON, in which an array says which of the numbers behind are its own. */
+/** A trace as `page.py` stores it: its fields as JSON, in which an array says which numbers behind it are its own. */
 async function readTrace(base64) {
   const bytes = await inflate(base64), start = 4 + new DataView(bytes.buffer).getInt32(0, true);
   const numbers = new Int32Array(bytes.buffer, start); // each the difference to the one before
@@ -27,13 +27,13 @@ async function readTrace(base64) {
 async function openTrace(base64) {
   const trace = await readTrace(base64), [launch] = trace.launches;
   const threads = launch.block.reduce((product, edge) => product * edge, 1);
-  const matrices = Object.fromEntries(trace.arrays.filter(({ space }) => space === "global").map((one) => [one.name, one]));
-  const tile = trace.tiles.find(({ block, row, column }) => block === trace.block && row === trace.row && column === trace.column);
+  const inSpace = (name) => trace.arrays.filter(({ space }) => space === name);
+  const matrices = Object.fromEntries(inSpace("global").map((one) => [one.name, one]));
+  const isShown = (tile) => ["block", "row", "column"].every((name) => tile[name] === trace[name]);
   const opened = {
     ...trace, threads, matrices,
-    tile: { row: trace.row, column: trace.column, rows: tile.rows, columns: tile.columns },
-    warps: Math.ceil(threads / WARP), sharedBytes: launch.shared_bytes,
-    shared: trace.arrays.filter(({ space }) => space === "shared"),
+    tile: trace.tiles.find(isShown),
+    warps: Math.ceil(threads / WARP), sharedBytes: launch.shared_bytes, shared: inSpace("shared"),
     sums: matrices.C ? "C" : "partials", // where its sums go
     unit: Math.min(WORD, matrices.A.element_bytes, matrices.B.element_bytes), // bytes that one id is kept for
     kept: { at: NOWHERE, state: null }, // what shared memory holds, as far as it was played
@@ -80,9 +80,9 @@ function offsetOf(step, thread) {
 /** Where an element is: {array, row, column}; null for what is none. */
 function placeOf(trace, id) {
   if (id < 0) return null;
-  for (const { name, first_id: first, rows, columns } of Object.values(trace.matrices)) {
-    const at = id - first;
-    if (first >= 0 && at >= 0 && at < rows * columns) return { array: name, row: Math.floor(at / columns), column: at % columns };
+  for (const { name: array, first_id: first, rows, columns } of Object.values(trace.matrices)) {
+    const at = id - first, isInside = first >= 0 && at >= 0 && at < rows * columns;
+    if (isInside) return { array, row: Math.floor(at / columns), column: at % columns };
   }
   return null;
 }
@@ -110,8 +110,11 @@ function sharedAfter(trace, index) {
 
 /** The steps that write to shared memory and are done at step `index`. */
 function landingAt(trace, index) {
-  trace.landings ??= Map.groupBy(trace.steps.filter((step) => writesShared(step)), ({ index: at, done }) => Math.max(at, done));
-  return trace.landings.get(index) ?? [];
+  if (!trace.landings) {
+    trace.landings = trace.steps.map(() => []);
+    for (const step of trace.steps.filter(writesShared)) trace.landings[Math.max(step.index, step.done)].push(step);
+  }
+  return trace.landings[index];
 }
 
 function writesShared({ ids, space, kind }) {

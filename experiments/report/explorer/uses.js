@@ -6,8 +6,11 @@
  */
 function usesOf(trace, step, thread) {
   const state = sharedAfter(trace, step.index);
-  const elements = Object.values(trace.matrices).reduce((most, { first_id: first, rows, columns }) => Math.max(most, first + rows * columns), 0);
-  const uses = { state, flying: flyingAt(trace, step.index), ids: new Uint8Array(elements), shared: new Uint8Array(state.length) };
+  const elements = Object.values(trace.matrices).map(({ first_id: first, rows, columns }) => first + rows * columns);
+  const uses = {
+    state, flying: flyingAt(trace, step.index),
+    ids: new Uint8Array(Math.max(...elements)), shared: new Uint8Array(state.length),
+  };
   for (const id of state) if (id >= 0) uses.ids[id] = USE.held;
   for (let part = 0; part < (step.offsets?.length ?? 0); part++) {
     const use = step.bulk ? USE.block : useOf(part, thread);
@@ -34,16 +37,17 @@ function flyingAt(trace, index) {
   return flying;
 }
 
-/** How far along its row in memory an element is, within 128 bytes or a slice of K, -0.5 to 0.5: it shades the cells. */
+/** How far along its row in memory an element is, within 128 bytes or a slice of K, -0.5 to 0.5: its shade. */
 function shiftOf(trace, { array, row, column }) {
-  const { element_bytes: bytes, by_columns: byColumns } = trace.matrices[array], isAlongK = (array === "A") !== byColumns;
+  const { element_bytes: bytes, by_columns: byColumns } = trace.matrices[array];
+  const isAlongK = (array === "A") !== byColumns;
   const period = Math.min(BANKS * WORD / bytes, isAlongK ? trace.depth : Infinity);
   return period > 1 ? ((byColumns ? row : column) % period) / (period - 1) - 0.5 : 0;
 }
 
 /**
  * The wavefront of each word that lanes ask for: lanes are served in groups, and in a group the n-th distinct word of a
- * bank is in its n-th wavefront. How many lanes a group has (gemm_ref/ptx/count/banks.py) is told from what was counted.
+ * bank is in its n-th wavefront. The lanes of a group (gemm_ref/ptx/count/banks.py) are told from what was counted.
  * Returns {cells: [{lane, bank, word, wavefront}], drawn: how many wavefronts, together: lanes of a group}.
  */
 function wavefrontsOf(lanes, bytes, counted) {

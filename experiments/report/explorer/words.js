@@ -33,21 +33,34 @@ function deedOf(trace, step) {
   const subject = step.subject || step.array, bytes = count(step.bytes, "byte"), what = subject ? ` of ${subject}` : "";
   const active = range(0, trace.threads).filter((thread) => offsetOf(step, thread) >= 0).length;
   const who = active === trace.threads ? "each thread" : active === 1 ? "one thread" : `each of ${active} threads`;
-  switch (`${step.kind} ${step.space}`.trim()) {
+  switch (`${step.kind} ${step.space}`) {
     case "load global": return `From global memory to registers: ${who} loads ${bytes}${what}`;
     case "store global": return `From registers to global memory: ${who} stores ${bytes}${what}`;
     case "async load global": return `Asynchronous copy: ${who} reads ${bytes}${what} in global memory`;
     case "async store shared": return `Asynchronous copy: ${bytes}${what} per thread will land here in shared memory`;
     case "store shared": return `From registers to shared memory: ${who} stores ${bytes}${what}`;
     case "load shared": return `From shared memory to registers: ${who} reads ${bytes}${what}`;
-    case "barrier": return "Barrier: threads wait here until all have arrived";
-    case "mbarrier": return "An mbarrier is initialised, arrived at or waited for";
-    case "wait": return "Wait until what was begun is done";
-    case "commit": return "The copies or products begun so far become one group, to be waited for together";
-    case "fence": return "Fence: what was written before is seen by what follows";
-    case "multiply": return `Multiply and add in registers${step.times > 1 ? `, ${step.times.toLocaleString("en")} instructions` : ""}`;
-    default: return `${step.op}: ${bytes}${what}`;
+    default: return orderOf(step) ?? `${step.op}: ${bytes}${what}`;
   }
+}
+
+// What a part of an mbarrier's instruction says that is done with it; the first that is found.
+const MEETINGS = [
+  ["init", "is initialised"], ["expect_tx", "is told how many bytes will come"], ["wait", "is waited for"],
+  ["", "is arrived at"],
+];
+
+/** What a step does that moves nothing but orders others, or computes; undefined for another. */
+function orderOf({ kind, op, times }) {
+  const [, meet] = MEETINGS.find(([part]) => op.includes(part));
+  return {
+    barrier: "Barrier: threads wait here until all have arrived",
+    mbarrier: `An mbarrier ${meet}`,
+    wait: "Wait until what was begun is done",
+    commit: "The copies or products begun so far become one group, to be waited for together",
+    fence: "Fence: what was written before is seen by what follows",
+    multiply: `Multiply and add in registers${times > 1 ? `, ${times.toLocaleString("en")} instructions` : ""}`,
+  }[kind];
 }
 
 function bulkDeedOf(trace, step) {
@@ -65,9 +78,9 @@ function boxOf(trace, step) {
   const places = step.offsets.length ? [...step.offsets.keys()].flatMap((part) => elementsOf(trace, step, part)) : [];
   const found = places.map((id) => placeOf(trace, id)).filter(Boolean);
   if (!found.length) return "";
-  const edges = (name) => found.reduce(([low, high], { [name]: at }) => [Math.min(low, at), Math.max(high, at)], [Infinity, -1]);
-  const [[top, bottom], [left, right]] = [edges("row"), edges("column")];
-  return `${found[0].array}[${top} to ${bottom}, ${left} to ${right}]`;
+  const span = (name) => found.reduce(
+    ([low, high], { [name]: at }) => [Math.min(low, at), Math.max(high, at)], [Infinity, -1]).join(" to ");
+  return `${found[0].array}[${span("row")}, ${span("column")}]`;
 }
 
 /** What a warp's request costs: {number, unit, text, wasted}; null where the warp asks for nothing. */
@@ -93,12 +106,13 @@ function bytesOf(lanes, bytes) {
 function whyOf(step, lanes, counted) {
   const { cells: places, drawn, together } = wavefrontsOf(lanes, step.bytes, counted);
   const groups = together < WARP ? ` ${step.bytes} bytes per lane are served ${together} lanes at a time.` : "";
-  const more = counted > drawn ? ` ${count(counted - drawn, "wavefront")} more for the lines of global memory that the copy reads.` : "";
+  const lines = `${count(counted - drawn, "wavefront")} more for the lines of global memory that the copy reads.`;
+  const more = counted > drawn ? ` ${lines}` : "";
   const words = new Set(places.map(({ word }) => word)).size;
   if (words === 1) return `All lanes ask for one word: a broadcast.${groups}${more}`;
-  const banks = Map.groupBy(places, ({ bank, wavefront }) => `${bank}`);
-  const [bank, fullest] = [...banks].map(([name, found]) => [name, new Set(found.map(({ word }) => word)).size])
-    .reduce((most, one) => (one[1] > most[1] ? one : most));
-  if (fullest === 1) return `${words < lanes.length ? "Lanes share words, and no" : "No"} two words are in one bank.${groups}${more}`;
+  const wordsOf = (bank) => new Set(places.filter((place) => place.bank === bank).map(({ word }) => word)).size;
+  const asked = range(0, BANKS).map(wordsOf), fullest = Math.max(...asked), bank = asked.indexOf(fullest);
+  const no = words < lanes.length ? "Lanes share words, and no" : "No";
+  if (fullest === 1) return `${no} two words are in one bank.${groups}${more}`;
   return `Bank ${bank} is asked for ${count(fullest, "word")}; a wavefront moves one word per bank.${groups}${more}`;
 }

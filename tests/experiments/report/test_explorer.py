@@ -177,6 +177,29 @@ def test_keys_move_the_step_and_the_thread(page):
     page.run("document.activeElement.blur()")
 
 
+def test_pointing_tells_what_is_there(page):
+    go(page, "s05-cuda-conflicted-line-56")
+    said = {
+        name: page.run(f"""(() => {{
+            const canvas = document.querySelector("#{name}"), box = canvas.getBoundingClientRect();
+            const at = {{ clientX: box.left + {x}, clientY: box.top + ({y}), bubbles: true }};
+            canvas.dispatchEvent(new PointerEvent("pointermove", at));
+            const said = document.querySelector("#{out}-out").textContent;
+            canvas.dispatchEvent(new PointerEvent("pointerleave", at));
+            return said;
+        }})()""")
+        for name, out, x, y in (
+            ("matrices", "matrices", 1, "box.height - 4"),
+            ("shared", "shared", 50, "box.height - 4"),
+            ("request", "request", 50, 24),
+        )
+    }
+    assert said["matrices"] == "A[63, 0]: in shared memory."
+    # B is stored column by column there: its last word in the first bank is its last column's first
+    assert said["shared"] == "Byte 8064, bank 0, b_smem: holds B[0, 63]; touched by 32 threads, 31 to 1023."
+    assert said["request"] == "Lane 0 (thread 0): 4 bytes from byte 4096 on, bank 0: B[0, 32]."
+
+
 def test_what_is_drawn_is_what_was_counted(page, traces):
     for trace in traces[::3]:
         go(page, key(trace))

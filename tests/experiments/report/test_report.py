@@ -385,6 +385,7 @@ def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monk
     target = tmp_path / "deep" / "page.html"
     done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
     assert done.exit_code == 0 and str(target) in done.output
+    assert str(target.parent / explorer.FILE) in done.output
     assert f"the explorer lacks 1 kernels, {second} for one: nvcc was not found" in done.output
     text = target.read_text(encoding="utf-8")
     assert re.findall(r'href="(explorer.html[^"]*)"', text) == ["explorer.html", f"explorer.html#{naive.stage.id[:3]}"]
