@@ -79,11 +79,11 @@ def test_a_full_disk_is_told_and_the_old_files_stay(invoke, full_disk, tmp_path)
 
 @needs_proc
 @pytest.mark.parametrize("command", ["run", "report"])
-def test_a_folder_that_cannot_be_written_is_told(invoke, published_data, command):
+def test_a_folder_that_cannot_be_written_is_told(invoke, command):
     if command == "run":
         code, said = run_correctness(invoke, NOWHERE)
     else:
-        code, said = invoke("report", "--results", published_data, "--output", NOWHERE / "report.html")
+        code, said = invoke("report", "--results", store.PUBLISHED, "--output", NOWHERE / "report.html")
     assert code == 2 and "/proc/nowhere cannot be written" in said
 
 
