@@ -10,7 +10,6 @@ import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,7 +24,7 @@ from experiments.plots.pictures import PICTURES
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, FAIL, Checked
-from experiments.report import colours, figures, page, rungs, sources, tables
+from experiments.report import page, rungs, sources, tables
 from experiments.report.explorer import page as explorer
 from experiments.selection import questions
 from experiments.trace import Gathered, gather
@@ -188,37 +187,6 @@ def test_plots_take_the_colours_of_the_page(made):
     assert used <= set(re.findall(r"(--[\w-]+):", text))  # none is left without a value
 
 
-def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
-    with style.themed(), matplotlib.rc_context({"svg.fonttype": "none"}):
-        figure = Figure(figsize=(5, 2))
-        style.heading(figure, "What it shows", "and how")
-        figure.text(0.9, 0.5, "a long line\nshort", ha="right")
-        figure.text(0.5, 0.2, "middle\nof both lines", ha="center", multialignment="center")
-        figure.text(0.1, 0.2, "turned", rotation=90)
-        path = style.save(figure, tmp_path, "one")[1]
-    found = figures.inline("one", path.read_text(encoding="utf-8"))
-    assert found.title == "What it shows"
-    groups = re.findall(r"text-anchor: (\w+)(.*?)(?=text-anchor|$)", found.svg, re.DOTALL)
-    texts = {text: name for name, group in groups for text in re.findall(r">([^<]+)</text>", group)}
-    assert texts["a long line"] == texts["short"] == "end"
-    assert texts["middle"] == texts["of both lines"] == texts["turned"] == "middle"
-
-
-def test_marks_that_look_alike_share_a_group():
-    mark = "<path d='M 0 0 L 1 1' style='fill: #123456; {}' clip-path='url(#c)' />"
-    text = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 648 9'>{3 * mark}{3 * mark}</svg>"
-    svg = figures.inline("one", text.format(*["stroke: none"] * 3, *["opacity: 0.5"] * 3)).svg
-    shared = '<g style="fill: var(--x-123456); stroke: none" clip-path="url(#one-c)"><path d="M 0 0 L 1 1" />'
-    assert shared in svg and svg.count("stroke: none") == 1
-    assert svg.count("opacity: 0.5") == 3  # that of a group is not that of its parts where they overlap
-
-
-def test_every_published_picture_has_a_caption():
-    stems = {path.stem for path in store.PUBLISHED.glob("*.svg")}
-    assert figures.captions().keys() == stems
-    assert all(text.endswith(".") and not re.search(r"faster|slower", text) for text in figures.captions().values())
-
-
 def test_pages_of_docs_are_linked_within_a_checkout(tmp_path):
     templates = (Path(page.__file__).parent / "templates").glob("*.j2")
     named = {name for path in templates for name in re.findall(r'"([\w.]+\.md)" \| doc', path.read_text())}
@@ -232,36 +200,6 @@ def test_pages_of_docs_are_linked_within_a_checkout(tmp_path):
         assert document.resolve() == ROOT / "docs" / file
         assert not place or re.search(rf"^#+ `?{place}\b", document.resolve().read_text(), re.MULTILINE), name
         assert page.doc(name, tmp_path / "report.html") == f"<code>docs/{file}</code>"
-
-
-def test_the_report_draws_no_png(tmp_path):
-    with style.themed(), style.forms(style.SVG):
-        assert style.save(Figure(figsize=(1, 1)), tmp_path, "one") == [tmp_path / "one.svg"]
-    assert [path.name for path in tmp_path.iterdir()] == ["one.svg"]
-    with style.themed():
-        assert style.save(Figure(figsize=(1, 1)), tmp_path, "two") == [tmp_path / "two.png", tmp_path / "two.svg"]
-
-
-def test_dark_twins_keep_texts_readable():
-    for light in ("#ffffff", "#f5f7fa", "#b3d971", "#eef7dd", "#fee8c8"):
-        dark = colours.dark_twin(light)
-        assert colours.contrast(colours.INK, dark) > 4.5
-    assert colours.dark_twin("#ffffff") == colours.PAPER
-    assert colours.contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert colours.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WCAG's well-known near miss
-
-
-def test_themes_have_contrast():
-    sheet = (Path(page.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
-    pairs = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", sheet)}
-    assert pairs["paper"][1] == colours.PAPER and pairs["ink"][1] == colours.INK
-    texts = [name for name in pairs if name in ("ink", "muted", "link", "failed") or name.startswith("syntax-")]
-    assert len(texts) >= 9
-    for name in texts:
-        for mode in (0, 1):
-            for ground in ("paper", "raised", "pressed") if name in ("ink", "muted") else ("paper", "raised"):
-                ratio = colours.contrast(pairs[name][mode], pairs[ground][mode])
-                assert ratio >= 4.5, f"{name} on {ground}: {ratio:.2f}"
 
 
 def test_tables_say_once_what_is_the_same():
