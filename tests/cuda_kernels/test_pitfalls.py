@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
@@ -116,77 +116,31 @@ def faults(name, sizes, shape=SQUARE) -> str:
 # --- seeing --------------------------------------------------------------------------------------------------
 
 
-class Requests(ptx.Observer):
-    """What the memory system is asked for: the most that any warp's request of each kind needs.
-
-    sectors: 32-byte sectors of a request to global memory, by (kind, argument number).
-    wavefronts: turns that a request to shared memory takes, by (kind, array), arrays being `array_bytes` apart;
-        whole warps only.
-    lanes: threads that take part in a request.
-    """
-
-    def __init__(self, array_bytes: int = 4096) -> None:
-        self.array_bytes = array_bytes
-        self.sectors: dict[tuple[str, int], int] = defaultdict(int)
-        self.wavefronts: dict[tuple[str, int], int] = defaultdict(int)
-        self.lanes = 0
-
-    def on_access(self, access: ptx.Access) -> None:
-        threads = access.machine.thread_of_lane
-        addresses = np.broadcast_to(access.addresses, threads.size)
-        warps = np.cumsum(threads % 32 == 0)  # a block's threads come in order, so each warp starts with a lane 0
-        for warp in range(1, warps[-1] + 1):
-            here = warps == warp
-            if access.lanes is not None:
-                here &= access.lanes
-            asked = addresses[here]
-            if not asked.size:
-                continue
-            self.lanes = max(self.lanes, asked.size)
-            if access.space == "global":
-                key = (access.kind, int(asked[0] >> 40) - 1)
-                touched = asked[:, None] + np.arange(0, access.size, 4)
-                self.sectors[key] = max(self.sectors[key], len(np.unique(touched // 32)))
-            elif asked.size == 32:
-                key = (access.kind, int(asked[0] // self.array_bytes))
-                self.wavefronts[key] = max(self.wavefronts[key], wavefronts(asked, access.size, access.kind))
+def most(counter: ptx.Counter, number: str) -> dict[tuple[str, str], float]:
+    """(kind, array) -> the most `sectors`, `wavefronts` or `lanes` that a request of one of its accesses needs."""
+    found: dict[tuple[str, str], float] = {}
+    for count in counter.counts():
+        if count.requests and getattr(count, number) and count.space in ("global", "shared"):
+            key = count.kind, count.array
+            found[key] = max(found.get(key, 0), getattr(count, number) / count.requests)
+    return found
 
 
-def wavefronts(addresses: np.ndarray, size: int, kind: str) -> int:
-    """Turns that 32 lanes' request to shared memory takes: the rule that fits ncu's counts on an H200.
-
-    A wavefront serves a word of each bank. A request of 4 bytes a lane is one group of lanes, of 8 bytes two, of 16
-    four; loads take groups two at a time where all lanes agree with lane ^ 1, or all with lane ^ 2.
-    """
-    width = size // 4
-    groups = addresses.reshape(width, -1)
-    words = [np.unique(group[:, None] // 4 + np.arange(width)) for group in groups]
-    turns = sum(int(np.bincount(group % 32).max()) for group in words)
-    lanes = np.arange(32)
-    paired = any((addresses == addresses[lanes ^ flip]).all() for flip in (1, 2))
-    return turns // 2 if width > 1 and kind == "load" and paired else turns
+def see(name, number, shape=SQUARE, sizes=(32, 32, 32), **more) -> dict[tuple[str, str], float]:
+    """What the requests need of a kernel of tests/cuda_kernels/pitfalls/, whose result must be right."""
+    attempt(name, sizes, shape, observers=[counter := ptx.Counter()], **more)
+    return most(counter, number)
 
 
-def see(name, shape=SQUARE, sizes=(32, 32, 32), **more) -> Requests:
-    """The requests of a kernel of tests/cuda_kernels/pitfalls/, whose result must be right."""
-    seen = Requests()
-    attempt(name, sizes, shape, observers=[seen], **more)
-    return seen
+def see_rung(stage: str, number, sizes=(32, 32, 32)) -> dict[tuple[str, str], float]:
+    """What the requests of a rung of the ladder need."""
+    with ptx.watched(counter := ptx.Counter()):
+        cuda_kernels.gemm(*operands(sizes), stage=stage)
+    return most(counter, number)
 
 
-def see_rung(stage: str, sizes=(32, 32, 32)) -> Requests:
-    """The requests of a rung of the ladder."""
-    chosen = gemm_ref.get_stage(stage)
-    implementation = next(i for i in gemm_ref.implementations(("cuda",)) if i.stage is chosen)
-    seen, (m, n, k) = Requests(), sizes
-    a, b = operands(sizes)
-    kernel = ptx.load(source.ptx(implementation))
-    ptx.run(kernel, chosen.launch(m, n, k), [a, b, torch.empty(m, n), m, n, k], observers=[seen])
-    return seen
-
-
-A, B, C = ("load", 0), ("load", 1), ("store", 2)  # keys of Requests.sectors
-STORE_A, STORE_B, READ_A, READ_B = itertools.product(("store", "load"), (0, 1))  # keys of Requests.wavefronts
+A, B, C = ("load", "A"), ("load", "B"), ("store", "C")
+STORE_A, STORE_B, READ_A, READ_B = itertools.product(("store", "load"), ("a_smem", "b_smem"))
 
 
 # --- who reads and writes what -------------------------------------------------------------------------------
@@ -194,24 +148,24 @@ STORE_A, STORE_B, READ_A, READ_B = itertools.product(("store", "load"), (0, 1)) 
 
 def test_rows_on_x():
     """Sectors of 32 bytes that a warp's request touches."""
-    assert see_rung("s01").sectors == {A: 32, B: 1, C: 32}
-    assert see_rung("s02").sectors == {A: 1, B: 4, C: 4}
-    assert see("rows_on_x_staged", rows_on_x=True).sectors == {A: 32, B: 32, C: 32}
-    assert see_rung("s04").sectors == {A: 4, B: 4, C: 4}
+    assert see_rung("s01", "sectors") == {A: 32, B: 1, C: 32}
+    assert see_rung("s02", "sectors") == {A: 1, B: 4, C: 4}
+    assert see("rows_on_x_staged", "sectors", rows_on_x=True) == {A: 32, B: 32, C: 32}
+    assert see_rung("s04", "sectors") == {A: 4, B: 4, C: 4}
 
 
 def test_turning_b_round():
     """Wavefronts that a request to shared memory takes."""
-    staged = see("rows_on_x_staged", rows_on_x=True).wavefronts
-    turned = see("rows_on_x_b_turned", rows_on_x=True).wavefronts
+    staged = see("rows_on_x_staged", "wavefronts", rows_on_x=True)
+    turned = see("rows_on_x_b_turned", "wavefronts", rows_on_x=True)
     assert staged == {STORE_A: 32, STORE_B: 32, READ_A: 32, READ_B: 1}
     assert turned == {STORE_A: 32, STORE_B: 1, READ_A: 32, READ_B: 1}
-    assert see_rung("s04").wavefronts == {STORE_A: 1, STORE_B: 1, READ_A: 1, READ_B: 1}
+    assert see_rung("s04", "wavefronts") == {STORE_A: 1, STORE_B: 1, READ_A: 1, READ_B: 1}
 
 
 def test_the_side_that_conflicts():
     whole, rows, columns = (
-        see(f"tile_{cut}", TILE, (128, 128, 8)).wavefronts for cut in ("whole", "rows_cut", "columns_cut")
+        see(f"tile_{cut}", "wavefronts", TILE, (128, 128, 8)) for cut in ("whole", "rows_cut", "columns_cut")
     )
     assert (whole[READ_A], whole[READ_B]) == (2, 8)
     assert (rows[READ_A], rows[READ_B]) == (2, 8)
@@ -220,15 +174,15 @@ def test_the_side_that_conflicts():
 
 def test_padding_a_slice_that_is_stored_right():
     """Only a slice that is stored turned round has the conflict that padding cures."""
-    turned = see("slice_turned_round", inputs="ones").wavefronts
+    turned = see("slice_turned_round", "wavefronts", inputs="ones")
     assert (turned[STORE_A], turned[STORE_B]) == (32, 1)
-    assert see_rung("s04").wavefronts[STORE_A] == 1
+    assert see_rung("s04", "wavefronts")[STORE_A] == 1
 
 
 def test_half_a_warp():
     attempt("half_a_warp", (33, 65, 70), TINY)
-    assert see("half_a_warp", TINY).lanes == 16
-    assert see_rung("s07", (128, 128, 16)).lanes == 32
+    assert set(see("half_a_warp", "lanes", TINY).values()) == {16}
+    assert set(see_rung("s07", "lanes", (128, 128, 16)).values()) == {32}
 
 
 # --- sums ----------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_a_dot_as_triton_compiles_it(capability, block_m, num_warps, dtype, prec
     c = torch.full((m, n), float("nan"), dtype=to)
     scratch = [torch.zeros(16, dtype=torch.uint8)] * (len(kernel.entry.parameters) - 6)
     bits = [x.view(torch.uint8) if dtype.startswith("fp8") else x for x in (a, b)]
-    launch = Launch((cdiv(m, block_m), cdiv(n, block_n), 1), (32 * num_warps, 1, 1), compiled.metadata.shared)
+    launch = Launch((cdiv(n, block_n), cdiv(m, block_m), 1), (32 * num_warps, 1, 1), compiled.metadata.shared)
     with ptx.watched(detectors := ptx.Detectors()):
         ptx.run(kernel, launch, [*bits, c, m, n, k, *scratch])
     assert torch.equal(c.double(), a.double() @ b.double())
