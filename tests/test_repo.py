@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gemm_ref import DIALECTS, STAGES
+from tests.imports import PACKAGES, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 READMES = {  # file -> which Triton rungs it says are one kernel: 's04 and s06 to s12'
     "README.md": r"(s\d\d and s\d\d to s\d\d) are one Triton kernel",
     "README.zh-CN.md": r"(s\d\d 和 s\d\d 到 s\d\d) 的 Triton kernel 逐行相同",
@@ -128,24 +128,6 @@ def test_triton_rungs_that_are_one_kernel_stay_one():
         assert shared == [[f"s{stage.number:02}" for stage in within]], name
 
 
-ALLOWED = {  # imports run one way
-    "gemm_ref": {"gemm_ref"},
-    "cuda_kernels": {"gemm_ref", "cuda_kernels"},
-    "triton_kernels": {"gemm_ref", "triton_kernels"},
-    "experiments": {"gemm_ref", "cuda_kernels", "triton_kernels", "experiments"},
-}
-
-
-@pytest.mark.parametrize("package", ALLOWED)
-def test_imports_run_one_way(package):
-    for path in (ROOT / package).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for top in (name.split(".")[0] for name in names):
-                assert top not in ALLOWED or top in ALLOWED[package], f"{path} imports {top}"
-
-
 def test_importing_builds_and_reads_nothing():
     """No compiler, no GPU, no Triton and no files at import: a machine without them can still import."""
     code = (
@@ -204,6 +186,6 @@ SAYS_WHY = re.compile(r"#[ ]noqa: [A-Z]+\d+ \(.+\)|#[ ]type: ignore\[[a-z-]+\]  
 
 
 def test_what_silences_a_check_names_it_and_says_why():
-    for path in (path for room in (*ALLOWED, "tests") for path in (ROOT / room).rglob("*.py")):
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for silenced in SILENCED.findall(path.read_text(encoding="utf-8")):
             assert SAYS_WHY.fullmatch(silenced), f"{path}: {silenced}: `noqa: X1 (why)` or `type: ignore[x]  # why`"

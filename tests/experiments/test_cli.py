@@ -1,14 +1,12 @@
 """The command line: menus, refusals, failing kernels, interruption. Kernels are fakes, so it is quick."""
 
-import re
 from types import SimpleNamespace
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import gemm_ref
-from experiments import cli, doctor, selection
+from experiments import doctor, selection
 from experiments.bench import rounds, timing
 from experiments.bench.verify import Verdict
 from experiments.records import store, workloads
@@ -43,24 +41,17 @@ def fake(name, fn, dialect="cuda", load=None):
     return Contender(name, "default", "cuda" if dialect else "cpu", dialect, "fp32", ("cpu",), load or (lambda: fn))
 
 
-@pytest.fixture
-def invoke(monkeypatch):
-    monkeypatch.setattr(cli.out, "width", 200)
+@pytest.fixture(autouse=True)
+def few_sizes(monkeypatch):
     monkeypatch.setattr(workloads, "ON_CPU", ((3, 5, 7), (0, 1, 2)))
     monkeypatch.setattr(workloads, "ALL_EDGES_PARTIAL", (5, 3, 2))
     monkeypatch.setitem(workloads.LADDER, "cpu", ((8, 8, 8), (16, 16, 16)))
 
-    def run(*arguments, pool=None):
-        if pool is not None:
-            monkeypatch.setattr("experiments.records.contenders.contenders", lambda: pool)
-        # The consoles were made at import; they print to whatever is stdout now.
-        return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
-    return run
-
-
-def said(result):
-    return re.sub(r"\s+", " ", result.output)
+@pytest.fixture
+def run(invoke, tmp_path):
+    """`run("ladder", pool=[...])`: on the reference GPU, into tmp_path."""
+    return lambda *arguments, pool: invoke("run", *arguments, "--device", "cpu", "--results", tmp_path, pool=pool)
 
 
 def test_list_names_everything(invoke):
@@ -95,7 +86,7 @@ def test_list_names_everything(invoke):
 def test_what_is_not_understood_is_refused(invoke, tmp_path, arguments, messages):
     result = invoke(*arguments, "--results", tmp_path)
     assert result.exit_code == 2
-    assert all(message in said(result) for message in messages), result.output
+    assert all(message in result.said for message in messages), result.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,20 +94,20 @@ def test_what_is_not_understood_is_refused(invoke, tmp_path, arguments, messages
 def test_a_gpu_that_is_not_there(invoke, tmp_path):
     result = invoke("run", "ladder", "--device", "cuda", "--results", tmp_path)
     assert result.exit_code == 2
-    assert "torch sees no GPU" in said(result) and "doctor" in said(result)
+    assert "torch sees no GPU" in result.said and "doctor" in result.said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_kernel_is_reported_and_the_rest_go_on(invoke, tmp_path):
+def test_a_failing_kernel_is_reported_and_the_rest_go_on(run, tmp_path):
     pool = [
         fake("s01_naive", wrong),
         fake("s02_coalesced", broken),
         fake("s03_block_tile", None, load=unloadable),
         fake("s04_shared_tile", right),
     ]
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
+    result = run("correctness", pool=pool)
     assert result.exit_code == 1
-    text = said(result)
+    text = result.said
     assert "failed s01_naive cuda at 3x5x7" in text and "elements of C are wrong" in text
     assert "frobnicate" in text and "no compiler" in text
     frame = store.read(tmp_path, "correctness")
@@ -129,9 +120,9 @@ def test_a_failing_kernel_is_reported_and_the_rest_go_on(invoke, tmp_path):
     assert (tmp_path / "correctness.svg").exists() and (tmp_path / "environment.json").exists()
 
 
-def test_a_wrong_contender_is_never_timed(invoke, tmp_path):
+def test_a_wrong_contender_is_never_timed(run, tmp_path):
     pool = [fake("numpy_blas", wrong, dialect=""), fake("torch_blas", right, dialect="")]
-    result = invoke("run", "ladder", "--device", "cpu", "--results", tmp_path, pool=pool)
+    result = run("ladder", pool=pool)
     assert result.exit_code == 1
     frame = store.read(tmp_path, "ladder").set_index("stage")
     assert frame.loc["numpy_blas", "median_us"].isna().all()
@@ -140,29 +131,24 @@ def test_a_wrong_contender_is_never_timed(invoke, tmp_path):
     assert list(frame.loc["torch_blas", "m"]) == [8, 16]
 
 
-def test_all_pass(invoke, tmp_path):
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=[fake("s01_naive", right)])
+def test_all_pass(run, tmp_path):
+    result = run("correctness", pool=[fake("s01_naive", right)])
     assert result.exit_code == 0, result.output
     assert "failed" not in result.output
 
 
-def test_interruption_keeps_the_rows_so_far(invoke, tmp_path):
-    pool = [fake("s01_naive", right), fake("s02_coalesced", interrupting)]
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
-    assert result.exit_code == 130
-    assert list(store.read(tmp_path, "correctness")["stage"]) == ["s01_naive"] * 7  # all that there is of it
-    assert "the rows above are kept" in said(result)
-
-
-def test_interruption_before_anything_was_measured(invoke, tmp_path):
-    pool = [fake("s01_naive", interrupting)]
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
-    assert result.exit_code == 130
-    assert "nothing was measured" in said(result) and "kept" not in said(result)
+@pytest.mark.parametrize(
+    ("stages", "said"), [(("s01_naive",), "the rows above are kept"), ((), "nothing was measured")]
+)
+def test_interruption_keeps_the_rows_so_far(run, tmp_path, stages, said):
+    result = run("correctness", pool=[*(fake(stage, right) for stage in stages), fake("s02_coalesced", interrupting)])
+    assert result.exit_code == 130 and said in result.said and ("kept" in result.said) == bool(stages)
+    if stages:
+        assert list(store.read(tmp_path, "correctness")["stage"]) == ["s01_naive"] * 7  # all that there is of it
 
 
 @pytest.mark.parametrize(("finished", "kept"), [(rounds.KEPT_ROUNDS, True), (rounds.KEPT_ROUNDS - 1, False)])
-def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept):
+def test_interruption_keeps_the_finished_rounds(run, tmp_path, finished, kept):
     calls = []
 
     def interrupted_while_timed(a, b, out=None):
@@ -172,30 +158,30 @@ def test_interruption_keeps_the_finished_rounds(invoke, tmp_path, finished, kept
         return torch.mm(a, b, out=out)
 
     pool = [fake("numpy_blas", interrupted_while_timed, dialect="")]
-    result = invoke("run", "ladder", "--size", "8", "--device", "cpu", "--results", tmp_path, pool=pool)
+    result = run("ladder", "--size", "8", pool=pool)
     assert result.exit_code == 130
     assert list(store.read(tmp_path, "ladder")["repeats"]) == ([finished] if kept else [])
 
 
 @pytest.mark.parametrize("name", ["correctness", "ladder"])
-def test_a_kernel_that_kills_the_gpu_has_a_row(invoke, tmp_path, monkeypatch, name):
+def test_a_kernel_that_kills_the_gpu_has_a_row(run, tmp_path, monkeypatch, name):
     verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
     monkeypatch.setattr(
         f"experiments.{'bench.timing' if name == 'ladder' else f'questions.{name}'}.verify", lambda *_, **__: verdict
     )
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
-    result = invoke("run", name, "--size", "8", "--device", "cpu", "--results", tmp_path, pool=pool)
-    assert result.exit_code == 1 and "stopped: the GPU is unusable" in said(result)
+    result = run(name, "--size", "8", pool=pool)
+    assert result.exit_code == 1 and "stopped: the GPU is unusable" in result.said
     frame = store.read(tmp_path, name)
     assert list(zip(frame["stage"], frame["status"], strict=True)) == [("s01_naive", "error")]
 
 
-def test_the_whole_message_is_printed_and_its_end_is_kept(invoke, tmp_path):
+def test_the_whole_message_is_printed_and_its_end_is_kept(run, tmp_path):
     def unbuildable():
         raise RuntimeError("did not build:\n" + "a warning of no interest\n" * 100 + "x.cu(3): error: what matters")
 
     pool = [fake("s01_naive", None, load=unbuildable)]
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
+    result = run("correctness", pool=pool)
     assert result.output.count("a warning of no interest\n") == 100  # once, line by line
     details = store.read(tmp_path, "correctness")["detail"]
     assert all(detail.endswith("error: what matters") and len(detail) <= 520 for detail in details)
@@ -211,12 +197,12 @@ def test_the_whole_message_is_printed_and_its_end_is_kept(invoke, tmp_path):
         ("environment.json", '{"a": 1}', "is not a record of environments"),
     ],
 )
-def test_a_folder_of_foreign_files_is_refused_before_measuring(invoke, tmp_path, file, text, message):
+def test_a_folder_of_foreign_files_is_refused_before_measuring(run, tmp_path, file, text, message):
     (tmp_path / file).write_text(text, encoding="utf-8")
     pool = [fake("s01_naive", interrupting)]
-    result = invoke("run", "correctness", "--device", "cpu", "--results", tmp_path, pool=pool)
+    result = run("correctness", pool=pool)
     assert result.exit_code == 2, result.output
-    assert message in said(result) and file in said(result) and "another --results" in said(result)
+    assert message in result.said and file in result.said and "another --results" in result.said
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
@@ -225,22 +211,21 @@ def test_plot_refuses_foreign_files(invoke, tmp_path, file):
     store.save(tmp_path, "ladder", ladder_rows((1024,)), ENVIRONMENT)
     (tmp_path / file).write_text("", encoding="utf-8")
     result = invoke("plot", "ladder", "--results", tmp_path)
-    assert result.exit_code == 2 and file in said(result)
+    assert result.exit_code == 2 and file in result.said
 
 
 def test_a_folder_that_cannot_be_written_is_refused(invoke, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     arguments = ("--device", "cpu", "--results", tmp_path / "file")
     result = invoke("run", "correctness", *arguments, pool=[fake("s01_naive", interrupting)])
-    assert result.exit_code == 2 and "cannot be written" in said(result) and "another --results" in said(result)
+    assert result.exit_code == 2 and "cannot be written" in result.said and "another --results" in result.said
 
 
-def test_what_the_reference_gpu_is_too_slow_for_is_skipped(invoke, tmp_path):
-    arguments = ("--size", "1x1x1048577", "--size", "4096", "--device", "cpu", "--results", tmp_path)
-    result = invoke("run", "correctness", *arguments, pool=[fake("s01_naive", right)])
+def test_what_the_reference_gpu_is_too_slow_for_is_skipped(run, tmp_path):
+    result = run("correctness", "--size", "1x1x1048577", "--size", "4096", pool=[fake("s01_naive", right)])
     assert result.exit_code == 0, result.output
     frame = store.read(tmp_path, "correctness")
-    assert set(frame[frame["k"] == 4096]["status"]) == {"skipped"} and "about 11 minutes" in said(result)
+    assert set(frame[frame["k"] == 4096]["status"]) == {"skipped"} and "about 11 minutes" in result.said
     assert set(frame[frame["k"] == 1048577]["inputs"]) == {"normal", "one_hot"}  # integers would not be exact
 
 
@@ -251,33 +236,27 @@ def test_a_system_that_does_not_tell_its_memory(monkeypatch):
 
 
 def test_brackets_are_shown(invoke, tmp_path):
-    text = said(invoke("run", "--help"))
+    text = invoke("run", "--help").said
     assert "[all of them]" in text and "[experiments/results/<device>]" in text
     folder = tmp_path / "[bold]"
     result = invoke("run", "correctness", "--device", "cpu", "--results", folder, pool=[fake("s01_naive", right)])
-    assert f"rows are in {folder}" in said(result) and f"drew {folder}" in said(result)
+    assert f"rows are in {folder}" in result.said and f"drew {folder}" in result.said
 
 
-def test_filters(invoke, tmp_path):
-    pool = [
-        fake("s01_naive", right),
-        fake("s01_naive", right, dialect="triton"),
-        fake("s02_coalesced", right),
-    ]
-    arguments = ("--stage", "s01", "--backend", "triton", "--size", "4x5x6", "--device", "cpu", "--results", tmp_path)
-    assert invoke("run", "correctness", *arguments, pool=pool).exit_code == 0
+def test_filters(run, tmp_path):
+    pool = [fake("s01_naive", right), fake("s01_naive", right, dialect="triton"), fake("s02_coalesced", right)]
+    assert run("correctness", *"--stage s01 --backend triton --size 4x5x6".split(), pool=pool).exit_code == 0
     frame = store.read(tmp_path, "correctness")
-    assert set(zip(frame["stage"], frame["dialect"], frame["m"], frame["k"], strict=True)) == {
+    assert set(frame[["stage", "dialect", "m", "k"]].itertuples(index=False, name=None)) == {
         ("s01_naive", "triton", 4, 6)
     }
     assert set(frame["inputs"]) == {"normal", "integers", "one_hot"}
 
 
-def test_an_experiment_with_nothing_to_run(invoke, tmp_path):
-    arguments = ("--stage", "s01", "--device", "cpu", "--results", tmp_path)
-    named = invoke("run", "ladder", *arguments, pool=[fake("s01_naive", right)])
-    assert named.exit_code == 2 and "nothing to run in ladder" in said(named)
-    assert invoke("run", *arguments, pool=[fake("s01_naive", right)]).exit_code == 0  # correctness is enough
+def test_an_experiment_with_nothing_to_run(run, tmp_path):
+    named = run("ladder", "--stage", "s01", pool=[fake("s01_naive", right)])
+    assert named.exit_code == 2 and "nothing to run in ladder" in named.said
+    assert run("--stage", "s01", pool=[fake("s01_naive", right)]).exit_code == 0  # correctness is enough
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".png", ".svg"}
 
 
@@ -297,7 +276,7 @@ def test_plot_without_own_data_draws_what_was_published(invoke, tmp_path, monkey
     store.save(tmp_path / "nvidia-fixture", "ladder", ladder_rows((1024,)), ENVIRONMENT)
     result = invoke("plot", "ladder")
     assert result.exit_code == 0
-    assert "NVIDIA Fixture" in said(result) and "2020-02-02" in said(result)
+    assert "NVIDIA Fixture" in result.said and "2020-02-02" in result.said
     svg = tmp_path / "cpu" / "published-nvidia-fixture" / "ladder_tflops.svg"
     assert "NVIDIA Fixture" in svg.read_text(encoding="utf-8")
     assert not list((tmp_path / "nvidia-fixture").glob("*.svg"))
@@ -324,7 +303,7 @@ def test_doctor_says_what_to_do_about_what_is_missing(invoke, monkeypatch):
     monkeypatch.setattr("experiments.doctor.find_cxx", no_compiler)
     result = invoke("doctor")
     assert result.exit_code == 1
-    assert "install g++" in said(result)
+    assert "install g++" in result.said
     for what in ("Python", "torch", "triton", "ninja", "nvcc", "GPU", "hardware counters"):
         assert what in result.output
 
@@ -340,7 +319,7 @@ def test_doctor_on_a_compiler_that_does_not_run(invoke, monkeypatch):
     monkeypatch.setattr(doctor, "find_ninja", lambda: "/bin/ninja")
     result = invoke("doctor")
     assert result.exit_code == 1
-    assert "/bin/[cxx] does not run" in said(result) and "reinstall it" in said(result)
+    assert "/bin/[cxx] does not run" in result.said and "reinstall it" in result.said
 
 
 @no_gpu
@@ -373,8 +352,8 @@ def test_again_reads_what_cannot_have_changed(invoke, tmp_path, monkeypatch):
     monkeypatch.setattr("gemm_ref.build.CACHE", tmp_path / "cache")
     arguments = ("run", "correctness", "--stage", "s02", "--backend", "cuda", "--size", "8", "--device", "cpu")
     arguments += ("--results", tmp_path / "results")
-    assert "correctness: 3 pass rows are in" in said(invoke(*arguments))
+    assert "correctness: 3 pass rows are in" in invoke(*arguments).said
     files = {path: path.read_bytes() for path in (tmp_path / "results").iterdir() if path.suffix in (".csv", ".json")}
-    assert "3 pass (3 read from earlier runs of the same kernels; --fresh measures all)" in said(invoke(*arguments))
+    assert "3 pass (3 read from earlier runs of the same kernels; --fresh measures all)" in invoke(*arguments).said
     assert files == {path: path.read_bytes() for path in files}
-    assert "correctness: 3 pass rows are in" in said(invoke(*arguments, "--fresh"))
+    assert "correctness: 3 pass rows are in" in invoke(*arguments, "--fresh").said

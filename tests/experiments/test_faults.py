@@ -36,15 +36,14 @@ def right(a, b, out=None):
 
 
 @pytest.fixture
-def invoke(monkeypatch):
+def run(invoke, monkeypatch):
+    """`run("report")`: the command's exit code, and what it says."""
     contender = Contender("s01_naive", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: right)
     monkeypatch.setattr("experiments.trace.gather", lambda bars: Gathered((), {}))
-    monkeypatch.setattr("experiments.records.contenders.contenders", lambda: [contender])
 
     def run(*arguments):
-        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result.exit_code, re.sub(r"\s+", " ", result.output)
+        result = invoke(*arguments, pool=[contender])
+        return result.exit_code, result.said
 
     return run
 
@@ -59,31 +58,31 @@ def full_disk(monkeypatch):
     return lambda: monkeypatch.setattr("gemm_ref.build.os.fdopen", full)
 
 
-def run_correctness(invoke, folder):
-    return invoke("run", "correctness", "--size", "8", "--device", "cpu", "--results", folder)
+def run_correctness(run, folder):
+    return run("run", "correctness", "--size", "8", "--device", "cpu", "--results", folder)
 
 
 @pytest.mark.usefixtures("svg_alone")
-def test_a_full_disk_is_told_and_the_old_files_stay(invoke, full_disk, tmp_path):
+def test_a_full_disk_is_told_and_the_old_files_stay(run, full_disk, tmp_path):
     store.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
-    assert run_correctness(invoke, tmp_path)[0] == 0
+    assert run_correctness(run, tmp_path)[0] == 0
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     full_disk()
-    code, said = run_correctness(invoke, tmp_path)
+    code, said = run_correctness(run, tmp_path)
     assert code == 2 and "No space left on device: 3 rows of correctness are lost; make room" in said
     for arguments in (("report",), ("plot", "ladder")):
-        code, said = invoke(*arguments, "--results", tmp_path)
+        code, said = run(*arguments, "--results", tmp_path)
         assert code == 2 and "cannot be written: No space left on device" in said
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @needs_proc
 @pytest.mark.parametrize("command", ["run", "report"])
-def test_a_folder_that_cannot_be_written_is_told(invoke, command):
+def test_a_folder_that_cannot_be_written_is_told(run, command):
     if command == "run":
-        code, said = run_correctness(invoke, NOWHERE)
+        code, said = run_correctness(run, NOWHERE)
     else:
-        code, said = invoke("report", "--results", store.PUBLISHED, "--output", NOWHERE / "report.html")
+        code, said = run("report", "--results", store.PUBLISHED, "--output", NOWHERE / "report.html")
     assert code == 2 and "/proc/nowhere cannot be written" in said
 
 
@@ -95,12 +94,12 @@ def test_doctor_says_where_built_files_go(monkeypatch, tmp_path):
     assert doctor._cache().state == "missing" and "GEMM_LADDER_BUILD" in doctor._cache().advice
 
 
-def test_a_compiler_that_is_missing_is_told(invoke, monkeypatch, tmp_path):
+def test_a_compiler_that_is_missing_is_told(run, monkeypatch, tmp_path):
     def unbuildable(*_):
         raise BuildError("install g++")
 
     monkeypatch.setattr("experiments.check.command.check", unbuildable)
-    code, said = invoke("check", tmp_path / "kernel.cu", "--device", "cpu")
+    code, said = run("check", tmp_path / "kernel.cu", "--device", "cpu")
     assert code == 2 and "error: install g++" in said
 
 
@@ -114,10 +113,10 @@ def test_other_errors_are_not_hidden(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("svg_alone")
-def test_a_run_in_which_all_was_skipped_says_so(invoke, tmp_path):
-    code, said = invoke("run", "correctness", "--size", "4096", "--device", "cpu", "--results", tmp_path)
+def test_a_run_in_which_all_was_skipped_says_so(run, tmp_path):
+    code, said = run("run", "correctness", "--size", "4096", "--device", "cpu", "--results", tmp_path)
     assert code == 1 and "about 11 minutes" in said and "nothing was measured: all of it was skipped" in said
-    code, said = invoke("run", "correctness", "--size", "4096", "--size", "8", "--device", "cpu", "--results", tmp_path)
+    code, said = run("run", "correctness", "--size", "4096", "--size", "8", "--device", "cpu", "--results", tmp_path)
     assert code == 0 and "nothing was measured" not in said
 
 
@@ -135,8 +134,8 @@ def test_a_backend_is_listed_once():
     assert len(set(selection.known_backends())) == len(selection.known_backends())
 
 
-def test_version(invoke):
-    assert invoke("--version") == (0, f"gemm-ladder {version()} ")
+def test_version(run):
+    assert run("--version") == (0, f"gemm-ladder {version()}")
     assert CliRunner().invoke(cuda_kernels_app, ["--version"]).output == f"gemm-ladder {version()}\n"
     assert re.fullmatch(r"\d+\.\d+\.\d+", version())
 
@@ -194,9 +193,9 @@ def test_ctrl_c_is_heeded_in_a_callback(delay_s):
     assert process.wait(timeout=30) == 130
 
 
-def test_documents_are_written_in_a_checkout_alone(invoke, monkeypatch):
+def test_documents_are_written_in_a_checkout_alone(run, monkeypatch):
     monkeypatch.setattr("experiments.documents.blocks.CHECKOUT", None)
-    code, said = invoke("readme")
+    code, said = run("readme")
     assert code == 2 and "run this in a checkout of the repo" in said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import resource
 import signal
 import sys
@@ -40,16 +39,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
     assert path.read_text(encoding="utf-8") == "old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_what_is_told_of_a_full_disk(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(build.CannotWrite, match=r"file cannot be written: No space left on device"):
-        build.write_whole(tmp_path / "file", "text")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,14 @@ def infinite(a, b, out=None):
     return c
 
 
+def in_order(a, b, out=None):
+    """One product after the other: the worst order that there is for a sum in float32."""
+    out.zero_()
+    for i in range(a.shape[1]):
+        out += a[:, i, None] * b[None, i]
+    return out
+
+
 WRONG = [drops_k_tail, transposes_a_tile, skips_a_barrier, all_zeros, tf32, bf16]
 WRONG += [misses_the_last_row, adds_to_c, nan_in_a_corner, infinite]
 
@@ -100,14 +108,7 @@ def test_lower_precision_is_rejected_at_large_k(kernel):
 @settings(max_examples=25, derandomize=True, deadline=None)
 @given(m=st.integers(0, 40), n=st.integers(0, 40), k=st.integers(0, 300), seed=st.integers(0, 2**31))
 def test_sound_arithmetic_is_never_rejected(kind, m, n, k, seed):
-    """A float32 sum in the worst order there is, one product after the other, stays inside the bound."""
-
-    def in_order(a, b, out=None):
-        out.zero_()
-        for i in range(a.shape[1]):
-            out += a[:, i, None] * b[None, i]
-        return out
-
+    """A float32 sum in the worst order that there is stays inside the bound."""
     accuracy = checked_run(in_order, *make_inputs(Problem(m, n, k), kind, seed), exact=kind in EXACT_KINDS)
     assert 0 <= accuracy.bound_share <= 1
 
@@ -115,13 +116,6 @@ def test_sound_arithmetic_is_never_rejected(kind, m, n, k, seed):
 def test_biased_sums_are_never_rejected():
     """All-equal positive inputs, whose rounding errors all have one sign: the worst case for a bound."""
     a, b = torch.full((4, 5000), 0.1), torch.full((5000, 4), 0.7)
-
-    def in_order(a, b, out=None):
-        out.zero_()
-        for i in range(a.shape[1]):
-            out += a[:, i, None] * b[None, i]
-        return out
-
     assert checked_run(in_order, a, b).rel_error > 1e-6
 
 

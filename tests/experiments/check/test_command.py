@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from experiments import cli
 from experiments.check import cost
 from experiments.check.command import check
 from experiments.check.cuda import nvcc
@@ -60,17 +58,8 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def invoke(monkeypatch):
-    monkeypatch.setattr(cli.out, "width", 200)
-
-    def run(*arguments):
-        return CliRunner().invoke(cli.app, ["check", "--device", "cpu", *map(str, arguments)])
-
-    return run
-
-
-def said(result) -> str:
-    return re.sub(r"\s+", " ", result.output)
+def run(invoke):
+    return lambda *arguments: invoke("check", "--device", "cpu", *arguments)
 
 
 # What must be said of each kernel of tests/pitfalls/ that has a fault: parts of the reasons, and kinds of faults.
@@ -291,19 +280,19 @@ def test_a_loop_without_an_end(write, uncounted, monkeypatch):
     assert "endless loop" in {fault.kind for fault in found.faults}
 
 
-def test_only_the_sizes_that_were_asked_for(invoke):
+def test_only_the_sizes_that_were_asked_for(run):
     file = PITFALLS / "thread_tile.cu"
     options = ("--kernel", "whole_tiles_only", "--block", TILES["block"], "--grid", TILES["grid"])
-    result = invoke(file, *options, "--size", "128x128x8", "--json")
+    result = run(file, *options, "--size", "128x128x8", "--json")
     assert result.exit_code == 0
     found = json.loads(result.output)
     assert found["sound"] and [verdict["problem"] for verdict in found["verdicts"]] == ["128x128x8"]
 
 
-def test_the_text_names_line_threads_and_source(invoke):
-    result = invoke(PITFALLS / "shared_tile.cu", "--kernel", "leaves_before_the_barrier")
+def test_the_text_names_line_threads_and_source(run):
+    result = run(PITFALLS / "shared_tile.cu", "--kernel", "leaves_before_the_barrier")
     assert result.exit_code == 1
-    text = said(result)
+    text = result.said
     for part in (
         "the grid and block are guessed",
         "right at 64x96x128",
@@ -348,7 +337,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE, ids=[message[:30] for _, message in USAGE])
-def test_usage_errors_say_what_to_pass(invoke, write, monkeypatch, tmp_path, arguments, message):
+def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, arguments, message):
     write("int main() { return 0; }", "plain.cu")
     write("", "kernel.txt")
     tiled = (
@@ -362,16 +351,16 @@ def test_usage_errors_say_what_to_pass(invoke, write, monkeypatch, tmp_path, arg
     write(f"__global__ void one{SIGNATURE.replace('float', 'double')} {{ }}", "double.cu")
     write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%smid;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
     monkeypatch.chdir(tmp_path)
-    result = invoke(*arguments)
+    result = run(*arguments)
     assert result.exit_code == 2, result.output
-    assert message in said(result), result.output
+    assert message in result.said, result.output
 
 
-def test_the_document_shows_what_is_printed(invoke, write, tmp_path, monkeypatch):
+def test_the_document_shows_what_is_printed(run, write, tmp_path, monkeypatch):
     text = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
     shown = re.search(r"```cpp\n(.*?)```.*?```\n(.*?)```", text, re.S)
     write(shown[1], "my_gemm.cu")
     monkeypatch.chdir(tmp_path)
     seconds = r"\(\d+\.\d s\)"
-    printed = re.sub(seconds, "", invoke("my_gemm.cu").output)
+    printed = re.sub(seconds, "", run("my_gemm.cu").output)
     assert printed.split() == re.sub(seconds, "", shown[2]).split()

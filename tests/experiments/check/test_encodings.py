@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
-from experiments import cli
 from experiments.check import cost
 
 KERNEL = """#define TILE 16
@@ -20,13 +18,13 @@ __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int
 
 
 @pytest.fixture
-def check(tmp_path, monkeypatch):
+def check(invoke, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
 
     def run(content: bytes):
         path = tmp_path / "kernel.cu"
         path.write_bytes(content)
-        return CliRunner().invoke(cli.app, ["check", str(path), "--size", "17", "--device", "cpu"])
+        return invoke("check", path, "--size", "17", "--device", "cpu")
 
     return run
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from rich.console import Console
-from typer.testing import CliRunner
 
 import gemm_ref
-from experiments import cli
 from experiments.bench import timing
 from experiments.check import place
 from experiments.check.cuda.cuda_file import CudaKernel, Options
@@ -113,7 +111,7 @@ def test_it_runs_on_a_gpu(kernel):
     gemm_ref.checked_run(subject.gpu_call(problem), a, b, exact=True)
 
 
-def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(kernel, monkeypatch, tmp_path):
+def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(invoke, kernel, monkeypatch, tmp_path):
     subject = kernel(RACING)
 
     def fn(a, b, out):
@@ -121,11 +119,9 @@ def test_the_correctness_experiment_fails_a_kernel_that_is_right_by_luck(kernel,
         return out
 
     pool = [Contender("s04_shared_tile", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: fn)]
-    monkeypatch.setattr("experiments.records.contenders.contenders", lambda: pool)
-    arguments = ["run", "correctness", "--device", "cpu", "--results", str(tmp_path / "results")]
-    result = CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"])
-    text = " ".join(result.output.split())
-    assert result.exit_code == 1 and "C is right, but: kernel.cu:" in text
-    assert "no barrier orders the two" in text
+    arguments = ("run", "correctness", "--size", "17x18x33", "--device", "cpu", "--results", tmp_path / "results")
+    result = invoke(*arguments, pool=pool)
+    assert result.exit_code == 1 and "C is right, but: kernel.cu:" in result.said
+    assert "no barrier orders the two" in result.said
     monkeypatch.setattr(correctness, "WATCHED_MOST_PRODUCTS", 10)
-    assert CliRunner().invoke(cli.app, [*arguments, "--size", "17x18x33"]).exit_code == 0
+    assert invoke(*arguments, pool=pool).exit_code == 0

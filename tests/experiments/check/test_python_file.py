@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from experiments import cli
 from experiments.check.command import check
 from experiments.check.cuda.cuda_file import Options
 from experiments.selection import make_request
@@ -125,10 +123,10 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("text", "options", "message"), USAGE, ids=[message[:30] for *_, message in USAGE])
-def test_usage_errors(tmp_path, text, options, message):
+def test_usage_errors(invoke, tmp_path, text, options, message):
     path = tmp_path / "kernel.py"
     path.write_text(text, encoding="utf-8")
     given = [word for name, value in options.items() for word in (f"--{name}", value)]
-    result = CliRunner().invoke(cli.app, ["check", str(path), "--device", "cpu", "--size", "33x35x39", *given])
+    result = invoke("check", path, "--device", "cpu", "--size", "33x35x39", *given)
     assert result.exit_code == 2, result.output
-    assert message in " ".join(result.output.split()), result.output
+    assert message in result.said, result.output

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
-from experiments import cli
-from experiments.progress import Bars
 from experiments.questions import datasheets, probes, roofs
 from experiments.questions.probes import PROBES, Machine
 from experiments.records.request import Request
@@ -25,7 +22,7 @@ from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import find_toolkit, run_nvcc
-from tests.experiments.fixtures import H200
+from tests.experiments.fixtures import H200, NoBars
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
 
@@ -226,8 +223,7 @@ def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
     monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
     monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, {}))
     monkeypatch.setattr(roofs, "_measure", measured)
-    with Bars(cli.out) as bars:
-        rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, bars))
+    rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, NoBars()))
     assert [row.stage for row in rows] == list(PROBES)
     assert [row.status for row in rows] == [ERROR] + [PASS] * (len(PROBES) - 1)
     assert rows[0].detail == "RuntimeError: it did not start"
@@ -259,9 +255,9 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     assert roofs._measure(PROBES["fma"], SMALL) == {"status": FAIL, "detail": "its result is off by 1"}
 
 
-def test_without_a_gpu_it_says_that_it_needs_one(tmp_path):
-    done = CliRunner().invoke(cli.app, ["run", "roofs", "--device", "cpu", "--results", str(tmp_path)])
-    assert done.exit_code == 2 and "the ceilings need a GPU" in " ".join(done.output.split())
+def test_without_a_gpu_it_says_that_it_needs_one(invoke, tmp_path):
+    done = invoke("run", "roofs", "--device", "cpu", "--results", tmp_path)
+    assert done.exit_code == 2 and "the ceilings need a GPU" in done.said
 
 
 def test_filters_of_kernels_leave_it_out():

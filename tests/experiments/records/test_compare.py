@@ -3,9 +3,7 @@
 import dataclasses
 
 import pytest
-from typer.testing import CliRunner
 
-from experiments import cli
 from experiments.records import compare, store
 from experiments.records.request import UsageError
 from experiments.records.rows import FAIL
@@ -113,20 +111,17 @@ def test_folders_without_a_row_in_common_are_refused(folders):
 
 
 @pytest.mark.parametrize("margin", [-1.0, 1.0, float("nan"), float("inf")])
-def test_a_margin_that_is_no_share_is_refused(folders, margin):
+def test_a_margin_that_is_no_share_is_refused(invoke, folders, margin):
     old, new = folders(rows(), rows())
-    result = CliRunner().invoke(cli.app, ["compare", str(old), str(new), "--margin", str(margin)])
+    result = invoke("compare", old, new, "--margin", margin)
     assert result.exit_code == 2 and "0.03 for 3%" in result.output
 
 
-def test_the_command_prints_what_is_not_same(folders, monkeypatch):
-    monkeypatch.setattr(cli.out, "width", 200)
+def test_the_command_prints_what_is_not_same(invoke, folders):
     old, new = folders(rows(), rows(gluon=0.9))
-    result = CliRunner().invoke(cli.app, ["compare", str(old), str(new)])
+    result = invoke("compare", old, new)
     assert result.exit_code == 0, result.output
     assert SLOWER in result.output and "s12_async_copy" in result.output and "SAME)" in result.output
     assert " triton fp32" not in result.output
-    everything = CliRunner().invoke(cli.app, ["compare", str(old), str(new), "--all"])
-    assert " triton fp32" in everything.output
-    missing = CliRunner().invoke(cli.app, ["compare", str(old), str(new / "no")])
-    assert missing.exit_code == 2
+    assert " triton fp32" in invoke("compare", old, new, "--all").output
+    assert invoke("compare", old, new / "no").exit_code == 2

@@ -58,20 +58,6 @@ def test_an_unrelated_csv_is_left_alone(tmp_path):
     assert (tmp_path / "other.csv").read_text(encoding="utf-8") == "a,b\n1,2\n"
 
 
-def test_a_write_that_dies_leaves_the_old_file(tmp_path, monkeypatch):
-    store.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)
-    before = (tmp_path / "ladder.csv").read_bytes()
-
-    def die(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", die)
-    with pytest.raises(OSError, match="disk full"):
-        store.save(tmp_path, "ladder", ladder_rows(), LATER)
-    assert (tmp_path / "ladder.csv").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"ladder.csv", "environment.json"}
-
-
 @pytest.mark.parametrize("cut", [1, 2, 30, 200])
 def test_a_file_that_was_cut_off_is_refused_and_stays_as_it_is(tmp_path, cut):
     path = store.save(tmp_path, "ladder", ladder_rows((64,)), ENVIRONMENT)

@@ -1,7 +1,6 @@
 """The command `trace`, what is kept of traces, and kernels that cannot be traced."""
 
 import pytest
-from typer.testing import CliRunner
 
 import gemm_ref
 from experiments import cli
@@ -13,11 +12,9 @@ from gemm_ref.build import BuildError
 NAIVE = [item for item in first_modes() if item.stage.number == 1]
 
 
-@pytest.fixture
-def invoke(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli.out, "width", 200)
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(kept.build, "CACHE", tmp_path / "cache")
-    return lambda *arguments: CliRunner().invoke(cli.app, ["trace", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -37,13 +34,13 @@ def counted(monkeypatch):
 
 
 def test_it_writes_the_kernels_that_were_asked_for(invoke, tmp_path):
-    done = invoke("s01", "--dialect", "cuda", "--output", tmp_path / "out")
+    done = invoke("trace", "s01", "--dialect", "cuda", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == "s01_naive-cuda-default-fp32.json" and str(path) in done.output
     trace = record.from_json(path.read_text(encoding="utf-8"))
     assert trace.name == path.stem and trace.compiler.startswith("nvcc ")
-    assert invoke("s01", "--dialect", "cuda", "--output", tmp_path / "one.json").exit_code == 0
+    assert invoke("trace", "s01", "--dialect", "cuda", "--output", tmp_path / "one.json").exit_code == 0
     assert (tmp_path / "one.json").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
 
 
@@ -61,17 +58,17 @@ def test_it_writes_the_kernels_that_were_asked_for(invoke, tmp_path):
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused(invoke, arguments, said):
-    done = invoke(*arguments)
+    done = invoke("trace", *arguments)
     assert done.exit_code == cli.USAGE and said in done.output
 
 
 def test_what_has_no_compiler_is_named_and_the_others_are_traced(invoke, counted, tmp_path):
-    done = invoke("s01", "--output", tmp_path)
+    done = invoke("trace", "s01", "--output", tmp_path)
     assert done.exit_code == 0 and "no trace of s01_naive-triton-fp32: No module named 'triton'" in done.output
-    assert invoke("s01", "--dialect", "triton", "--output", tmp_path).exit_code == cli.FAILED
+    assert invoke("trace", "s01", "--dialect", "triton", "--output", tmp_path).exit_code == cli.FAILED
 
 
-def test_what_cannot_have_changed_is_read(invoke, counted, monkeypatch):
+def test_what_cannot_have_changed_is_read(counted, monkeypatch):
     cuda = NAIVE[:1]
     first = gather(cuda)
     assert counted == cuda and not first.lacking
@@ -83,7 +80,7 @@ def test_what_cannot_have_changed_is_read(invoke, counted, monkeypatch):
     assert len(counted) == 3
 
 
-def test_a_kernel_that_does_not_compile_is_lacking(invoke, monkeypatch):
+def test_a_kernel_that_does_not_compile_is_lacking(monkeypatch):
     def refuse(item, compiler):
         raise BuildError("nvcc was not found")
 
