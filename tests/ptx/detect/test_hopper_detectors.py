@@ -11,7 +11,7 @@ from gemm_ref import ptx
 from gemm_ref.ptx.detect.finding import EARLY, ENDED, MISSED, RACE, UNWRITTEN
 from tests.ptx.harness import run_kernel
 from tests.ptx.units.test_bulk_copies import HEAD, LOAD, STORE, WAIT
-from tests.ptx.units.test_hopper import clustered, minimal, specialized
+from tests.ptx.units.test_hopper import RIGHT, clustered, minimal, specialized
 
 
 def findings(run, *args, **options) -> list[ptx.Finding]:
@@ -21,10 +21,7 @@ def findings(run, *args, **options) -> list[ptx.Finding]:
     return list(detectors.findings)
 
 
-@pytest.mark.parametrize("run, options", [
-    (minimal, {}), (minimal, {"b_rows": False}), (specialized, {}), (specialized, {"poll": True}),
-    (specialized, {"blocks": 1}), (clustered, {}),
-])  # fmt: skip
+@pytest.mark.parametrize("run, options", [*RIGHT, (specialized, {"blocks": 1})])
 @pytest.mark.parametrize("sizes", [(130, 72, 456), (64, 64, 64)], ids=str)
 def test_nothing_is_found_in_a_kernel_that_is_right(run, options, sizes):
     assert findings(run, sizes, **options) == []

@@ -13,6 +13,7 @@ import pytest
 
 from gemm_ref import ptx
 from tests.ptx.harness import bits_of, covers, from_bits, kernel_text, rounded, run_kernel, to_bits, words
+from tests.ptx.isa.test_narrow import FORMATS, LOW_BITS, size_of
 
 WARPS = 2
 
@@ -37,18 +38,8 @@ def c_place(g: int, t: int, i: int) -> tuple[int, int]:
 
 
 TF32_K4 = Form(4, 32, lambda g, t, i: ((g, g + 8)[i], t), lambda g, t, i: (t, g))
-TF32_K8 = Form(
-    8,
-    32,
-    lambda g, t, i: (g if i in (0, 2) else g + 8, t if i < 2 else t + 4),
-    lambda g, t, i: ((t, t + 4)[i], g),
-)
-HALF_K8 = Form(
-    8,
-    16,
-    lambda g, t, i: (g if i < 2 else g + 8, t * 2 + (i & 1)),
-    lambda g, t, i: (t * 2 + (i & 1), g),
-)
+TF32_K8 = Form(8, 32, lambda g, t, i: (g + 8 * (i in (1, 3)), t + 4 * (i > 1)), lambda g, t, i: ((t, t + 4)[i], g))
+HALF_K8 = Form(8, 16, lambda g, t, i: (g + 8 * (i > 1), t * 2 + (i & 1)), lambda g, t, i: (t * 2 + (i & 1), g))
 HALF_K16 = Form(
     16,
     16,
@@ -73,33 +64,22 @@ IDS = [f"k{form.k}-{a}-{b}-{to}" for form, a, b, to in CASES]
 # --- numbers -------------------------------------------------------------------------------------------------
 
 
-def value_of(code: int, kind: str) -> float:
-    """An element's number, from the definition of its format."""
-    if kind == "f16":
-        return from_bits(code, "f16")
-    if kind == "bf16":
-        return from_bits(code << 16, "f32")
-    if kind == "tf32":
-        return from_bits(code & ~0x1FFF, "f32")  # the low 13 bits are not read
-    if kind == "e5m2":
-        return from_bits(code << 8, "f16")
-    exponent, fraction, sign = code >> 3 & 15, code & 7, -1.0 if code >> 7 else 1.0
-    if (exponent, fraction) == (15, 7):
-        return math.nan
-    return sign * (math.ldexp(fraction, -9) if exponent == 0 else math.ldexp(8 + fraction, exponent - 10))
+def value_of(code: int, kind: str) -> Fraction | float:
+    """An element's number, from the definition of its format; of tf32 the low 13 bits are not read."""
+    code >>= LOW_BITS.get(kind, 0)
+    sign = sum(FORMATS[kind])  # the place of its bit
+    size = size_of(code & (1 << sign) - 1, kind)
+    return -size if code >> sign else size
 
 
 def some_code(rng: random.Random, kind: str) -> int:
     """A number of middling size, whose products and their sums have no more bits than a float64."""
-    if kind == "tf32":
-        return to_bits(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), "f32") & ~0x1FFF | rng.getrandbits(13)
-    if kind == "bf16":
-        return to_bits(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), "f32") >> 16
-    if kind == "f16":
-        return to_bits(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), "f16")
-    while not math.isfinite(value_of(code := rng.getrandbits(8), kind)):
-        pass
-    return code
+    if kind in ("e4m3", "e5m2"):
+        while not math.isfinite(value_of(code := rng.getrandbits(8), kind)):
+            pass
+        return code
+    code = to_bits(rng.uniform(-1, 1) * 2.0 ** rng.randint(-4, 4), "f16" if kind == "f16" else "f32")
+    return {"f16": code, "bf16": code >> 16, "tf32": code & ~0x1FFF | rng.getrandbits(13)}[kind]
 
 
 def packed(codes: list[int], bits: int) -> list[int]:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from gemm_ref import Launch, cdiv, ptx
-from gemm_ref.build import BuildError
 from tests.cuda_kernels.test_pitfalls import compile_ptx
 
 SOURCE = Path(__file__).parent / "hopper" / "gemm.cu"
@@ -20,10 +19,7 @@ SIZES = [(64, 64, 64), (200, 136, 328), (1, 8, 8), (130, 72, 648), (128, 192, 16
 
 @functools.cache
 def text() -> str:
-    try:
-        return compile_ptx(SOURCE)
-    except BuildError as error:
-        pytest.skip(f"no nvcc to compile with: {error}")
+    return compile_ptx(SOURCE, f"-I{SOURCE.parent}")
 
 
 def load(name: str, *arguments: int) -> ptx.Kernel:
@@ -65,16 +61,13 @@ def clustered(sizes, fault: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return c, a.float() @ b.float()
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("b_rows", [False, True])
-def test_minimal(sizes, b_rows):
-    assert torch.equal(*minimal(sizes, b_rows=b_rows))
+RIGHT = [(minimal, {}), (minimal, {"b_rows": False}), (specialized, {}), (specialized, {"poll": True}), (clustered, {})]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("poll", [False, True])
-def test_warp_specialized_and_persistent(sizes, poll):
-    assert torch.equal(*specialized(sizes, poll=poll))
+@pytest.mark.parametrize("run, options", RIGHT)
+def test_products(run, options, sizes):
+    assert torch.equal(*run(sizes, **options))
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 7])
@@ -82,50 +75,41 @@ def test_any_number_of_blocks_covers_all_tiles(blocks):
     assert torch.equal(*specialized((300, 200, 136), blocks=blocks))
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_two_blocks_of_a_cluster_share_b(sizes):
-    assert torch.equal(*clustered(sizes))
-
-
 # --- mistakes ------------------------------------------------------------------------------------------------
 
 
-def test_a_tile_that_is_not_waited_for_is_wrong():
-    found, wanted = minimal((64, 64, 64), fault=1)
-    assert found.isnan().any() and not torch.equal(found, wanted)
-    with pytest.raises(
-        ptx.AsyncFault, match=r"mbarrier.cuh:\d+: .*called at gemm.cu:\d+.*its last phase not waited for"
-    ):
-        minimal((64, 64, 128), fault=1)
-
-
-def test_too_many_bytes_expected_are_a_deadlock():
-    with pytest.raises(ptx.BarrierFault, match=r"(?s)deadlock.*called at gemm.cu:\d+\): block \(0, 0, 0\).* 16 bytes"):
-        minimal((64, 64, 128), fault=2)
-
-
-def test_too_few_bytes_expected_open_the_barrier_before_the_tiles_are_there():
-    found, wanted = minimal((64, 64, 64), fault=3)
+@pytest.mark.parametrize("run, sizes, options, nan", [
+    (minimal, (64, 64, 64), {"fault": 1}, "some"),  # a tile is not waited for
+    (minimal, (64, 64, 64), {"fault": 3}, ""),  # too few bytes are expected, so the barrier opens early
+    (minimal, (64, 64, 64), {"fault": 4}, "all"),  # accumulators are not waited for
+    (minimal, (64, 64, 192), {"fault": 5}, "none"),  # a tile is overwritten while it is multiplied
+    (specialized, (256, 128, 64), {"fault": 3, "blocks": 1}, ""),  # a tile of C is overwritten while it is stored
+])  # fmt: skip
+def test_a_mistake_that_gives_a_wrong_result(run, sizes, options, nan):
+    found, wanted = run(sizes, **options)
     assert not torch.equal(found, wanted)
+    share = found.isnan().float().mean()
+    assert {"": True, "some": share > 0, "all": share == 1, "none": share == 0}[nan]
 
 
-def test_accumulators_that_are_not_waited_for_are_nan():
-    assert minimal((64, 64, 64), fault=4)[0].isnan().all()
-
-
-def test_a_tile_that_is_overwritten_while_it_is_multiplied_is_wrong():
-    found, wanted = minimal((64, 64, 192), fault=5)
-    assert not found.isnan().any() and not torch.equal(found, wanted)
-
-
-def test_a_barrier_that_is_not_initialised():
-    with pytest.raises(ptx.AsyncFault, match="never initialised"):
-        minimal((64, 64, 64), fault=6)
-
-
-def test_a_producer_that_does_not_wait_for_an_empty_slot():
-    with pytest.raises(ptx.AsyncFault, match="its last phase not waited for"):
-        specialized((128, 64, 512), fault=1)
+@pytest.mark.parametrize("run, sizes, fault, error, message", [
+    # a tile is not waited for, and its barrier is used again
+    (minimal, (64, 64, 128), 1, ptx.AsyncFault,
+     r"mbarrier.cuh:\d+: .*called at gemm.cu:\d+.*its last phase not waited for"),
+    # too many bytes are expected
+    (minimal, (64, 64, 128), 2, ptx.BarrierFault,
+     r"(?s)deadlock.*called at gemm.cu:\d+\): block \(0, 0, 0\).* 16 bytes"),
+    (minimal, (64, 64, 64), 6, ptx.AsyncFault, "never initialised"),
+    # the producer does not wait for an empty slot
+    (specialized, (128, 64, 512), 1, ptx.AsyncFault, "its last phase not waited for"),
+    # the block leaves before the last tile of C is read
+    (specialized, (128, 64, 64), 4, ptx.AsyncFault, "may still be reading shared memory"),
+    # a multicast leaves a block out
+    (clustered, (128, 64, 128), 2, ptx.BarrierFault, r"(?s)deadlock.* and 4096 bytes"),
+])  # fmt: skip
+def test_a_mistake_that_stops_the_machine(run, sizes, fault, error, message):
+    with pytest.raises(error, match=message):
+        run(sizes, fault=fault)
 
 
 def test_consumers_that_free_no_slot():
@@ -135,18 +119,3 @@ def test_consumers_that_free_no_slot():
     assert len(waits) == 2 and all("mbarrier.try_wait" in line for line in waits)
     assert re.search(r"thread \(128, 0, 0\) waits .* lacks 1 of 1 arrivals and 0 bytes; 255 more", waits[0])
     assert re.search(r"thread \(0, 0, 0\) waits .* lacks 2 of 2 arrivals", waits[1])
-
-
-def test_a_tile_of_c_that_is_overwritten_while_it_is_stored():
-    found, wanted = specialized((256, 128, 64), fault=3, blocks=1)
-    assert not torch.equal(found, wanted)
-
-
-def test_leaving_before_the_last_tile_of_c_is_read():
-    with pytest.raises(ptx.AsyncFault, match="may still be reading shared memory"):
-        specialized((128, 64, 64), fault=4)
-
-
-def test_a_multicast_that_leaves_a_block_out_is_a_deadlock():
-    with pytest.raises(ptx.BarrierFault, match=r"(?s)deadlock.* and 4096 bytes"):
-        clustered((128, 64, 128), fault=2)

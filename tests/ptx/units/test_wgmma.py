@@ -154,6 +154,11 @@ def test_mn_major_operands_of_16_bits(swizzle, a_transposed, b_transposed):
     assert torch.equal(found, a.float() @ b.float().T)
 
 
+PLAIN = str(descriptor(A_AT, 1024, 128, 0)), str(descriptor(B_AT, 4096, 128, 0))
+PLUS = instruction("bf16.bf16", 8, *PLAIN, "1, 1, 0, 0")  # adds A @ B to %d0 and on
+MINUS = instruction("bf16.bf16", 8, *PLAIN, "-1, 1, 0, 0")
+
+
 def plain(kind: str, columns: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, str, str]:
     """A and B without a swizzle, an image that holds them, and their descriptors."""
     depth = 32 // DTYPES[kind].itemsize
@@ -161,11 +166,17 @@ def plain(kind: str, columns: int, seed: int = 0) -> tuple[torch.Tensor, torch.T
     image = torch.zeros(BYTES, dtype=torch.uint8)
     put(image, A_AT, a, 0, False, 1024, 128)
     put(image, B_AT, b, 0, False, 4096, 128)
-    return a, b, image, str(descriptor(A_AT, 1024, 128, 0)), str(descriptor(B_AT, 4096, 128, 0))
+    return a, b, image, *PLAIN
+
+
+def plain_product() -> tuple[torch.Tensor, torch.Tensor]:
+    """The image for PLUS and MINUS, and A @ B."""
+    a, b, image, *_ = plain("bf16", 8)
+    return image, a.float() @ b.float().T
 
 
 @covers("wgmma")
-@pytest.mark.parametrize("kind", ["bf16", "f16", "tf32", "e4m3", "e5m2"])
+@pytest.mark.parametrize("kind", DTYPES)
 def test_a_from_registers(kind):
     """PTX ISA, 'WGMMA A fragment layout': register r of a lane has 4 bytes, of whatever type, of row
     lane / 4 + 8 (r % 2), from byte 4 (lane % 4) + 16 (r / 2) on."""
@@ -221,8 +232,8 @@ def test_products_are_exact_and_sums_are_fp32():
 
 
 def test_shared_memory_is_read_at_the_wait_and_not_before():
-    a, b, image, a_word, b_word = plain("bf16", 8)
-    multiply = setting(4) + FENCE + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    a, b, image, *_ = plain("bf16", 8)
+    multiply = setting(4) + FENCE + PLUS + COMMIT
     clear = "setp.eq.u32 %p4, %r0, 0; @%p4 st.shared.v4.u32 [%r1], {0, 0, 0, 0}; bar.sync 0;\n"  # row 0, k 0 to 7
     changed = a.clone()
     changed[0, :8] = 0
@@ -233,11 +244,10 @@ def test_shared_memory_is_read_at_the_wait_and_not_before():
 
 
 def test_groups_are_waited_for_one_by_one():
-    a, b, image, a_word, b_word = plain("bf16", 8)
-    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
-    second = instruction("bf16.bf16", 8, a_word, b_word, "-1, 1, 0, 0", first=4)
-    body = setting(8) + FENCE + multiply + COMMIT + second + COMMIT + "WAITS" + storing(8)
-    product, out = a.float() @ b.float().T, {}
+    image, product = plain_product()
+    second = instruction("bf16.bf16", 8, *PLAIN, "-1, 1, 0, 0", first=4)
+    body = setting(8) + FENCE + PLUS + COMMIT + second + COMMIT + "WAITS" + storing(8)
+    out = {}
     for keep in (0, 1, 2):
         out[keep] = torch.zeros(8, 128)
         run_kernel(HEAD + body.replace("WAITS", WAIT.format(keep)), [image, out[keep]], block=(128, 1, 1))
@@ -247,54 +257,49 @@ def test_groups_are_waited_for_one_by_one():
 
 
 def test_an_accumulator_that_is_read_early_is_nan_and_reported():
-    a, b, image, a_word, b_word = plain("bf16", 8)
+    image, product = plain_product()
     seen = []
 
     class Watch(ptx.Observer):
         def on_early_register(self, name, lanes, issued, machine):
             seen.append((name, int(lanes.sum()), issued.parts[1]))
 
-    body = setting(4) + FENCE + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    body = setting(4) + FENCE + PLUS + COMMIT
     body += "mov.f32 %d100, %d2; " + WAIT.format(0) + "mov.f32 %d3, %d100;" + storing(4)
     out = torch.zeros(4, 128)
     run_kernel(HEAD + body, [image, out], block=(128, 1, 1), observers=[Watch()])
-    product = a.float() @ b.float().T
     assert out[3].isnan().all() and torch.equal(matrix(out, 4)[:8, 0::2], product[:8, 0::2])
     assert seen == [("%d2", 128, "mma_async")]
 
 
 def test_instructions_of_one_shape_accumulate_in_order_without_a_wait_between():
-    a, b, image, a_word, b_word = plain("bf16", 8)
-    two = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") * 2
-    three = two + COMMIT + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0") + COMMIT
+    image, product = plain_product()
+    three = 2 * PLUS + COMMIT + PLUS + COMMIT
     found = computed(setting(4, "0f3F800000") + FENCE + three + WAIT.format(1) + WAIT.format(0) + storing(4), image, 4)
-    assert torch.equal(found, 3 * (a.float() @ b.float().T) + 1)
+    assert torch.equal(found, 3 * product + 1)
 
 
 def test_two_warpgroups_at_different_places():
     """The second warpgroup multiplies later, and keeps its registers while the first is in flight."""
-    a, b, image, a_word, b_word = plain("bf16", 8)
-    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
-    minus = instruction("bf16.bf16", 8, a_word, b_word, "-1, 1, 0, 0")
+    image, product = plain_product()
     body = f"""setp.lt.u32 %p4, %r0, 128; {setting(4, "0f40000000")} {FENCE} @%p4 bra FIRST;
 {"".join(f"add.f32 %d{i}, %d{i}, %d{i};" for i in range(4))} bar.sync 1, 256;
-{minus} {COMMIT} {WAIT.format(0)} bra DONE;
-FIRST: {multiply} {COMMIT} bar.sync 1, 256; {WAIT.format(0)} DONE:
+{MINUS} {COMMIT} {WAIT.format(0)} bra DONE;
+FIRST: {PLUS} {COMMIT} bar.sync 1, 256; {WAIT.format(0)} DONE:
 mul.wide.u32 %rd3, %r0, 4; add.s64 %rd3, %rd3, %rd1;""" + "".join(
         f"st.global.f32 [%rd3+{1024 * i}], %d{i}; " for i in range(4)
     )
     out = torch.zeros(4, 256)
     run_kernel(HEAD + body, [image, out], block=(256, 1, 1))
-    product = a.float() @ b.float().T
     assert torch.equal(matrix(out[:, :128], 4), product + 2) and torch.equal(matrix(out[:, 128:], 4), 4 - product)
 
 
 def test_lanes_of_a_warpgroup_that_come_late_are_waited_for():
-    a, b, image, a_word, b_word = plain("bf16", 8)
+    image, product = plain_product()
     body = f"""{setting(4)} shr.u32 %r9, %r0, 5; setp.eq.u32 %p4, %r9, 2; @%p4 bra LATE; bra JOIN;
-LATE: bar.sync 3, 32; JOIN: {FENCE}""" + instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
-    found = computed(body + COMMIT + WAIT.format(0) + storing(4), image, 4)
-    assert torch.equal(found, a.float() @ b.float().T)
+LATE: bar.sync 3, 32; JOIN: {FENCE} {PLUS} {COMMIT} {WAIT.format(0)} {storing(4)}"""
+    found = computed(body, image, 4)
+    assert torch.equal(found, product)
 
 
 # --- faults --------------------------------------------------------------------------------------------------
@@ -302,20 +307,19 @@ LATE: bar.sync 3, 32; JOIN: {FENCE}""" + instruction("bf16.bf16", 8, a_word, b_w
 
 def test_faults():
     _, _, image, a_word, b_word = plain("bf16", 8)
-    multiply = instruction("bf16.bf16", 8, a_word, b_word, "1, 1, 0, 0")
 
     def fails(error, body: str, message: str, threads: int = 128) -> None:
         with pytest.raises(error, match=f"(?s)probe.cu:[0-9]+: .*{message}|deadlock.*{message}"):
             run_kernel(HEAD + body, [image, torch.zeros(4)], block=(threads, 1, 1))
 
-    fails(ptx.AsyncFault, setting(4) + "\n" + multiply, "no wgmma.fence before its first wgmma")
-    fails(ptx.UndefinedRegister, FENCE + multiply, "added to before anything was written")
+    fails(ptx.AsyncFault, setting(4) + "\n" + PLUS, "no wgmma.fence before its first wgmma")
+    fails(ptx.UndefinedRegister, FENCE + PLUS, "added to before anything was written")
     far = instruction("bf16.bf16", 8, str(descriptor(65520, 1024, 128, 0)), b_word, "1, 1, 0, 0")
     fails(ptx.MemoryFault, setting(4) + FENCE + far + COMMIT + WAIT.format(0), "reaches bytes 65520 to")
     based = instruction("bf16.bf16", 8, str(descriptor(0, 0, 1024, 128) | 1 << 49), b_word, "1, 1, 0, 0")
     fails(ptx.AsyncFault, setting(4) + FENCE + based + COMMIT + WAIT.format(0), "base offset")
     other = instruction("bf16.bf16", 16, a_word, b_word, "1, 1, 0, 0")
-    fails(ptx.AsyncFault, setting(8) + FENCE + multiply + other, "in flight in a wgmma of another shape")
+    fails(ptx.AsyncFault, setting(8) + FENCE + PLUS + other, "in flight in a wgmma of another shape")
     part = "setp.lt.u32 %p4, %r0, 96; @!%p4 bra OUT;" + setting(4) + FENCE + "OUT:"
     fails(ptx.BarrierFault, part, "waits for the other lanes of its warpgroup")
 
