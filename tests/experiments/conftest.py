@@ -26,3 +26,23 @@ def invoke(monkeypatch):
         return result
 
     return run
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """`drawn("ladder", rows)`: each picture of these rows, which are saved in tmp_path, as its SVG; by its name.
+
+    Without rows, the pictures of what was saved there, or in `folder`.
+    """
+    from experiments.plots import pictures
+    from experiments.plots.look import style
+    from experiments.records import store
+    from tests.experiments.fixtures import ENVIRONMENT
+
+    def draw(name, rows=(), folder=tmp_path):
+        if rows := list(rows):
+            store.save(folder, name, rows, ENVIRONMENT)
+        files = pictures.drawn(name, folder, style.SVG)
+        return {file.removesuffix(style.SVG): content.decode() for file, content in files.items()}
+
+    return draw

@@ -9,7 +9,6 @@ import pytest
 import gemm_ref
 from experiments.bench import ncu
 from experiments.bench.ncu import METRICS, NoCounters
-from experiments.plots import memory as plot_memory
 from experiments.questions import memory
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders
@@ -107,18 +106,17 @@ def _as_hardware(contender, rows, times=1.0):
     return found
 
 
-@pytest.mark.usefixtures("svg_alone")
 @pytest.mark.parametrize(("times", "ratio"), [(1.0, 1.0), (2.0, 0.5)])
-def test_prediction_over_count(counted, tmp_path, times, ratio):
+def test_prediction_over_count(counted, drawn, tmp_path, times, ratio):
     contender, rows = counted
-    store.save(tmp_path, "memory", [*rows, *_as_hardware(contender, rows, times)], ENVIRONMENT)
+    svg = drawn("memory", [*rows, *_as_hardware(contender, rows, times)])
     table = traffic.confirmed(store.read(tmp_path, "memory"))
     assert len(table) == 1
     (line,) = table.xs("ratio", axis=1, level=1).to_dict("records")
     for access in (("global", "load"), ("global", "store"), ("shared", "load"), ("shared", "store")):
         assert line[access] == pytest.approx(ratio)
     assert line["global", "async load"] != line["global", "async load"]  # it has none, and none was counted
-    assert {path.stem for path in plot_memory.draw(tmp_path, tmp_path)} >= {"memory_requests", "memory_hardware"}
+    assert svg.keys() >= {"memory_requests", "memory_hardware"}
 
 
 def test_what_was_counted_but_not_predicted_is_seen(counted, tmp_path):
@@ -132,11 +130,8 @@ def test_what_was_counted_but_not_predicted_is_seen(counted, tmp_path):
     assert table[("global", "async load"), "ratio"].item() == 0.0
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_without_hardware_there_is_no_plot(counted, tmp_path):
-    _, rows = counted
-    store.save(tmp_path, "memory", rows, ENVIRONMENT)
-    assert "memory_hardware" not in {path.stem for path in plot_memory.draw(tmp_path, tmp_path)}
+def test_without_hardware_there_is_no_plot(counted, drawn):
+    assert "memory_hardware" not in drawn("memory", counted[1])
 
 
 def test_published_counts_agree_with_the_hardware_to_2_percent():

@@ -8,7 +8,6 @@ import pytest
 import gemm_ref
 from experiments.documents import blocks
 from experiments.documents.findings import Data
-from experiments.plots import shapes, squares
 from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
 from experiments.records.stats import SAME, UNSURE
@@ -78,22 +77,18 @@ def test_a_table_marks_a_problem_whose_control_failed(tmp_path, verdict):
     assert (f"M = N = K = 4096{MARK} in fp32" in text) == (LEGEND in text) == (verdict == UNSURE)
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_a_plot_marks_that_size_alone(tmp_path):
+def test_a_plot_marks_that_size_alone(drawn):
     rows = [dataclasses.replace(row, experiment="squares") for row in ladder_rows((512, 1024, 2048))]
-    store.save(tmp_path, "squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME}), ENVIRONMENT)
-    for path in squares.draw(tmp_path, tmp_path):
-        svg = path.read_text(encoding="utf-8")
+    for svg in drawn("squares", with_control(rows, {512: SAME, 1024: UNSURE, 2048: SAME})).values():
         assert f"1024{MARK}" in svg and LEGEND in svg and f"512{MARK}" not in svg and f"2048{MARK}" not in svg
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_published_problems_are_marked_wherever_they_are_shown(tmp_path):
+def test_published_problems_are_marked_wherever_they_are_shown(drawn):
     """Every control of `shapes` that is not SAME has its mark in the plot over M x N or in that by name."""
     frame = store.read(store.PUBLISHED, "shapes")
     failed = frame[(frame["stage"] == "control") & (frame["verdict"] != SAME)]
-    drawn = "".join(path.read_text(encoding="utf-8") for path in shapes.draw(store.PUBLISHED, tmp_path))
-    assert (MARK in drawn) == (LEGEND in drawn) == bool(len(failed))
+    svg = "".join(drawn("shapes", folder=store.PUBLISHED).values())
+    assert (MARK in svg) == (LEGEND in svg) == bool(len(failed))
     data = Data(store.PUBLISHED)
     for row in failed.itertuples():
         named = f"{row.m} x {row.n} x {row.k}"

@@ -6,8 +6,9 @@ import matplotlib.image
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.plots import accuracy, correctness, inputs, ladder, memory, modes, shapes, squares
+from experiments.plots import ladder
 from experiments.plots.look import style
+from experiments.plots.pictures import PICTURES
 from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
@@ -53,15 +54,17 @@ def test_a_key_names_what_is_drawn_alone():
     assert [[text.get_text() for text in key.get_texts()] for key in figure.legends] == [["CUDA", "Gluon"]]
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_the_ladder_says_what_is_absent_and_shows_other_variants(tmp_path):
+def test_the_ladder_says_what_is_absent_and_shows_other_variants(drawn):
     rows = [row for row in ladder_rows((4096,)) if (row.stage, row.dialect) != ("s04_shared_tile", "triton")]
-    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    svg = ladder.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    svg = drawn("ladder", rows)["ladder_vs_cublas"]
     lacking = sum(len(style.LOOKS) - len(stage.dialects) for stage in stages_in("fp32"))
     assert svg.count(f"<!-- {style.NOT_RUN} -->") == 1 and svg.count(f"<!-- {style.NO_KERNEL} -->") == lacking
     others = sum(len(s.variants_in(d)) - 1 for s in stages_in("fp32") for d in s.dialects)
     assert svg.count("stroke: #ffffff; stroke-width: 1.2") == others
+
+
+def _as(name, rows, **changes):
+    return [dataclasses.replace(row, experiment=name, **changes) for row in rows]
 
 
 def _names(paths):
@@ -93,16 +96,15 @@ def test_every_rung_has_a_row(data):
     ]
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_cpu_data_alone_is_drawn_without_ratios(tmp_path):
+@pytest.mark.parametrize("name", ["ladder", "squares"])
+def test_cpu_data_alone_is_drawn_without_ratios(drawn, name):
     rows = [row for row in ladder_rows((256, 512)) if row.backend in ("cpu", "numpy", "torch")]
-    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    assert _names(ladder.draw(tmp_path, tmp_path)) == {"ladder_tflops.svg"}
+    assert drawn(name, _as(name, rows)).keys() == {f"{name}_tflops"}
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_correctness_says_how_many_passed_and_names_what_did_not(data, tmp_path):
-    svg = correctness.draw(data, tmp_path / "out")[0].read_text(encoding="utf-8")
+@pytest.mark.usefixtures("data")
+def test_correctness_says_how_many_passed_and_names_what_did_not(drawn):
+    (svg,) = drawn("correctness").values()
     checks = len([contender for contender in contenders() if not contender.is_baseline])
     for text in (
         f"{checks - 1} of {checks} checks passed",
@@ -114,9 +116,8 @@ def test_correctness_says_how_many_passed_and_names_what_did_not(data, tmp_path)
     assert svg.count(f"fill: {style.FAILED}") == 1
 
 
-@pytest.mark.usefixtures("svg_alone")
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_the_hardware_s_counts_are_a_sentence_and_what_differs(tmp_path, wrong):
+def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
     counted = [
         Counted.about(
             "memory", each, Problem(256, 256, 256), view=view, launch=1, space="global", kind="load", array="A",
@@ -126,72 +127,45 @@ def test_the_hardware_s_counts_are_a_sentence_and_what_differs(tmp_path, wrong):
         if each.stage == "s02_coalesced"
         for view in (COMPILED, HARDWARE)
     ]  # fmt: skip
-    store.save(tmp_path, "memory", counted, ENVIRONMENT)
-    path = next(path for path in memory.draw(tmp_path, tmp_path) if path.stem == "memory_hardware")
-    svg = path.read_text(encoding="utf-8")
+    svg = drawn("memory", counted)["memory_hardware"]
     assert f"<!-- {3 - wrong} of 3 counts are as predicted -->" in svg
     assert ("<!-- s02 coalesced, Gluon, global loads: 41, not 40 -->" in svg) == (style.FAILED in svg) == bool(wrong)
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_what_was_not_timed_says_why(tmp_path):
+def test_what_was_not_timed_says_why(drawn):
     loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
     rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
     skipped = Timed.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
-    store.save(tmp_path, "ladder", [*rows, skipped], ENVIRONMENT)
-    svg = ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
-    assert "not timed: it would take an hour" in svg
+    assert "not timed: it would take an hour" in drawn("ladder", [*rows, skipped])["ladder_tflops"]
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_the_size_with_the_most_kernels_is_drawn(tmp_path):
+def test_the_size_with_the_most_kernels_is_drawn(drawn):
     rows = [row for row in ladder_rows((1024, 2048, 4096)) if row.m < 4096 or row.stage == "s01_naive"]
-    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    svg = ladder.draw(tmp_path, tmp_path)[0].read_text(encoding="utf-8")
-    assert "2048 × 2048 × 2048" in svg
+    assert "2048 × 2048 × 2048" in drawn("ladder", rows)["ladder_tflops"]
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_nothing_measured_draws_nothing(tmp_path):
-    assert ladder.draw(tmp_path, tmp_path) == []
-    assert correctness.draw(tmp_path, tmp_path) == []
+@pytest.mark.parametrize("name", PICTURES)
+def test_nothing_measured_draws_nothing(drawn, name):
+    assert drawn(name) == {}
 
 
-def _as(name, rows, **changes):
-    return [dataclasses.replace(row, experiment=name, **changes) for row in rows]
-
-
-@pytest.mark.usefixtures("svg_alone")
-def test_squares_show_every_size_and_leave_the_control_out(tmp_path):
+def test_squares_show_every_size_and_leave_the_control_out(drawn):
     rows = _as("squares", ladder_rows((1021, 1024, 2048)))
     control = [dataclasses.replace(row, stage="control", backend="control") for row in rows if row.backend == "cublas"]
-    store.save(tmp_path, "squares", rows + control, ENVIRONMENT)
-    paths = squares.draw(tmp_path, tmp_path)
-    assert _names(paths) == {f"squares_{stem}.svg" for stem in ("tflops", "vs_cublas")}
-    svg = (tmp_path / "squares_vs_cublas.svg").read_text(encoding="utf-8")
+    found = drawn("squares", rows + control)
+    assert found.keys() == {"squares_tflops", "squares_vs_cublas"}
     for text in ("1021", "2048", "s13 split k Triton"):
-        assert text in svg, text
-    assert "control" not in svg
+        assert text in found["squares_vs_cublas"], text
+    assert "control" not in found["squares_vs_cublas"]
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_squares_of_a_cpu_alone_have_no_map(tmp_path):
-    rows = [row for row in _as("squares", ladder_rows((256, 512))) if row.backend in ("cpu", "numpy", "torch")]
-    store.save(tmp_path, "squares", rows, ENVIRONMENT)
-    assert _names(squares.draw(tmp_path, tmp_path)) == {"squares_tflops.svg"}
-
-
-@pytest.mark.usefixtures("svg_alone")
-def test_shapes_are_named_and_mapped(tmp_path):
+def test_shapes_are_named_and_mapped(drawn):
     first = workloads.named_shapes()[0]
     one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= FIRST])
     sizes = (first.sizes, *workloads.map_sizes(DEFAULT))
-    rows = [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
-    store.save(tmp_path, "shapes", rows, ENVIRONMENT)
-    paths = shapes.draw(tmp_path, tmp_path)
-    assert _names(paths) == {f"shapes_{stem}.svg" for stem in ("vs_cublas", "best")}
-    svg = (tmp_path / "shapes_vs_cublas.svg").read_text(encoding="utf-8")
-    assert f"{first.name} ({' × '.join(map(str, first.sizes))})" in svg
+    found = drawn("shapes", [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes])
+    assert found.keys() == {"shapes_vs_cublas", "shapes_best"}
+    assert f"{first.name} ({' × '.join(map(str, first.sizes))})" in found["shapes_vs_cublas"]
 
 
 def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
@@ -202,22 +176,18 @@ def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
     assert {1, 64} <= {shape.sizes[0] for shape in named if shape.group == "decode"}
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_modes_are_shares_of_the_cold_time(tmp_path):
+def test_modes_are_shares_of_the_cold_time(drawn, tmp_path):
     rows = [
         dataclasses.replace(row, experiment="modes", mode=mode, median_us=row.median_us * share)
         for row in ladder_rows((256, 1024))
         for mode, share in (("cold", 1.0), ("warm", 0.8), ("graph", 0.6))
         if row.dialect or row.backend == "cublas"
     ]
-    store.save(tmp_path, "modes", rows, ENVIRONMENT)
-    assert _names(modes.draw(tmp_path, tmp_path)) == {"modes.svg"}
-    store.save(tmp_path / "warm", "modes", [row for row in rows if row.mode == "warm"], ENVIRONMENT)
-    assert modes.draw(tmp_path / "warm", tmp_path / "warm") == []
+    assert drawn("modes", rows).keys() == {"modes"}
+    assert drawn("modes", [row for row in rows if row.mode == "warm"], tmp_path / "warm") == {}
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
+def test_inputs_are_drawn_relative_to_normal_ones(drawn):
     timed = _as("inputs", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0)
     rows = [
         dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
@@ -225,29 +195,25 @@ def test_inputs_are_drawn_relative_to_normal_ones(tmp_path):
         for kind, gain in (("zeros", 1.25), ("normal", 1.0))
         if row.stage in ("cublas", "s12_async_copy")
     ]
-    store.save(tmp_path, "inputs", rows, ENVIRONMENT)
-    assert _names(inputs.draw(tmp_path, tmp_path)) == {"inputs.svg"}
-    assert "1.25" in (tmp_path / "inputs.svg").read_text(encoding="utf-8")
+    found = drawn("inputs", rows)
+    assert found.keys() == {"inputs"} and "1.25" in found["inputs"]
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
-@pytest.mark.usefixtures("svg_alone")
-def test_accuracy_names_each_line_once(tmp_path, on_gpu):
+def test_accuracy_names_each_line_once(drawn, on_gpu):
     rows = [
         Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
         for contender in contenders()
         for k in (16, 256)
         if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
     ]
-    store.save(tmp_path, "accuracy", rows, ENVIRONMENT)
-    assert _names(accuracy.draw(tmp_path, tmp_path)) == {"accuracy.svg"}
-    svg = (tmp_path / "accuracy.svg").read_text(encoding="utf-8")
+    (svg,) = drawn("accuracy", rows).values()
     own = "<!-- s01 to s13; " if on_gpu else "<!-- CPU loop; NumPy BLAS; torch BLAS -->"
     assert svg.count("<!-- s01") == on_gpu and own in svg
     assert svg.count("<!-- fp16 ") == on_gpu  # one line, since all have the same errors
 
 
-def test_accuracy_parts_kernels_whose_errors_differ(tmp_path):
+def test_accuracy_parts_kernels_whose_errors_differ(drawn):
     rows = [
         Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=error * k)
         for contender in contenders()
@@ -255,7 +221,6 @@ def test_accuracy_parts_kernels_whose_errors_differ(tmp_path):
         if contender.is_default and contender.math == "tf32" and contender.dialect
         for error in [2e-7 if contender.dialect == "cuda" and contender.stage > "s16" else 1e-7]
     ]
-    store.save(tmp_path, "accuracy", rows, ENVIRONMENT)
-    svg = accuracy.draw(tmp_path, tmp_path)[1].read_text(encoding="utf-8")
+    (svg,) = drawn("accuracy", rows).values()
     assert "<!-- tf32 s16 to s18 CUDA -->" in svg
     assert "<!-- tf32 s15; s16 to s18 Triton, Gluon -->" in svg

@@ -10,7 +10,6 @@ import gemm_ref
 from cuda_kernels import source
 from experiments.bench.machine_code import compile_to_cubin
 from experiments.documents import cost as page
-from experiments.plots import cost as picture
 from experiments.questions import cost
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
@@ -103,20 +102,17 @@ def data(tmp_path):
     return tmp_path
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_lines_are_drawn_alone_and_against_speeds_where_there_are_some(data):
-    (lines,) = picture.draw(data, data)
-    text = lines.read_text(encoding="utf-8")
+def test_lines_are_drawn_alone_and_against_speeds_where_there_are_some(data, drawn):
+    ((name, text),) = drawn("cost").items()
     kernels = [(stage.id, dialect) for stage in gemm_ref.STAGES.values() for dialect in stage.dialects]
     own = {str(lines_of(*kernel).own_lines) for kernel in kernels}
-    assert lines.stem == "cost_lines" and all(f"<!-- {each} -->" in text for each in own)
+    assert name == "cost_lines" and all(f"<!-- {each} -->" in text for each in own)
     assert "no speeds were measured here" in text and "s18 warp specialized" in text
     store.save(data, "ladder", ladder_rows((4096,)), COMPILED)
-    lines, against = picture.draw(data, data)
-    assert "no speeds" not in lines.read_text(encoding="utf-8") and against.stem == "cost_vs_cublas"
-    text = against.read_text(encoding="utf-8")
+    svg = drawn("cost")
+    assert "no speeds" not in svg["cost_lines"]
+    text = svg["cost_vs_cublas"]
     assert "fp32 at 4096" in text and "bf16" not in text and "<!-- s12 -->" in text
-    assert picture.draw(data / "nothing", data) == []
 
 
 def test_the_page_shows_what_there_is_and_says_what_is_not(data):

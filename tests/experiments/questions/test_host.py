@@ -8,14 +8,12 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.plots import host as picture
 from experiments.questions import host
-from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, PASS, HostCost
 from gemm_ref import Problem
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import NoBars
 
 ON_GPU = Request("cuda")
 
@@ -60,25 +58,20 @@ def test_calls_are_timed_in_turns_and_wrong_ones_not_at_all(monkeypatch):
     assert seen[first:] == burst * 3 + ["synchronize"] and seen[first - host.WARM_UP : first] == ["call"] * host.WARM_UP
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_the_plot_shows_every_rung_and_torch(tmp_path):
+def test_the_plot_shows_every_rung_and_torch(drawn, tmp_path):
     everyone = [*_chosen(), *map(host._torch, ("fp32", "bf16"))]
     rows = [
         HostCost.about("host", each, Problem(s, s, s), median_us=10.0 + s, p20_us=9.0 + s, p80_us=12.0 + s, repeats=9)
         for s in (64, 256)
         for each in everyone
     ]
-    store.save(tmp_path, "host", rows, ENVIRONMENT)
-    (path,) = picture.draw(tmp_path, tmp_path)
-    svg = path.read_text(encoding="utf-8")
+    (svg,) = drawn("host", rows).values()
     for text in ("torch matmul, fp32", "torch matmul, bf16", "s01 naive", "s18 warp specialized", "M = N = K = 64"):
         assert text in svg
-    torch_alone = [dataclasses.replace(row, experiment="host") for row in rows if not row.dialect]
-    store.save(tmp_path / "torch", "host", torch_alone, ENVIRONMENT)
-    assert len(picture.draw(tmp_path / "torch", tmp_path / "torch")) == 1
+    torch_alone = [row for row in rows if not row.dialect]
+    assert len(drawn("host", torch_alone, tmp_path / "torch")) == 1
     nothing = [dataclasses.replace(row, median_us=None, status=ERROR) for row in rows]
-    store.save(tmp_path / "nothing", "host", nothing, ENVIRONMENT)
-    assert picture.draw(tmp_path / "nothing", tmp_path / "nothing") == []
+    assert drawn("host", nothing, tmp_path / "nothing") == {}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import io
 
 import pytest
 import torch
-from rich.console import Console
 
 from experiments import runner
 from experiments.documents import instruction_tables
-from experiments.plots import instructions as plot_instructions
 from experiments.plots.look import style
-from experiments.progress import Bars
 from experiments.questions import instructions
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
@@ -24,7 +20,7 @@ from gemm_ref import Implementation, Problem, get_stage, implementations, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.sass import mix, tools
 from gemm_ref.sass.occupancy import ARCHITECTURES
-from tests.experiments.fixtures import ENVIRONMENT
+from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
 pytest.importorskip("triton")  # the tools are in its wheel
 
@@ -32,7 +28,7 @@ pytest.importorskip("triton")  # the tools are in its wheel
 def measured(*stages: str, preset: str = "default", **filters) -> list[Compiled]:
     request = Request("cpu", tuple(get_stage(stage).id for stage in stages), preset=preset, **filters)
     chosen = runner.choose(instructions, request, contenders())
-    return list(instructions.measure(request, chosen, Bars(Console(file=io.StringIO()))))
+    return list(instructions.measure(request, chosen, NoBars()))
 
 
 def one(stage: str, dialect: str, variant: str | None = None) -> Compiled:
@@ -209,34 +205,24 @@ def test_rows_of_two_architectures_stand_side_by_side(data):
     assert len(store.read(data, "instructions")) == len(frame)
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_plots(data, tmp_path):
-    first, second = (plot_instructions.draw(data, tmp_path / name) for name in ("one", "two"))
-    stems = ("instructions_mix", "instructions_limits", "instructions_architectures")
-    assert {path.name for path in first} == {f"{stem}.svg" for stem in stems}
-    for one_, two in zip(first, second, strict=True):
-        assert one_.read_bytes() == two.read_bytes()
-    mixed = (tmp_path / "one" / "instructions_mix.svg").read_text(encoding="utf-8")
+def test_plots(data, drawn):
+    svg = drawn("instructions")
+    assert svg.keys() == {f"instructions_{what}" for what in ("mix", "limits", "architectures")}
+    mixed = svg["instructions_mix"]
     for text in ("s01 naive", "s04 shared tile", "sm_90a", "70%", "nvcc 13.0.88", "triton 3.6.0", "spill", "2020-02"):
         assert text in mixed, text
     assert "80%" not in mixed  # sm_80's
-    limits = (tmp_path / "one" / "instructions_limits.svg").read_text(encoding="utf-8")
-    assert all(look.colour in limits for look in style.LOOKS.values())
+    assert all(look.colour in svg["instructions_limits"] for look in style.LOOKS.values())
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_one_architecture_is_not_compared(tmp_path):
-    store.save(tmp_path, "instructions", [made_up(contenders()[0], "sm_80")], ENVIRONMENT)
-    paths = plot_instructions.draw(tmp_path, tmp_path)
-    assert {path.stem for path in paths} == {"instructions_mix", "instructions_limits"}
-    assert "sm_80" in paths[0].read_text(encoding="utf-8")
+def test_one_architecture_is_not_compared(drawn):
+    svg = drawn("instructions", [made_up(contenders()[0], "sm_80")])
+    assert svg.keys() == {"instructions_mix", "instructions_limits"} and "sm_80" in svg["instructions_mix"]
 
 
-def test_nothing_compiled_draws_nothing(tmp_path):
-    assert plot_instructions.draw(tmp_path, tmp_path) == []
+def test_nothing_compiled_draws_nothing(drawn):
     failed = Compiled.about("instructions", contenders()[0], Problem(4, 4, 4), arch="sm_80", status=ERROR)
-    store.save(tmp_path, "instructions", [failed], ENVIRONMENT)
-    assert plot_instructions.draw(tmp_path, tmp_path) == []
+    assert drawn("instructions", [failed]) == {}
 
 
 def test_tables_give_each_dialect_its_number(data):

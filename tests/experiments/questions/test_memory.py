@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.plots import memory as plot_memory
 from experiments.plots import memory_banks
 from experiments.questions import memory
 from experiments.records import store, traffic
@@ -162,25 +161,17 @@ def test_no_row_names_a_place_on_this_machine(folder):
     assert set(store.read(folder, "memory")["file"]) == {"", "s02_coalesced.cu", "s05_bank_conflict.cu"}
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_plots(folder, tmp_path):
-    paths = plot_memory.draw(folder, tmp_path)
-    stems = ("memory_requests", "memory_intensity", "memory_banks")
-    assert {path.name for path in paths} == {f"{stem}.svg" for stem in stems}
-    for path, again in zip(paths, plot_memory.draw(folder, tmp_path / "again"), strict=True):
-        assert again.read_bytes() == path.read_bytes()
-    svg = {stem: (tmp_path / f"{stem}.svg").read_text(encoding="utf-8") for stem in stems}
+def test_plots(folder, drawn):
+    svg = drawn("memory", folder=folder)
+    assert svg.keys() == {"memory_requests", "memory_intensity", "memory_banks"}
     assert "loads of A" in svg["memory_requests"] and "s05 bank conflict · swizzled" in svg["memory_requests"]
     assert "line 49: 32 wavefronts" in svg["memory_banks"] and "writes of a_smem" in svg["memory_banks"]
-    assert plot_memory.draw(tmp_path / "nothing", tmp_path) == []
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.usefixtures("svg_alone")
-def test_a_rung_without_shared_memory_is_drawn(tmp_path):
+def test_a_rung_without_shared_memory_is_drawn(drawn):
     rows = memory.measure(SMALL, chosen("s02"), NoBars())
-    store.save(tmp_path, "memory", rows, ENVIRONMENT)
-    assert {path.stem for path in plot_memory.draw(tmp_path, tmp_path)} == {"memory_requests", "memory_intensity"}
+    assert drawn("memory", rows).keys() == {"memory_requests", "memory_intensity"}
 
 
 def test_the_lanes_of_a_bank_are_served_one_after_the_other():

@@ -9,7 +9,6 @@ import pytest
 import gemm_ref
 from experiments.bench import timing
 from experiments.documents import tensor_tables
-from experiments.plots import tensor_cores as plot_tensor_cores
 from experiments.progress import Bars
 from experiments.questions import tensor_cores
 from experiments.records import frames, store
@@ -90,11 +89,11 @@ def test_rows_with_b_either_way_stand_beside_each_other(data):
     assert len(store.read(data, "tensor_cores")) == len(rows())
 
 
-@pytest.mark.usefixtures("svg_alone")
-def test_plots_name_every_rung_mode_and_size(data):
-    paths = plot_tensor_cores.draw(data, data / "out")
-    assert {path.stem for path in paths} == {"tensor_cores_vs_cublas", "tensor_cores_layouts"}
-    shares, layouts = (path.read_text(encoding="utf-8") for path in paths)
+@pytest.mark.usefixtures("data")
+def test_plots_name_every_rung_mode_and_size(drawn):
+    svg = drawn("tensor_cores")
+    assert svg.keys() == {"tensor_cores_vs_cublas", "tensor_cores_layouts"}
+    shares, layouts = svg["tensor_cores_vs_cublas"], svg["tensor_cores_layouts"]
     for item in gemm_ref.implementations():
         if item.math == "bf16":
             assert f"<!-- {item.stage.id.replace('_', ' ')} {gemm_ref.DIALECTS[item.dialect].title} -->" in shares
@@ -102,7 +101,6 @@ def test_plots_name_every_rung_mode_and_size(data):
         assert text in shares, text
     for text in ("cuBLASLt best", "tf32", "B by rows", "TFLOP/s"):
         assert text in layouts, text
-    assert plot_tensor_cores.draw(data / "nowhere", data) == []
 
 
 def test_the_overview_has_a_line_a_rung(data):
