@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.documents.markdown import listed
+from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import frames, stats, store
 from experiments.records.controls import Controls
@@ -190,15 +192,8 @@ class Answer:
 
     def paragraphs(self, language: str = "en") -> list[str]:
         """The sentences as Markdown paragraphs: what to take, with its lines; fp32; tensor cores; other shapes."""
-        import jinja2
-
-        settings = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(_FOLDER),
-            trim_blocks=True,
-            lstrip_blocks=True,
-            undefined=jinja2.StrictUndefined,
-        )
-        settings.filters["listed"] = lambda words: _listed(list(words), *_JOINTS[language])
+        settings = templates(_FOLDER)
+        settings.filters["listed"] = lambda words: listed(words, *_JOINTS[language])
         template = settings.get_template(f"answer.{language}.j2")
         text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
         return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
@@ -237,7 +232,3 @@ def _lacking(dialect: str) -> list[str]:
 
 def _geometric(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
-
-
-def _listed(words: list[str], comma: str, last: str) -> str:
-    return last.join(filter(None, [comma.join(words[:-1]), *words[-1:]]))

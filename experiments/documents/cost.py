@@ -14,6 +14,7 @@ from typing import Any
 import gemm_ref
 from experiments.documents import markdown
 from experiments.documents.answer import Answer
+from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import compiled, environment, frames, store
 from experiments.records.controls import explained, size_name
@@ -29,10 +30,7 @@ Kernels = Mapping[tuple[str, str], Any]  # a rung's id and a dialect -> the row 
 
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder."""
-    import jinja2
-
-    settings = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    template = settings.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
     return template.render(
         summary=_summary(published),
         written=_written(published),

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import CONTROL, Controls
@@ -28,10 +29,7 @@ _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same"
 
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
-    import jinja2
-
-    settings = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    template = settings.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
     return template.render(data=Data(published), number=style.number, dialects=DIALECTS, words=_WORDS)
 
 

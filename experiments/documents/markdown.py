@@ -1,8 +1,8 @@
-"""Tables of the documents."""
+"""Tables and lists of the documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gemm_ref import DIALECTS, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -25,6 +25,12 @@ def defaults(stage: Stage) -> str:
 def table(lines: Sequence[Sequence[str]]) -> str:
     """Markdown of a table: its head, a line of `---` or `---:` for each column, and its rows."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def listed(words: Iterable[str], comma: str = ", ", last: str = " and ") -> str:
+    """`a, b and c`."""
+    *most, end = [*words] or [""]
+    return last.join([comma.join(most), end] if most else [end])
 
 
 def page(stage: Stage) -> str:

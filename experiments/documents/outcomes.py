@@ -15,6 +15,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents.blocks import default_row
+from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads
 from experiments.records.ceilings import TITLES
@@ -56,10 +57,10 @@ def _cost(frame: pd.DataFrame) -> Iterator[str]:
     if own.empty:
         return
     lines = (own["own_lines"] + own["shared_lines"]).groupby(own["dialect"], sort=False)
-    said = _listed(f"{_range(lines.get_group(d), '.0f')} in {_title(d)}" for d in DIALECTS if d in lines.groups)
+    said = listed(f"{_range(lines.get_group(d), '.0f')} in {_title(d)}" for d in DIALECTS if d in lines.groups)
     yield f"A rung takes this many lines of code, with the files that rungs share: {said}"
     seconds = own.groupby("dialect", sort=False)["compile_s"].median()
-    said = _listed(f"{seconds[d]:.1f} s in {_title(d)}" for d in DIALECTS if seconds.get(d, np.nan) > 0)
+    said = listed(f"{seconds[d]:.1f} s in {_title(d)}" for d in DIALECTS if seconds.get(d, np.nan) > 0)
     if said:
         yield f"The median kernel compiles in {said} of a processor's time"
 
@@ -68,7 +69,7 @@ def _correctness(frame: pd.DataFrame) -> Iterator[str]:
     run = frame[frame["status"] != SKIPPED]
     bad = run[run["status"] != PASS]
     if len(bad):
-        who = _listed(dict.fromkeys(f"`{row.stage}` in {_title(row.dialect)}" for row in bad.itertuples()))
+        who = listed(dict.fromkeys(f"`{row.stage}` in {_title(row.dialect)}" for row in bad.itertuples()))
         yield f"{len(bad):,} of {len(run):,} checks failed: {who}"
     elif len(run):
         kernels = len(run[["stage", "variant", "dialect", "math"]].drop_duplicates())
@@ -86,12 +87,12 @@ def _ladder(frame: pd.DataFrame) -> Iterator[str]:
     yield f"At {at_size['m'].iloc[0]} a rung is faster than the one below it at {_counts(steps)}"
     others = [f"`{stage[:3]}`" for stage, verdict in steps[BY_HAND].items() if verdict != stats.FASTER]
     if others:
-        yield f"Not faster in {_title(BY_HAND)}: {_listed(others)}"
+        yield f"Not faster in {_title(BY_HAND)}: {listed(others)}"
     for dialect in OTHERS:
         verdicts = _beside_hand(at_size, dialect)
         said = [f"{word} {verdicts.count(verdict)} times" for verdict, word in _WORDS.items() if verdict in verdicts]
         if said:
-            yield f"Beside {_title(BY_HAND)}'s rung, {_title(dialect)}'s is {_listed(said)}"
+            yield f"Beside {_title(BY_HAND)}'s rung, {_title(dialect)}'s is {listed(said)}"
 
 
 def _squares(frame: pd.DataFrame) -> Iterator[str]:
@@ -103,14 +104,14 @@ def _squares(frame: pd.DataFrame) -> Iterator[str]:
     best = powers.loc[powers.groupby("m")["median_us"].idxmin()]
     runs = [(stage, list(rows)) for stage, rows in itertools.groupby(best.itertuples(), lambda row: row.stage)]
     said = [f"`{stage[:3]}` {_span([row.m for row in rows])}" for stage, rows in runs]
-    yield f"The fastest rung changes with the size: {_listed(said)}"
+    yield f"The fastest rung changes with the size: {listed(said)}"
     high = own[own["stage"] >= _VECTORIZED]
     shares = {_title(dialect): _beside_powers(rows) for dialect, rows in high.groupby("dialect", sort=False)}
     library = _beside_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
     shares = {name: found for name, found in (shares | {"cuBLAS": library}).items() if found}
     if shares:
         said = [f"{100 * min(found):.0f} to {100 * max(found):.0f}% in {name}" for name, found in shares.items()]
-        yield f"One off a power of two, this much of the speed is left from `{_VECTORIZED[:3]}` on: {_listed(said)}"
+        yield f"One off a power of two, this much of the speed is left from `{_VECTORIZED[:3]}` on: {listed(said)}"
 
 
 def _beside_powers(rows: pd.DataFrame) -> list[float]:
@@ -131,7 +132,7 @@ def _shapes(frame: pd.DataFrame) -> Iterator[str]:
     faster, same = ((best["verdict"] == word).sum() for word in (stats.FASTER, stats.SAME))
     yield f"Of {len(best)} shapes, no cubes, the best rung is faster than cuBLAS at {faster} and level at {same}"
     often = best["stage"].value_counts()
-    said = _listed(f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items())
+    said = listed(f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items())
     yield f"The best is most often {said}"
     library = timed[timed["backend"] == "cublaslt"]
     missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
@@ -147,7 +148,7 @@ def _roofs(frame: pd.DataFrame) -> Iterator[str]:
         if len(own):
             kinds = own.assign(share=100 * own["value"] / own[column]).groupby(_kind(own), sort=False)["share"]
             said = [f"{kind} {_range(shares, '.0f')}%" for kind, shares in kinds]
-            yield f"Of {of}: {_listed(said)}"
+            yield f"Of {of}: {listed(said)}"
 
 
 def _kind(rows: pd.DataFrame) -> list[str]:
@@ -185,7 +186,7 @@ def _host(frame: pd.DataFrame) -> Iterator[str]:
     if rungs.empty:
         return
     medians = rungs.groupby("dialect", sort=False)["median_us"].median()
-    said = _listed(f"{medians[d]:.1f} µs in {_title(d)}" for d in DIALECTS if d in medians)
+    said = listed(f"{medians[d]:.1f} µs in {_title(d)}" for d in DIALECTS if d in medians)
     beside = f"; torch's own takes {_range(library['median_us'], '.1f')} µs" if len(library) else ""
     yield f"A call at {own['m'].iloc[0]} costs the host {said}, the median of the rungs{beside}"
     worst = rungs.loc[rungs["median_us"].idxmax()]
@@ -209,7 +210,7 @@ def _tensor_cores(frame: pd.DataFrame) -> Iterator[str]:
     if {"kn", "nk"} <= set(times):
         shares = (times["kn"] / times["nk"]).dropna().groupby("math", sort=False)
         maths = [math for math in gemm_ref.MATHS if math in shares.groups]
-        said = _listed(f"{_range(shares.get_group(math), '.2f')} in {math}" for math in maths)
+        said = listed(f"{_range(shares.get_group(math), '.2f')} in {math}" for math in maths)
         yield f"B by rows takes this many times as long as B by columns: {said}"
 
 
@@ -222,7 +223,7 @@ def _inputs(frame: pd.DataFrame) -> Iterator[str]:
             (a, b), (p, q) = (of.loc[["zeros", "normal"], column] for column in ("tflops", "power_w"))
             said.append(f"{number(a)} and {number(b)} TFLOP/s in {math} ({p:.0f} and {q:.0f} W)")
     if said:
-        yield f"On zeros and on normal numbers, cuBLAS reaches {_listed(said)}"
+        yield f"On zeros and on normal numbers, cuBLAS reaches {listed(said)}"
 
 
 def _accuracy(frame: pd.DataFrame) -> Iterator[str]:
@@ -243,11 +244,11 @@ def _accuracy(frame: pd.DataFrame) -> Iterator[str]:
     said = [f"{_range(rows['growth'], '.0f')} times in {who}" for who, rows in groups.items() if len(rows)]
     yield (
         f"From K = {low} to {high}, over which sqrt(K) grows {np.sqrt(high / low):.0f} times, the error in fp32 grows "
-        f"{_listed(said)}"
+        f"{listed(said)}"
     )
     said = [f"{library[math]:.2f} times in {math}" for math in gemm_ref.MATHS if math in library and math != "fp32"]
     if said:
-        yield f"On tensor cores that of cuBLAS grows {_listed(said)}"
+        yield f"On tensor cores that of cuBLAS grows {listed(said)}"
 
 
 def _memory(frame: pd.DataFrame) -> Iterator[str]:
@@ -258,13 +259,13 @@ def _memory(frame: pd.DataFrame) -> Iterator[str]:
         return
     asked = (loads["sectors"] / loads["requests"]).groupby(loads["stage"]).max()
     said = [f"{asked[stage]:.3g} sectors in `{stage[:3]}`" for stage in list(asked.index)[:2]]
-    yield f"In {_title(BY_HAND)}, the dearest load of a warp asks for {_listed(said)}"
+    yield f"In {_title(BY_HAND)}, the dearest load of a warp asks for {listed(said)}"
     shared = rows[(rows["space"] == "shared") & (rows["ideal"] > 0)]
     if len(shared):
         kernels = [shared["stage"].str[:3], shared["variant"].where(shared["variant"] != DEFAULT_VARIANT, "")]
         worst = (shared["wavefronts"] / shared["ideal"]).groupby(kernels, sort=False).max().sort_values()[::-1]
         said = [f"{number(times)} times in `{' '.join(kernel).strip()}`" for kernel, times in worst.head(3).items()]
-        yield f"Bank conflicts multiply the wavefronts of an access to shared memory at most {_listed(said)}"
+        yield f"Bank conflicts multiply the wavefronts of an access to shared memory at most {listed(said)}"
         yield f"{(worst == 1).sum()} of {len(worst)} kernels have none"
     both = traffic.confirmed(frame)
     if len(both):
@@ -281,7 +282,7 @@ def _instructions(frame: pd.DataFrame) -> Iterator[str]:
     best = fp32.loc[fp32.groupby("dialect")["ffma_share"].idxmax()].set_index("dialect")
     found = [(dialect, best.loc[dialect]) for dialect in DIALECTS if dialect in best.index]
     said = [f"{100 * row.ffma_share:.0f}% in {_title(dialect)} (`{row.stage[:3]}`)" for dialect, row in found]
-    yield f"Of the instructions of a main loop in fp32, multiply-adds are at most {_listed(said)}"
+    yield f"Of the instructions of a main loop in fp32, multiply-adds are at most {listed(said)}"
     spilled = rows[rows["spill_bytes"] > 0]
     worst = rows.loc[rows["spill_bytes"].idxmax()]
     most = f", the most by `{worst.stage[:3]}` in {_title(worst.dialect)}: {worst.spill_bytes:.0f} bytes"
@@ -316,7 +317,7 @@ def _written(math: str, dialect: str) -> list[gemm_ref.Stage]:
 
 def _counts(steps: Mapping[str, Mapping[Any, str]]) -> str:
     found = ((dialect, list(verdicts.values())) for dialect, verdicts in steps.items() if verdicts)
-    return _listed(f"{said.count(stats.FASTER)} of {len(said)} steps in {_title(dialect)}" for dialect, said in found)
+    return listed(f"{said.count(stats.FASTER)} of {len(said)} steps in {_title(dialect)}" for dialect, said in found)
 
 
 def _range(values: pd.Series, form: str) -> str:
@@ -331,11 +332,6 @@ def _span(sizes: Sequence[int]) -> str:
 
 def _title(dialect: str) -> str:
     return DIALECTS[dialect].title
-
-
-def _listed(parts: Iterable[Any]) -> str:
-    *first, last = [str(part) for part in parts] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(

@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 import gemm_ref
+from experiments.documents.templates import templates
 from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.progress import Bars
@@ -77,20 +78,9 @@ def _banner(found: Sequence[View], own: Path | None) -> View | None | bool:
 
 
 def _environment(doc_of: Callable[[str], Markup]) -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    made.filters |= {
-        "words": partial(_words, doc_of=doc_of),
-        "doc": doc_of,
-        "number": style.number,
-        "sentence": _sentence,
-    }
-    made.filters |= {"beside": views.beside, "tally": views.tally}
+    made = templates(_TEMPLATES, html=True)
+    made.filters |= {"words": partial(_words, doc_of=doc_of), "doc": doc_of, "number": style.number}
+    made.filters |= {"sentence": _sentence, "beside": views.beside, "tally": views.tally}
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made
 

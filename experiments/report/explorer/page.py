@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from experiments.documents.templates import templates
 from experiments.report.sources import sources
 from experiments.trace.record import Trace
 from gemm_ref import DIALECTS, STAGES
@@ -75,23 +75,22 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
     shown = {key(trace): trace for trace in traces}
     index = _index(shown)
     files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("explorer.html.j2").render(
-        style=Markup(_text("explorer.css")),
-        script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
-        index=Markup(json.dumps(index).replace("<", r"\u003c")),
-        rungs=index["rungs"],
-        report=report,
-        uses=_USES,
-        tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
-        sources={path: _packed(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())},
-        traces={name: _packed(_stored(trace)) for name, trace in shown.items()},
+    return (
+        templates(_FOLDER, html=True)
+        .get_template("explorer.html.j2")
+        .render(
+            style=Markup(_text("explorer.css")),
+            script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
+            index=Markup(json.dumps(index).replace("<", r"\u003c")),
+            rungs=index["rungs"],
+            report=report,
+            uses=_USES,
+            tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
+            sources={
+                path: _packed(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())
+            },
+            traces={name: _packed(_stored(trace)) for name, trace in shown.items()},
+        )
     )
 
 
