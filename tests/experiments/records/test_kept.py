@@ -205,6 +205,9 @@ def test_the_newest_are_kept():
     assert measure(parts=many)[0] == many[:3]
 
 
+MANY = 12
+
+
 def _write(cache, root, parts):
     kept._ROOT, build.CACHE = root, cache
     for part in parts:
@@ -213,7 +216,7 @@ def _write(cache, root, parts):
 
 def test_two_processes_at_a_time(house):
     """Each replaces the file whole: one may lose what the other wrote, and none reads a part of it."""
-    parts = [[(Problem(process, 1, k), "normal") for k in range(40)] for process in range(2)]
+    parts = [[(Problem(process, 1, k), "normal") for k in range(MANY)] for process in range(2)]
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_write, args=(build.CACHE, house, mine)) for mine in parts]
     for process in processes:
@@ -223,7 +226,7 @@ def test_two_processes_at_a_time(house):
         if path.exists():
             json.loads(path.read_text(encoding="utf-8"))
     assert [process.exitcode for process in processes] == [0, 0]
-    assert len(measure(parts=[*parts[0], *parts[1]])[0]) <= 40  # what was written last has at least all of its own
+    assert len(measure(parts=[*parts[0], *parts[1]])[0]) <= MANY  # what was written last has at least all of its own
 
 
 def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):
