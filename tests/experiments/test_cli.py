@@ -12,6 +12,7 @@ from experiments.bench.verify import Verdict
 from experiments.records import store, workloads
 from experiments.records.contenders import Contender
 from experiments.records.rows import ERROR, EXPERIMENTS
+from gemm_ref.build import BuildError
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
@@ -295,8 +296,6 @@ def test_readme_check(invoke, tmp_path, monkeypatch):
 
 
 def test_doctor_says_what_to_do_about_what_is_missing(invoke, monkeypatch):
-    from gemm_ref.build import BuildError
-
     def no_compiler():
         raise BuildError("install g++")
 
@@ -309,8 +308,6 @@ def test_doctor_says_what_to_do_about_what_is_missing(invoke, monkeypatch):
 
 
 def test_doctor_on_a_compiler_that_does_not_run(invoke, monkeypatch):
-    from gemm_ref.build import BuildError
-
     def broken_version(path):
         raise BuildError("reinstall it")
 

@@ -18,25 +18,22 @@ REDUNDANT, UNREACHED = "redundant", "unreached"  # of what a compiler put in
 # and the script if something tells of it after all.
 _ZEROS = "past K a slice is loaded as zeros, without a read, into the buffer that nobody reads again"
 _COVERED = "a split takes a slice more, the last ones fewer or none: together they still cover K once"
-_SLICES = "const int slices = (K + BLOCK_K - 1) / BLOCK_K, slices_each = (slices + gridDim.z - 1) / gridDim.z;"
-EQUIVALENT: dict[tuple[str, str], str] = {
-    ("s10_double_buffer-cuda", "const bool more = k_next < K;  =>  const bool more = true;"): _ZEROS,
-    ("s11_warp_tile-cuda", "const bool more = k_next < K;  =>  const bool more = true;"): _ZEROS,
-    (
-        "s13_split_k-cuda",
-        f"{_SLICES}  =>  const int slices = ((K + BLOCK_K - 1) / BLOCK_K) + 1, "
-        "slices_each = (slices + gridDim.z - 1) / gridDim.z;",
-    ): _COVERED,
-    (
-        "s13_split_k-cuda",
-        f"{_SLICES}  =>  const int slices = (K + BLOCK_K - 1) / BLOCK_K, "
-        "slices_each = ((slices + gridDim.z - 1) / gridDim.z) + 1;",
-    ): _COVERED,
-    (
-        "s13_split_k-triton",
-        "slices_each = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(2))  =>  "
-        "slices_each = (tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(2))) + 1",
-    ): _COVERED,
+
+
+def _one_more(name: str, value: str, before: str = "", after: str = "") -> str:
+    """The change of `name = value` to one more, of a statement that has more `before` and `after` it."""
+    return f"{before}{name} = {value}{after}  =>  {before}{name} = ({value}) + 1{after}"
+
+
+_SLICES, _EACH = "(K + BLOCK_K - 1) / BLOCK_K", "(slices + gridDim.z - 1) / gridDim.z"
+_EQUIVALENT: dict[str, tuple[tuple[str, ...], str]] = {  # change -> the rungs that it is in, and why
+    "const bool more = k_next < K;  =>  const bool more = true;": (
+        ("s10_double_buffer-cuda", "s11_warp_tile-cuda"),
+        _ZEROS,
+    ),
+    _one_more("slices", _SLICES, "const int ", f", slices_each = {_EACH};"): (("s13_split_k-cuda",), _COVERED),
+    _one_more("slices_each", _EACH, f"const int slices = {_SLICES}, ", ";"): (("s13_split_k-cuda",), _COVERED),
+    _one_more("slices_each", "tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(2))"): (("s13_split_k-triton",), _COVERED),
 }
 
 # The same of Hopper's rungs, whose keys end in the math mode.
@@ -46,50 +43,43 @@ _PAST_K = "TMA reads zeros past K, which add nothing"
 _COMPILER = "a line for the compiler alone: without it nvcc's PTX still reads the accumulators behind their wait"
 _WAITED = "in tf32 each step has been waited for already (STEPS_UNDER_WAY is 1)"
 _BLOCK = "it releases to the cluster, which is this block alone, and in a block __syncthreads() has that order already"
-_STEPS = "const int steps = (K + DEPTH - 1) / DEPTH;  =>  const int steps = ((K + DEPTH - 1) / DEPTH) + 1;"
+_STEPS = _one_more("steps", "(K + DEPTH - 1) / DEPTH", "const int ", ";")
 _LAST_WAIT = "if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  =>  if (true) tma_store_wait_read<0>();"
 _FENCED = "wgmma_fence_accumulators(acc);  =>  ;"
-_HOPPER_EQUIVALENT = {
+_EQUIVALENT |= {
     _STEPS: (_S17 + _S18, _PAST_K),
     _LAST_WAIT: (_S17 + _S18, "a thread that has stored nothing has nothing to wait for"),
     _FENCED: (_S17 + _S18, _COMPILER),
     f"{_FENCED} (number 2)": (_S17 + _S18, _COMPILER),
-    "const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;  =>  "
-    "const char* const my_left = (slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES) + 1;": (
+    _one_more("my_left", "slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES", "const char* const ", ";"): (
         (_S17[0], _S18[0]),
         "a descriptor counts 16 bytes, and drops the rest of an address",
     ),
-    "const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N;  =>  const int tiles_n = ((N + BLOCK_N - 1) / BLOCK_N) + 1;": (
-        _S18,
-        _OUTSIDE,
-    ),
-    "const int tiles_m = (M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);  =>  "
-    "const int tiles_m = ((M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)) + 1;": (_S18, _OUTSIDE),
-    "if (++stage == NUM_STAGES) stage = 0, parity ^= 1;  =>  "
-    "if (++stage == NUM_STAGES) stage = (0) + 1, parity ^= 1;": (
+    _one_more("tiles_n", "(N + BLOCK_N - 1) / BLOCK_N", "const int ", ";"): (_S18, _OUTSIDE),
+    _one_more("tiles_m", "(M + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)", "const int ", ";"): (_S18, _OUTSIDE),
+    _one_more("stage", "0", "if (++stage == NUM_STAGES) ", ", parity ^= 1;"): (
         _S18,
         "producer and consumers leave out the same stage from the second round on: a ring of three",
     ),
     "wgmma_wait_group<0>();  =>  ;": (_S18[1:], _WAITED),
     "wgmma_wait_group<0>();  =>  wgmma_wait_group<0 + 1>();": (_S18[1:], _WAITED),
     "fence_mbarrier_init();  =>  ;": (_S17, _BLOCK),
-    "const int warp = threadIdx.x / 32 % 4, row = threadIdx.x % 32 / 4;  =>  "
-    "const int warp = (threadIdx.x / 32 % 4) + 1, row = threadIdx.x % 32 / 4;": (
+    _one_more("warp", "threadIdx.x / 32 % 4", "const int ", ", row = threadIdx.x % 32 / 4;"): (
         _S18[1:],
         "warps of a pair exchange their columns of B where they read it, and likewise of C where they write it",
     ),
-    "int before = stage;  =>  int before = (stage) + 1;": (_S18, "overwritten in the first step before it is read"),
+    _one_more("before", "stage", "int ", ";"): (_S18, "overwritten in the first step before it is read"),
 }
 _S18_TRITON = ("s18_warp_specialized-triton-bf16", "s18_warp_specialized-triton-tf32")
 _S17_GLUON = ("s17_wgmma_tma-gluon-bf16",)
 _S18_GLUON = ("s18_warp_specialized-gluon-bf16", "s18_warp_specialized-gluon-tf32")
 _ANOTHER_ORDER = "the same mbarriers for the same counts, in another order"
 _ZERO_SUMS = "the sums start as zeros"
-_HOPPER_EQUIVALENT |= {
-    "tiles_m = tl.cdiv(M, BLOCK_M)  =>  tiles_m = (tl.cdiv(M, BLOCK_M)) + 1": (_S18_TRITON, _OUTSIDE),
-    "tiles_n = tl.cdiv(N, BLOCK_N)  =>  tiles_n = (tl.cdiv(N, BLOCK_N)) + 1": (_S18_TRITON, _OUTSIDE),
-    "steps = tl.cdiv(K, BLOCK_K)  =>  steps = (tl.cdiv(K, BLOCK_K)) + 1": (_S18_TRITON, _PAST_K),
-    "steps = gl.cdiv(K, BLOCK_K)  =>  steps = (gl.cdiv(K, BLOCK_K)) + 1": (_S17_GLUON, _PAST_K),
+_EQUIVALENT |= {
+    _one_more("tiles_m", "tl.cdiv(M, BLOCK_M)"): (_S18_TRITON, _OUTSIDE),
+    _one_more("tiles_n", "tl.cdiv(N, BLOCK_N)"): (_S18_TRITON, _OUTSIDE),
+    _one_more("steps", "tl.cdiv(K, BLOCK_K)"): (_S18_TRITON, _PAST_K),
+    _one_more("steps", "gl.cdiv(K, BLOCK_K)"): (_S17_GLUON, _PAST_K),
     "mbarrier.init(full.index(i), count=1)  =>  mbarrier.init(full.index((i + 1) % NUM_STAGES), count=1)": (
         _S17_GLUON + _S18_GLUON,
         _ANOTHER_ORDER,
@@ -107,8 +97,8 @@ _HOPPER_EQUIVALENT |= {
 _TRITON = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else "0"
 if tuple(int(part) for part in _TRITON.split(".")[:2]) >= (3, 9):
     _FENCE = "Triton puts that fence there by itself (3.9 does, 3.6 does not, and there something tells)"
-    _HOPPER_EQUIVALENT["fence_async_shared()  =>  pass"] = _S17_GLUON + _S18_GLUON, _FENCE
-EQUIVALENT |= {(rung, change): why for change, (rungs, why) in _HOPPER_EQUIVALENT.items() for rung in rungs}
+    _EQUIVALENT["fence_async_shared()  =>  pass"] = _S17_GLUON + _S18_GLUON, _FENCE
+EQUIVALENT = {(rung, change): why for change, (rungs, why) in _EQUIVALENT.items() for rung in rungs}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,28 +20,12 @@ from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
 from gemm_ref.sass import tools
-from gemm_ref.toolchain import find_toolkit, run_nvcc
+from gemm_ref.toolchain import run_nvcc
 from tests.experiments.fixtures import H200, NoBars
 
 SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
 
 
-def _toolkit() -> bool:
-    try:
-        return bool(find_toolkit())
-    except BuildError:
-        return False
-
-
-def _nvdisasm() -> str | None:
-    try:
-        return str(tools.find("nvdisasm"))
-    except BuildError:
-        return None
-
-
-needs_nvcc = pytest.mark.skipif(not _toolkit(), reason="there is no nvcc here")
-needs_sass = pytest.mark.skipif(not (_toolkit() and _nvdisasm()), reason="there is no nvcc or no nvdisasm here")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
@@ -80,13 +63,11 @@ def on_reference_gpu(compiled):
 WITHOUT_TENSOR_CORES = [name for name, probe in PROBES.items() if probe.math in ("", "fp32")]
 
 
-@needs_nvcc
 @pytest.mark.parametrize("name", WITHOUT_TENSOR_CORES)
 def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
     assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
 
 
-@needs_nvcc
 @pytest.mark.parametrize("name", ["fma", "dram_read", "l2_read", "l1_read", "shared_read"])
 def test_the_check_sees_an_iteration_too_few(name, on_reference_gpu):
     def one_less(kernel, given, out, iterations, blocks):
@@ -110,7 +91,7 @@ def test_micro_kernels_are_right_on_the_gpu(name):
 
 
 def disassembly(cubin: Path) -> str:
-    return subprocess.run([_nvdisasm(), "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    return tools.disassemble(cubin.read_bytes())
 
 
 def loop_with(opcode: str, cubin: Path) -> list[str]:
@@ -135,7 +116,6 @@ def count(loop: list[str], opcode: str) -> int:
 ARCHES = pytest.mark.parametrize("arch", ["-arch=sm_90a", "-arch=sm_80"])
 
 
-@needs_sass
 class TestSass:
     """What ptxas makes of each loop: the instructions that are to be measured, and hardly any others."""
 
@@ -170,7 +150,6 @@ class TestSass:
         assert len(loop) <= 4 * probes.Shared.LOADS
 
 
-@needs_sass
 @pytest.mark.parametrize("math", ["bf16", "fp8"])
 def test_wgmma_is_not_serialized(math, compiled):
     loop = loop_with("WARPGROUP.ARRIVE", compiled(PROBES[f"wgmma_{math}"].kernel, "-cubin", "-arch=sm_90a"))
@@ -179,7 +158,6 @@ def test_wgmma_is_not_serialized(math, compiled):
     assert [i for i in loop if "DEPBAR" in i] == ["WARPGROUP.DEPBAR.LE gsb0, 0x1"]  # the last one is not waited for
 
 
-@needs_sass
 def test_hopper_has_no_fp8_in_mma_sync(compiled):
     kernel = PROBES["mma_fp8"].kernel
     assert "made from other instructions" in kernel.refusal((9, 0)) and kernel.refusal((8, 9)) is None

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from cuda_kernels import source
 from gemm_ref import ptx
-from gemm_ref.build import BuildError
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.program import BATCH_LANES
-from gemm_ref.toolchain import find_toolkit, run_nvcc
 from tests.ptx.harness import bits_of, covers, run_kernel, words
 
 HEAD = """.reg .b64 %rd<9>; .reg .b32 %r<30>; .reg .pred %p<9>;
@@ -234,17 +233,8 @@ extern "C" __global__ void window(const float* in, float* out, int tiles) {
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> str:
-    try:
-        find_toolkit()
-    except BuildError as error:
-        pytest.skip(f"no nvcc to compile with: {error}")
-    folder = tmp_path_factory.mktemp("nvcc")
-    (folder / "kernels.cu").write_text(CUDA)
-    run_nvcc(
-        ["-O3", "-lineinfo", "-ptx", "-arch=compute_90a", str(folder / "kernels.cu"), "-o", str(folder / "out.ptx")]
-    )
-    return (folder / "out.ptx").read_text()
+def compiled() -> str:
+    return source.compile_ptx(CUDA, "kernels.cu", flags=("-O3", "-lineinfo"))[0]
 
 
 def test_nvcc_three_dimensions_and_a_local_array(compiled):

@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from tests.ptx.harness import bits_of, covers, from_bits, run_kernel, signed, to_bits, width, words
+from tests.ptx.harness import bits_of, covers, run_kernel, words
+from tests.ptx.ieee import from_bits, signed, to_bits, width
 
 REGISTERS = """.reg .b64 %rd<20>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .pred %p<9>;
 mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];

@@ -8,28 +8,11 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import (
-    Case,
-    bits_of,
-    check,
-    covers,
-    edge_values,
-    evaluate,
-    from_bits,
-    rounded,
-    run_kernel,
-    signed,
-    to_bits,
-    width,
-    words,
-)
+from tests.ptx.harness import Case, bits_of, check, covers, edge_values, evaluate, run_kernel, words
+from tests.ptx.ieee import from_bits, number, rounded, to_bits, width
 
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
 ROUND = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
-
-
-def number(bits: int, kind: str) -> int:
-    return signed(bits, width(kind)) if kind[0] == "s" else bits & (1 << width(kind)) - 1
 
 
 def limits(kind: str) -> tuple[int, int]:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from gemm_ref import ptx
-from tests.ptx.harness import bits_of, covers, from_bits, kernel_text, rounded, run_kernel, to_bits, words
+from tests.ptx.harness import bits_of, covers, kernel_text, run_kernel, words
+from tests.ptx.ieee import from_bits, rounded, to_bits
 from tests.ptx.isa.test_narrow import FORMATS, LOW_BITS, size_of
 
 WARPS = 2

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from tests.ptx.harness import Case, check, covers, edge_values, evaluate, from_bits, to_bits
+from tests.ptx.harness import Case, check, covers, edge_values, evaluate
+from tests.ptx.ieee import from_bits, to_bits
 
 # bits of the exponent, bits of the fraction
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}

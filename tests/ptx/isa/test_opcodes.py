@@ -9,28 +9,12 @@ from fractions import Fraction
 import pytest
 
 from gemm_ref.ptx.isa.table import OPCODES
-from tests.ptx.harness import (
-    Case,
-    check,
-    divide,
-    edge_values,
-    fma,
-    from_bits,
-    negative,
-    rounded,
-    signed,
-    square_root,
-    to_bits,
-    width,
-)
+from tests.ptx.harness import Case, check, edge_values
+from tests.ptx.ieee import divide, fma, from_bits, negative, number, rounded, square_root, to_bits, width
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f16", "f32", "f64")
 SHIFTS = (0, 1, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 0x80000000, 0xFFFFFFFF)
-
-
-def number(bits: int, kind: str) -> int:
-    return signed(bits, width(kind)) if kind[0] == "s" else bits
 
 
 def wrap(value: int, kind: str) -> int:

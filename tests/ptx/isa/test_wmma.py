@@ -14,7 +14,8 @@ from gemm_ref import ptx
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
-from tests.ptx.harness import HEADER, covers, kernel_text, rounded, run_kernel, to_bits
+from tests.ptx.harness import HEADER, covers, kernel_text, run_kernel
+from tests.ptx.ieee import rounded, to_bits
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "f32": torch.float32}
