@@ -10,8 +10,8 @@ import pytest
 
 from experiments.cli import app
 from experiments.records.store import PUBLISHED
+from tests.imports import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, *sorted(ROOT.glob("*.md"))]
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)

@@ -15,6 +15,7 @@ import gemm_ref
 from experiments.questions.correctness import covering
 from experiments.records.contenders import gemm_of
 from gemm_ref import Problem, make_inputs
+from tests.matrices import shifted
 
 # For the reference GPU, whose time is short: beside the tiles of 32, 64 and 128, one past one slice and past two of
 # them, and many. `experiments run correctness --size` has any other. None is a multiple of 16, for which Triton would
@@ -155,9 +156,9 @@ def test_lazily_negated_operands(implementation, gemm, device):
 def test_misaligned_operands(implementation, gemm, device):
     """Storage that starts an element past a 16-byte vector: no rung may assume alignment it was not given."""
     a, b = make_inputs(Problem(33, 64, 64, implementation.math), "integers", seed=7, device=device)
-    shifted = [x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x) for x in (a, b)]
-    assert all(x.data_ptr() % 16 == x.itemsize for x in shifted)
-    check(gemm, implementation, *shifted, "integers")
+    operands = [shifted(x) for x in (a, b)]
+    assert all(x.data_ptr() % 16 == x.itemsize for x in operands)
+    check(gemm, implementation, *operands, "integers")
 
 
 @pytest.mark.reference_gpu(cuda="best", twins="best")

@@ -9,6 +9,7 @@ import torch
 
 from gemm_ref import MATHS, Problem, make_inputs
 from gemm_ref.call import plan
+from tests.matrices import apart, by_columns, in_wider, shifted
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 SIZES = (150, 272, 208)  # partial tiles, and rows that are whole vectors
@@ -24,29 +25,9 @@ def is_right(c, a, b) -> bool:
     return torch.equal(c.double(), (a.double() @ b.double()).to(c.dtype).double())
 
 
-def _shifted(x: torch.Tensor) -> torch.Tensor:
-    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
-
-
-def _apart(x: torch.Tensor) -> torch.Tensor:
-    apart = x.new_empty((x.shape[0], 2 * x.shape[1]))[:, ::2]
-    return apart.copy_(x)
-
-
-def _in_wider(x: torch.Tensor) -> torch.Tensor:
-    return x.new_empty((x.shape[0], 2 * x.shape[1]))[:, : x.shape[1]].copy_(x)
-
-
 def test_other_numbers_addresses_and_strides(gemm, operands):
     """Plans are made in one order, and used in another."""
-    forms = (
-        lambda x: x,
-        torch.clone,
-        _shifted,
-        _apart,
-        lambda x: x.t().contiguous().t(),
-        _in_wider,
-    )
+    forms = (lambda x: x, torch.clone, shifted, apart, by_columns, in_wider)
     for seed in range(2):
         a, b = operands(seed)
         for of_a in forms:
@@ -57,7 +38,7 @@ def test_other_numbers_addresses_and_strides(gemm, operands):
 def test_every_kind_of_out(gemm, operands, implementation):
     dtype = MATHS[implementation.math].out_dtype
     whole = torch.empty(SIZES[0], SIZES[1], dtype=dtype, device="cuda")
-    outs = (whole, _shifted(whole), _apart(whole), whole.t().contiguous().t(), whole.clone())
+    outs = (whole, shifted(whole), apart(whole), by_columns(whole), whole.clone())
     for seed in range(2):
         a, b = operands(seed)
         for out in outs:

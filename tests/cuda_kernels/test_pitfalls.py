@@ -20,8 +20,8 @@ from cuda_kernels import source
 from gemm_ref import Launch, Problem, WrongResult, cdiv, make_inputs, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.detect.finding import MISSED, RACE, SKIPPED, TWICE, UNWRITTEN
+from tests.imports import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "pitfalls.md"
 SOURCES = sorted((ROOT / "tests" / "cuda_kernels" / "pitfalls").glob("*.cu"))
 

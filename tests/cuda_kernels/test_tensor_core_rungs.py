@@ -8,6 +8,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 from gemm_ref import STAGES, Problem, make_inputs, ptx
+from tests.matrices import shifted
 
 RUNGS = ("s15_wmma", "s16_mma_sync")
 EACH = [
@@ -21,13 +22,6 @@ FIRST = [(rung, next(iter(STAGES[rung].variants)), math) for rung in RUNGS for m
 
 def gemm_of(rung: str, variant: str, math: str):
     return lambda a, b, out=None: cuda_kernels.gemm(a, b, stage=rung, variant=variant, math=math, out=out)
-
-
-def shifted(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers, contiguous, one element past an aligned address."""
-    room = torch.empty(x.numel() + 1, dtype=x.dtype)
-    room[1:] = x.flatten()
-    return room[1:].view(x.shape)
 
 
 @pytest.mark.parametrize("which", ["a", "b", "out"])

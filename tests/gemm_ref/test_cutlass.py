@@ -22,6 +22,7 @@ from gemm_ref.build import BuildError
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.toolchain import run_nvcc
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.matrices import apart, by_columns, shifted
 
 KERNELS = {"fp32": cutlass.SIMT} | {
     f"{math}-{layout}": kernel for math, of in cutlass.HOPPER.items() for layout, kernel in of.items()
@@ -66,12 +67,10 @@ def test_operands_are_laid_out_as_the_kernel_reads_them(name, shape, layout, on_
 
 def test_strided_negated_and_misaligned_operands(on_cpu):
     a, b = gemm_ref.make_inputs(gemm_ref.Problem(16, 32, 64, "bf16"))
-    shifted = torch.empty(16 * 64 + 1, dtype=a.dtype)[1:].view(16, 64).copy_(a)
-    assert shifted.data_ptr() % cutlass.TMA_BYTES
+    assert shifted(a).data_ptr() % cutlass.TMA_BYTES
     negated = torch.complex(torch.zeros(16, 64), -a.float()).conj().imag
     assert negated.is_neg()
-    views = {"transposed": a.T.contiguous().T, "every second": torch.stack([a, a], 2).view(16, 128)[:, ::2]}
-    for first, second in itertools.product([a, shifted, *views.values()], [b, b.T.contiguous().T]):
+    for first, second in itertools.product([a, shifted(a), by_columns(a), apart(a)], [b, by_columns(b)]):
         c = torch.full((32, 16), torch.nan, dtype=a.dtype).T
         cutlass.multiply(KERNELS["bf16-kn"], first, second, c)
         gemm_ref.check(c, a, b, math="bf16")

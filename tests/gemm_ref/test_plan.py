@@ -11,6 +11,7 @@ import torch
 
 import gemm_ref
 from gemm_ref.call import plan
+from tests.matrices import apart, by_columns, shifted
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
 
@@ -68,16 +69,6 @@ def test_for_the_reference_gpu_every_call_is_planned():
     assert len(gemm.calls) == 2
 
 
-def _shifted(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers, an element past a multiple of 16 bytes."""
-    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
-
-
-def _apart(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers, in every other column of a wider matrix."""
-    return torch.stack([x, x], dim=2)[:, :, 0]
-
-
 A, B = matrices()
 OUT = torch.empty(8, 12)
 # name -> operands, and names and scales; each is another call than every one before it
@@ -87,26 +78,26 @@ OTHERS = {
     "another depth": (matrices(k=5), {}),
     "none to sum": (matrices(k=0), {}),
     "nothing to compute": (matrices(m=0), {}),
-    "a shifted": ((_shifted(A), B), {}),
-    "b shifted": ((A, _shifted(B)), {}),
-    "both shifted": ((_shifted(A), _shifted(B)), {}),
-    "a apart": ((_apart(A), B), {}),
-    "b by columns": ((A, B.t().contiguous().t()), {}),
+    "a shifted": ((shifted(A), B), {}),
+    "b shifted": ((A, shifted(B)), {}),
+    "both shifted": ((shifted(A), shifted(B)), {}),
+    "a apart": ((apart(A), B), {}),
+    "b by columns": ((A, by_columns(B)), {}),
     "a negated by a flag": ((torch._neg_view(A), B), {}),
     "b negated by a flag": ((A, torch._neg_view(B)), {}),
     "an out": ((A, B, OUT), {}),
-    "an out, shifted": ((A, B, _shifted(OUT)), {}),
-    "an out, apart": ((A, B, _apart(OUT)), {}),
-    "an out by columns": ((A, B, OUT.t().contiguous().t()), {}),
+    "an out, shifted": ((A, B, shifted(OUT)), {}),
+    "an out, apart": ((A, B, apart(OUT)), {}),
+    "an out by columns": ((A, B, by_columns(OUT)), {}),
     "an out negated by a flag": ((A, B, torch._neg_view(OUT.clone())), {}),
     "another stage": ((A, B), {"stage": "s09"}),
     "another variant": ((A, B), {"stage": "s09", "variant": "one_block"}),
     "another dialect": ((A, B), {"dialect": "triton"}),
     "another dtype": (matrices(dtype=torch.bfloat16), {"stage": "s17"}),
     "another math": ((A, B), {"stage": "s17", "math": "tf32"}),
-    "tma, shifted": ((_shifted(A), B), {"stage": "s17", "math": "tf32"}),
+    "tma, shifted": ((shifted(A), B), {"stage": "s17", "math": "tf32"}),
     "tma, ragged": (matrices(7, 9, 5), {"stage": "s17", "math": "tf32"}),
-    "tma, ragged by columns": ((A, matrices(9, 9, 4)[1].t().contiguous().t()), {"stage": "s17", "math": "tf32"}),
+    "tma, ragged by columns": ((A, by_columns(matrices(9, 9, 4)[1])), {"stage": "s17", "math": "tf32"}),
     "tma, none to sum": (matrices(k=0), {"stage": "s17", "math": "tf32"}),
     "fp8": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17"}),
     "fp8, scale of a": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17", "scale_a": torch.tensor(0.5)}),
@@ -186,7 +177,7 @@ def test_the_number_of_plans_is_bounded(gemm):
 def test_a_plan_keeps_no_matrix(gemm, stage):
     a, b = matrices(7, 9, 5)
     out, math = torch.empty(7, 9), "fp32" if stage == "s08" else "tf32"
-    gemm(_apart(a), _apart(b), _apart(out), stage=stage, math=math)
+    gemm(apart(a), apart(b), apart(out), stage=stage, math=math)
     gemm(a, b, out, stage=stage, math=math)
     kept = [weakref.ref(x) for x in (a, b, out)]
     del a, b, out

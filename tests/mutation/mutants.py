@@ -38,6 +38,7 @@ from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, grids, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import REFERENCE_SMS
+from tests.imports import ROOT
 from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
     REDUNDANT,
@@ -52,7 +53,6 @@ from tests.mutation.score import (
     unexplained,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
 TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf32 where C^T is computed
     stage.id: (stage.maths[0], *(("tf32",) if stage.turned else ()))
@@ -242,11 +242,11 @@ def _compiled(trial: Trial) -> bool:
 def _run(implementation: Implementation, problem: Problem, shifted: str, *observers: ptx.Observer) -> tuple[str, str]:
     """What told of a fault, empty where nothing did, and in which words."""
     a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
-    a, b = (_beside(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
+    a, b = (shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
     gemm = gemm_of(implementation)
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return out.copy_(gemm(a, b, out=_beside(out))) if shifted == "c" else gemm(a, b, out=out)
+        return out.copy_(gemm(a, b, out=shifted(out))) if shifted == "c" else gemm(a, b, out=out)
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
     persistent = implementation.stage.launch_shape is grids.persistent_clusters
@@ -275,11 +275,6 @@ def _is_of_compiler(error: Exception) -> bool:
     """Whether Triton refused to compile a kernel."""
     said = ("PassManager::run failed", "error encountered during parsing")
     return type(error).__name__ == "CompilationError" or str(error) in said
-
-
-def _beside(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers, starting one element past a vector."""
-    return torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].view(x.shape)
 
 
 @contextlib.contextmanager

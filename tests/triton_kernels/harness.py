@@ -40,6 +40,17 @@ def opcodes(*which) -> Counter[str]:
     return opcodes_in(body(*which))
 
 
+def total(counts: Counter[str], *prefixes: str) -> int:
+    """How many instructions begin with one of these."""
+    return sum(count for name, count in counts.items() if name.startswith(prefixes))
+
+
+def product_layout(*which) -> str:
+    """The name of the layout that the product has in the TTGIR."""
+    (name,) = re.findall(r"tt\.dot [^\n]*-> tensor<\S+, #(\w+)>", ttgir(*which))
+    return name
+
+
 def shared_accesses(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> list[ptx.Count]:
     """What one block that multiplies one slice and stores its tile of C asks of shared memory, as its PTX says."""
     rung = get_stage(stage)

@@ -7,20 +7,15 @@ here after an upgrade means that a sentence is no longer true, not that a kernel
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 import pytest
 
-from tests.triton_kernels.harness import compiled, opcodes, ttgir
+from tests.triton_kernels.harness import compiled, opcodes, total, ttgir
 
 pytest.importorskip("triton")
 
 TILE = 32  # BLOCK_M, BLOCK_N and BLOCK_K of these rungs
 TILE_BYTES = TILE * TILE * 4
-
-
-def total(counts: Counter[str], *prefixes: str) -> int:
-    return sum(count for name, count in counts.items() if name.startswith(prefixes))
 
 
 def lanes(stage: str, dialect: str, operation: str) -> set[str]:

@@ -15,7 +15,7 @@ import torch
 
 from gemm_ref import Implementation, Problem, get_stage
 from gemm_ref.call import Call
-from tests.triton_kernels.harness import body, compiled, opcodes_in, shared_accesses, ttgir, worst
+from tests.triton_kernels.harness import body, compiled, opcodes_in, product_layout, shared_accesses, ttgir, worst
 
 pytest.importorskip("triton")
 
@@ -87,12 +87,11 @@ def test_triton_s11_is_s10():
 
 @pytest.mark.parametrize(("stage", "variant"), [*TRITON, ("s11", "narrow")])
 def test_triton_lays_a_warp_along_whole_rows(stage, variant):
-    text = ttgir(stage, "triton", variant)
-    (name,) = re.findall(r"tt\.dot [^\n]*-> tensor<\S+, #(\w+)>", text)
-    warps = compiled(stage, "triton", variant).metadata.num_warps
-    assert (
-        f"#{name} = #ttg.blocked<{{sizePerThread = [4, 4], threadsPerWarp = [1, 32], warpsPerCTA = [{warps}, 1]" in text
+    which = stage, "triton", variant
+    shape = (
+        f"sizePerThread = [4, 4], threadsPerWarp = [1, 32], warpsPerCTA = [{compiled(*which).metadata.num_warps}, 1]"
     )
+    assert f"#{product_layout(*which)} = #ttg.blocked<{{{shape}" in ttgir(*which)
 
 
 @pytest.mark.parametrize(("stage", "variant"), GLUON)

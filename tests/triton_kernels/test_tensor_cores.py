@@ -14,7 +14,7 @@ import pytest
 
 from gemm_ref.sass import tools
 from gemm_ref.stage import DEFAULT_VARIANT
-from tests.triton_kernels.harness import opcodes_in
+from tests.triton_kernels.harness import opcodes_in, total
 
 pytest.importorskip("triton")
 
@@ -45,10 +45,6 @@ def opcodes(*which) -> Counter[str]:
 def products(*which) -> set[str]:
     """The shapes of the multiplying instructions."""
     return set(re.findall(r"(?:wgmma\.mma_async|mma)\.sync\.aligned\.(m\d+n\d+k\d+)", ptx(*which)))
-
-
-def total(counts: Counter[str], *prefixes: str) -> int:
-    return sum(count for name, count in counts.items() if name.startswith(prefixes))
 
 
 def pendings(*which) -> list[str]:

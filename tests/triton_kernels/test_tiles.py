@@ -14,7 +14,7 @@ import pytest
 
 from gemm_ref import get_stage
 from gemm_ref.stage import DEFAULT_VARIANT
-from tests.triton_kernels.harness import body, compiled, opcodes, shared_accesses, ttgir, worst
+from tests.triton_kernels.harness import body, compiled, opcodes, product_layout, shared_accesses, ttgir, worst
 
 pytest.importorskip("triton")
 
@@ -25,13 +25,9 @@ def starting(counts: Counter[str], prefix: str) -> dict[str, int]:
 
 def thread_tile(stage: str, dialect: str) -> tuple[str, str, str]:
     """The layout of the product: elements a thread, threads a warp, warps a block."""
-    text = ttgir(stage, dialect)
-    (name,) = re.findall(r"tt\.dot [^\n]*-> tensor<\S+, #(\w+)>", text)
-    return re.search(
-        rf"^#{name} = #ttg.blocked<\{{sizePerThread = (.*?), threadsPerWarp = (.*?), warpsPerCTA = (.*?), order",
-        text,
-        re.MULTILINE,
-    ).groups()
+    shape = r"sizePerThread = (.*?), threadsPerWarp = (.*?), warpsPerCTA = (.*?), order"
+    layout = rf"^#{product_layout(stage, dialect)} = #ttg.blocked<\{{{shape}"
+    return re.search(layout, ttgir(stage, dialect), re.MULTILINE).groups()
 
 
 def conflicts(stage: str, dialect: str, variant: str = DEFAULT_VARIANT) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,8 +21,8 @@ from experiments.records.request import UsageError
 from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS, STAGES
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.imports import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 FILES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
 TEXTS = {language: path.read_text(encoding="utf-8") for language, path in FILES.items()}
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

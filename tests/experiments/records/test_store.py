@@ -119,14 +119,6 @@ def test_block_has_a_row_a_rung_with_the_numbers_of_4096(tmp_path):
     assert any("NVIDIA Fixture" in line and "2020-02-02" in line and "4096" in line for line in lines)
 
 
-def test_block_names_the_rungs_that_do_not_beat_the_one_below(tmp_path):
-    store.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
-    lines = [line for line in blocks.block("ladder", tmp_path).splitlines() if "does not beat" in line]
-    assert len(lines) == 2  # CUDA and Gluon in the fixture; Triton's s03 is faster than its s02
-    assert all("`s03_block_tile` does not beat `s02_coalesced`" in line for line in lines)
-    assert "CUDA" in lines[0] and "Gluon" in lines[1]
-
-
 def test_a_rungs_block_gives_its_gain_over_the_rung_below(tmp_path):
     store.save(tmp_path, "ladder", ladder_rows((4096,)), ENVIRONMENT)
     at = store.read(tmp_path, "ladder").query("stage in ('s03_block_tile', 's04_shared_tile') and dialect == 'triton'")

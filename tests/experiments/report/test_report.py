@@ -31,8 +31,8 @@ from experiments.trace import Gathered, gather
 from experiments.trace.gathered import first_modes
 from gemm_ref import STAGES
 from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
+from tests.imports import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 MOST_BYTES = 4_000_000
 VOID = {"meta", "input", "link", "br", "img"}
 ENDED_BY_THE_NEXT = {"td", "tr"}  # HTML allows to leave their end out

@@ -1,0 +1,25 @@
+"""The same numbers at other places in memory: what a kernel must not tell apart."""
+
+from __future__ import annotations
+
+import torch
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """Contiguous, one element past an address that is a multiple of 16 bytes."""
+    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
+
+
+def apart(x: torch.Tensor) -> torch.Tensor:
+    """In every other column of a wider matrix."""
+    return x.new_empty((x.shape[0], 2 * x.shape[1]))[:, ::2].copy_(x)
+
+
+def in_wider(x: torch.Tensor) -> torch.Tensor:
+    """In the first columns of a wider matrix."""
+    return x.new_empty((x.shape[0], 2 * x.shape[1]))[:, : x.shape[1]].copy_(x)
+
+
+def by_columns(x: torch.Tensor) -> torch.Tensor:
+    """Column after column."""
+    return x.t().contiguous().t()
