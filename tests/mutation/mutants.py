@@ -38,6 +38,7 @@ from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, grids, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.toolchain import REFERENCE_SMS
+from tests import matrices
 from tests.imports import ROOT
 from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
@@ -242,11 +243,11 @@ def _compiled(trial: Trial) -> bool:
 def _run(implementation: Implementation, problem: Problem, shifted: str, *observers: ptx.Observer) -> tuple[str, str]:
     """What told of a fault, empty where nothing did, and in which words."""
     a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
-    a, b = (shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
+    a, b = (matrices.shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
     gemm = gemm_of(implementation)
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return out.copy_(gemm(a, b, out=shifted(out))) if shifted == "c" else gemm(a, b, out=out)
+        return out.copy_(gemm(a, b, out=matrices.shifted(out))) if shifted == "c" else gemm(a, b, out=out)
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
     persistent = implementation.stage.launch_shape is grids.persistent_clusters
