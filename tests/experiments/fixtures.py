@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from experiments.records.contenders import Contender, contenders
 from experiments.records.rows import Checked, Timed
@@ -28,6 +29,19 @@ ENVIRONMENT = {
     "numpy": "2.3.5",
 }
 H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}  # as environment.json has it
+
+
+def right(a, b, out=None):
+    """A kernel that is right; `wrong` and `interrupting` are not."""
+    return torch.mm(a, b, out=out)
+
+
+def wrong(a, b, out=None):
+    return torch.mm(a, b, out=out).mul_(1.5)
+
+
+def interrupting(a, b, out=None):
+    raise KeyboardInterrupt
 
 
 class NoBars:

@@ -13,25 +13,13 @@ from experiments.records import store, workloads
 from experiments.records.contenders import Contender
 from experiments.records.rows import ERROR, EXPERIMENTS
 from gemm_ref.build import BuildError
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.experiments.fixtures import ENVIRONMENT, interrupting, ladder_rows, right, wrong
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
 
 
-def right(a, b, out=None):
-    return torch.mm(a, b, out=out)
-
-
-def wrong(a, b, out=None):
-    return torch.mm(a, b, out=out).mul_(1.5)
-
-
 def broken(a, b, out=None):
     raise RuntimeError("no such opcode: frobnicate")
-
-
-def interrupting(a, b, out=None):
-    raise KeyboardInterrupt
 
 
 def unloadable():

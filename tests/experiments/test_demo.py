@@ -3,32 +3,19 @@
 import re
 
 import pytest
-import torch
-from typer.testing import CliRunner
 
 import gemm_ref
 from cuda_kernels import mutants, source
 from experiments import cli, demo, doctor
 from gemm_ref.build import BuildError
 from gemm_ref.dialect import BY_HAND, OTHERS
+from tests.experiments.fixtures import interrupting, right, wrong
 
 WHOLE_PATH, NO_BARRIER, HOPPER = "s04", "s02", "s17"
 
 
-def right(a, b, out):
-    return torch.mm(a, b, out=out)
-
-
-def wrong(a, b, out):
-    return right(a, b, out).add_(1)
-
-
-def interrupting(a, b, out):
-    raise KeyboardInterrupt
-
-
 @pytest.fixture
-def run(monkeypatch):
+def run(invoke, monkeypatch):
     """`run(stage, gemm, missing)`: the demo with `gemm` in place of the rung's, on a machine without `missing`."""
     monkeypatch.setattr(cli.out, "width", 80)
 
@@ -39,9 +26,9 @@ def run(monkeypatch):
             monkeypatch.setattr(demo, "gemm_of", lambda item: gemm)
         if missing:
             monkeypatch.setattr(doctor, "missing_for", lambda dialect: "get it" if dialect in missing else "")
-        result = CliRunner().invoke(cli.app, ["demo", stage])
+        result = invoke("demo", stage)
         assert max(map(len, result.output.splitlines())) <= 80
-        return result.exit_code, re.sub(r"\s+", " ", result.output)
+        return result.exit_code, result.said
 
     return run
 

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from cuda_kernels.__main__ import app as cuda_kernels_app
@@ -24,15 +23,11 @@ from experiments.trace import Gathered
 from gemm_ref import STAGES
 from gemm_ref.build import BuildError
 from gemm_ref.version import version
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows, right
 from tests.imports import ROOT
 
 NOWHERE = Path("/proc/nowhere")  # not even root makes a folder there
 needs_proc = pytest.mark.skipif(not NOWHERE.parent.is_dir(), reason="there is no /proc, where nobody can write")
-
-
-def right(a, b, out=None):
-    return torch.mm(a, b, out=out)
 
 
 @pytest.fixture

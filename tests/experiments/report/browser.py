@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from experiments.report import colours
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -56,11 +58,23 @@ def find() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
+needed = pytest.mark.skipif(
+    find() is None and os.environ.get("CI") != "true",
+    reason=f"no browser here (looked for {', '.join(NAMES)}): apt-get install chromium",
+)
+
+
 def contrast(one: str, other: str) -> float:
     """The contrast ratio of two colours as a page computes them, `rgb(r, g, b)`: 1 to 21."""
     return colours.contrast(
         *("#{:02x}{:02x}{:02x}".format(*map(int, re.findall(r"\d+", text))) for text in (one, other))
     )
+
+
+def unreadable(pairs: dict[str, str]) -> list[str]:
+    """Which of `PAIRS` have too little contrast to be read."""
+    ratios = {pair: contrast(*pair.split(" on ")) for pair in pairs}
+    return [f"{ratio:.2f}: {pair}: {pairs[pair]}" for pair, ratio in ratios.items() if ratio < 4.5]
 
 
 class Page:
@@ -164,6 +178,7 @@ class Page:
 @contextmanager
 def browser(folder: Path) -> Iterator[Page]:
     """A browser with an empty profile in `folder`, and its page."""
+    assert find(), "CI must have a browser: .ci/run installs chromium"
     theirs_in, commands = os.pipe()
     answers, theirs_out = os.pipe()
     # Away from 3 and 4, so that placing one there closes none of the others.
