@@ -233,9 +233,10 @@ def get_stage(name: str) -> Stage:
     by_number = {stage.id.split("_")[0]: stage for stage in STAGES.values()}
     if name in by_number:
         return by_number[name]
-    if missing := _missing_rung(name):
+    lower = name.lower()  # S04 for s04
+    if missing := _missing_rung(lower):
         raise ValueError(missing)
-    if close := difflib.get_close_matches(name, by_number, n=1, cutoff=0.7):  # s4 for s04
+    if close := difflib.get_close_matches(lower, by_number, n=1, cutoff=0.7):  # s4 for s04
         raise ValueError(f"unknown stage {name!r}: did you mean {by_number[close[0]].id}?")
     raise ValueError(unknown("stage", name, STAGES))
 

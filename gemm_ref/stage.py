@@ -164,6 +164,6 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def unknown(what: str, name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.3)
+    close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
     return f"unknown {what} {name!r}: {hint}"

@@ -16,7 +16,7 @@ Triton's for the other experiments, which is why this one runs first. Times are 
 Registers, shared memory as a launch asks for it, and the bytes of machine code are of the kernel with the most of it,
 where a rung has two. `host` measures what a call costs the host.
 
-Run: `python -m experiments run cost [--stage S] [--backend cuda|triton|gluon] [--preset full]`
+Run: `python -m experiments run cost [--stage S] [--backend cuda|triton|gluon] [--size MxNxK] [--preset full]`
 """
 
 from __future__ import annotations

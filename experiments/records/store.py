@@ -64,7 +64,11 @@ def check_writable(folder: Path, option: str = "--results") -> None:
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror}; pass another {option}") from error
+        why = f"{folder} cannot be written: {error.strerror}"
+        if isinstance(error, (FileExistsError, NotADirectoryError)):
+            files = (place for place in (folder, *folder.parents) if place.exists() and not place.is_dir())
+            why = next((f"{file} is a file, not a folder" for file in files), why)
+        raise UsageError(f"{why}; pass another {option}") from error
 
 
 def read(folder: Path, experiment: str) -> pd.DataFrame:

@@ -38,12 +38,15 @@ def make(
     console: shows how far it is.
     traces: gives those of the kernels that one can look into, in `explorer.html` beside it; without any there is no
     such page.
-    Raises UsageError where no folder holds data of any experiment, or where the file cannot be written.
+    Raises UsageError where no folder holds data of any experiment, where the file cannot be written, and for the name
+    of the page beside it.
     """
     folders = [folder for folder in folders if has_data(folder)]
     if not folders:
         raise UsageError("no data to report: `python -m experiments run` measures some")
     check_writable(target.parent, "--output")
+    if target.name == explorer.FILE:
+        raise UsageError(f"{explorer.FILE} is the name of the page beside it: pass another --output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
     with Bars(console or Console(quiet=True)) as bars:

@@ -205,9 +205,11 @@ def test_plot_refuses_foreign_files(invoke, tmp_path, file):
 
 def test_a_folder_that_cannot_be_written_is_refused(invoke, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    arguments = ("--device", "cpu", "--results", tmp_path / "file")
-    result = invoke("run", "correctness", *arguments, pool=[fake("s01_naive", interrupting)])
-    assert result.exit_code == 2 and "cannot be written" in result.said and "another --results" in result.said
+    for folder in ("file", "file/within/it"):
+        arguments = ("--device", "cpu", "--results", tmp_path / folder)
+        result = invoke("run", "correctness", *arguments, pool=[fake("s01_naive", interrupting)])
+        assert result.exit_code == 2
+        assert f"error: {tmp_path / 'file'} is a file, not a folder; pass another --results" in result.said
 
 
 def test_what_the_reference_gpu_is_too_slow_for_is_skipped(run, tmp_path):

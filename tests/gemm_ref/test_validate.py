@@ -68,6 +68,9 @@ def test_mistakes_are_named(package, mistake):
     [
         ({"stage": "s04_shard"}, "unknown stage 's04_shard': did you mean s04_shared_tile"),
         ({"stage": "s4"}, "did you mean s04_shared_tile"),
+        ({"stage": "S04"}, "unknown stage 'S04': did you mean s04_shared_tile"),
+        ({"stage": "S04_Shared_Tile"}, "did you mean s04_shared_tile"),
+        ({"stage": "S99"}, "there is no s99"),
         ({"stage": 4}, "a stage is named by its id"),
         ({"stage": "tensor"}, "unknown stage 'tensor'"),
         ({"stage": "s01", "variant": "padded"}, "unknown variant of s01_naive 'padded'.*default"),

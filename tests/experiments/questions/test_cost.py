@@ -43,6 +43,7 @@ def test_every_variant_takes_part_once_in_each_of_its_dialects():
 def test_a_row_has_the_lines_of_the_rung_and_what_its_machine_code_takes():
     kernels = [_kernel("s13", "cuda"), _kernel("s04", "triton")]
     rows = list(cost.measure(Request("cpu"), kernels, NoBars()))
+    assert {(row.m, row.n, row.k) for row in rows} == {(ALIGNED.m, ALIGNED.n, ALIGNED.k)}
     for row, kernel in zip(rows, kernels, strict=True):
         assert row.status == PASS, row.detail
         written = asdict(lines_of(kernel.stage, kernel.dialect))
@@ -76,7 +77,8 @@ def test_the_median_of_several_times_is_told_with_the_least_and_the_most(monkeyp
     monkeypatch.setattr(cost, "compile_to_cubin", lambda *_, **__: code)
     clock = iter([0.0, 3.0, 10.0, 11.0, 20.0, 27.0, 30.0, 34.0, 40.0, 42.0])
     monkeypatch.setattr(cost, "_cpu_seconds", lambda: next(clock))
-    (row,) = cost.measure(Request("cpu", preset="full"), [kernel], NoBars())
+    (row,) = cost.measure(Request("cpu", problems=(Problem(5, 6, 7),), preset="full"), [kernel], NoBars())
+    assert (row.m, row.n, row.k) == (5, 6, 7)
     assert (row.compile_s, row.compile_s_low, row.compile_s_high, row.compiles) == (3.0, 1.0, 7.0, 5)
 
 

@@ -343,5 +343,9 @@ def test_the_view_with_speeds_comes_first(tmp_path):
     assert report.choose(own, published) == [own, published]
     with pytest.raises(UsageError, match="is a folder"):
         report.make([own], own, questions())
+    with pytest.raises(UsageError, match="explorer.html is the name of the page beside it: pass another --output"):
+        report.make([own], own / explorer.FILE, questions())
+    with pytest.raises(UsageError, match="ladder.csv is a file, not a folder; pass another --output"):
+        report.make([own], own / "ladder.csv" / "page.html", questions())
     with pytest.raises(UsageError, match="no data"):
         report.make([tmp_path], tmp_path / "report.html", questions())

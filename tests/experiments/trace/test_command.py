@@ -53,7 +53,20 @@ def test_it_writes_the_kernels_that_were_asked_for(invoke, tmp_path):
         (("s05", "--variant", "padding"), "s05_bank_conflict has no variant 'padding': it has conflicted"),
         (("s05", "--variant", "natural", "--dialect", "cuda"), "for variant 'natural': it has triton"),
         (("s01", "--math", "bf16"), "s01_naive has no math 'bf16': it has fp32"),
-        (("s01", "--output", "all.json"), "all.json is one file, and these are 3 kernels"),
+        (
+            ("s01", "--output", "all.json"),
+            "all.json is one file, and these are 3 kernels: give a folder, or name one kernel: "
+            "add --dialect cuda (or triton, gluon)\n",
+        ),
+        (
+            ("s09", "--dialect", "cuda", "--output", "all.json"),
+            "these are 2 kernels: give a folder, or name one kernel: add --variant one_block (or two_blocks)\n",
+        ),
+        (
+            ("s05", "--output", "all.json"),
+            "--dialect cuda (or triton, gluon) and --variant conflicted (or transposed, padded, swizzled)\n",
+        ),
+        (("s01", "--dialect", "cuda", "--output", "one.html"), "one.html: a trace is a .json file, or give a folder"),
         (("s01", "--output", "/proc/nothing"), "/proc/nothing cannot be written"),
     ],
 )
