@@ -1,6 +1,6 @@
 // The page at work: one kernel is open, at one step, with one thread looked at; everything else follows from these.
 const $ = (selector) => document.querySelector(selector);
-const INDEX = JSON.parse($("#index").textContent); // kernels: {key, rung, dialect, variant, file}
+const INDEX = JSON.parse($("#index").textContent); // kernels: {key, rung, dialect, variant, best, file}
 const REST_MS = 200; // after which the location is that of what is shown
 const STEP_MS = 420, FAST_MS = 70; // of playing: a line's first steps, and the many alike that may follow
 
@@ -29,8 +29,10 @@ const pictures = [
 async function openPlace(fragment) {
   clearTimeout(now.resting);
   const opening = now.opening = Symbol("opening"); // a later one overtakes it
-  const asked = parsePlace(decodeURIComponent(fragment)) ?? parsePlace(INDEX.start);
-  const kernel = nearestKernel(INDEX.kernels, asked) ?? INDEX.kernels[0];
+  const plain = plainFragment(fragment);
+  const meant = parsePlace(plain), found = meant && nearestKernel(INDEX.kernels, meant);
+  const kernel = found ?? nearestKernel(INDEX.kernels, parsePlace(INDEX.start)) ?? INDEX.kernels[0];
+  const asked = found && [undefined, kernel.dialect].includes(meant.dialect) ? meant : {}; // lines are of one file
   if (kernel !== now.kernel) {
     stop();
     const [trace, source] = await Promise.all([
@@ -42,6 +44,7 @@ async function openPlace(fragment) {
   now.index = stepAt(now.trace, asked) ?? (asked.line === undefined ? 0 : now.index);
   now.thread = clamp(asked.thread ?? now.thread, 0, now.trace.threads - 1);
   Object.assign(now, { asked: fragment, opening: null });
+  $("#instead").textContent = insteadSentence(INDEX, plain, kernel, now.trace);
   show();
 }
 
@@ -193,6 +196,10 @@ for (const input of document.querySelectorAll("input[name=theme]")) {
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 new ResizeObserver(() => now.trace && show()).observe($(".views"));
-addEventListener("hashchange", (event) => openPlace(new URL(event.newURL).hash)); // the location may have moved on
+addEventListener("hashchange", (event) => {
+  const { hash } = new URL(event.newURL); // the location may have moved on
+  if (now.trace && document.getElementById(hash.slice(1))) keepPlace(); // a part of the page: the kernel stays
+  else openPlace(hash);
+});
 repaint();
 openPlace(location.hash);

@@ -10,7 +10,7 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from experiments.documents.templates import templates
 from experiments.report.sources import sources
 from experiments.trace.record import Trace
 from gemm_ref import DIALECTS, STAGES
+from gemm_ref.stage import DEFAULT_VARIANT
 
 FILE = "explorer.html"  # its name, beside the report
 _FOLDER = Path(__file__).resolve().parent
@@ -73,7 +74,7 @@ class Stop:
 def render(traces: Iterable[Trace], report: str = "report.html") -> str:
     """The whole page. `traces` are in the order in which the page offers them; `report` is the file beside it."""
     shown = {key(trace): trace for trace in traces}
-    index = _index(shown)
+    index = index_of(shown)
     files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
     return (
         templates(_FOLDER, html=True)
@@ -109,13 +110,15 @@ def _place(trace: Trace, kind: str, array: str) -> str:
     raise ValueError(f"no step of {key(trace)} is a {kind} of {array or 'any array'}")
 
 
-def _index(shown: dict[str, Trace]) -> dict:
+def index_of(shown: Mapping[str, Trace]) -> dict:
+    """What the page knows of its kernels before it opens one: those of `shown`, by their `key`."""
     kernels = [
         {
             "key": name,
             "rung": name.split("-")[0],
             "dialect": trace.dialect,
             "variant": trace.variant,
+            "best": trace.variant == STAGES[trace.stage].find_variant(DEFAULT_VARIANT, trace.dialect),
             "file": trace.file,
         }
         for name, trace in shown.items()

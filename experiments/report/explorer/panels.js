@@ -14,7 +14,7 @@ function showKernel(kernel, trace, source) {
   const variants = same.filter(({ dialect }) => dialect === kernel.dialect).map(({ variant }) => variant);
   links($("#variants"), variants, kernel.variant, (variant) => [variant, nearestKernel(same, { ...kernel, variant })]);
   for (const link of document.querySelectorAll("#rungs a")) {
-    const near = nearestKernel(INDEX.kernels, { ...kernel, rung: link.dataset.rung });
+    const near = nearestKernel(INDEX.kernels, { rung: link.dataset.rung, dialect: kernel.dialect });
     link.hash = `#${near.rung}-${near.dialect}-${near.variant}`;
     if (link.dataset.rung === kernel.rung) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");

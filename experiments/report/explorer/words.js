@@ -112,7 +112,7 @@ function whyOf(step, lanes, counted) {
   if (words === 1) return `All lanes ask for one word: a broadcast.${groups}${more}`;
   const wordsOf = (bank) => new Set(places.filter((place) => place.bank === bank).map(({ word }) => word)).size;
   const asked = range(0, BANKS).map(wordsOf), fullest = Math.max(...asked), bank = asked.indexOf(fullest);
-  const no = words < lanes.length ? "Lanes share words, and no" : "No";
+  const no = words < places.length ? "Lanes share words, and no" : "No";
   if (fullest === 1) return `${no} two words are in one bank.${groups}${more}`;
   return `Bank ${bank} is asked for ${count(fullest, "word")}; a wavefront moves one word per bank.${groups}${more}`;
 }

@@ -4,9 +4,7 @@ import io
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
-from scipy.spatial import cKDTree
 
 from experiments.report.explorer.page import render
 from experiments.trace import gather
@@ -27,18 +25,7 @@ def take() -> None:
             page.run(f"openPlace(document.querySelector('.tour a[href^=\"#{kernel}-\"]').hash)")
             page.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             FOLDER.mkdir(exist_ok=True)
-            in_a_palette(page.picture()).save(FOLDER / name, optimize=True)
-
-
-def in_a_palette(png: bytes) -> Image.Image:
-    """The picture in its 256 most frequent colours: a third of the bytes, and only edges of letters change a little."""
-    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
-    colours, places, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
-    kept = colours[np.argsort(counts)[-256:]]
-    nearest = cKDTree(kept).query(colours)[1].astype(np.uint8)
-    image = Image.fromarray(nearest[places].reshape(pixels.shape[:2]), "P")
-    image.putpalette(kept.ravel().tolist())
-    return image
+            Image.open(io.BytesIO(page.picture())).convert("RGB").save(FOLDER / name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,19 @@ Needs chromium (Debian: apt-get install chromium); elsewhere the tests are skipp
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.report.explorer.page import FILE, TOUR, key, render
+from experiments.report.explorer.page import FILE, TOUR, index_of, key, render
 from experiments.trace import Trace, gather
 from experiments.trace.gathered import first_modes
-from gemm_ref import DIALECTS, STAGES
+from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.ptx.core.events import Access, Observer, watched
 from gemm_ref.ptx.text.dtypes import per_lane
 from tests.experiments.report import browser
@@ -50,16 +52,9 @@ DRAWN = """now.trace.steps.filter((step) => step.space === "shared" && !step.bul
 
 @pytest.fixture(scope="module")
 def traces() -> tuple[Trace, ...]:
-    """Of every rung in every dialect, and of the variants that the tour goes to."""
-    seen: set[tuple[str, str]] = set()
+    """Of every rung in every dialect the best, and the variants that the tour goes to."""
     toured = {kernel for kernel, *_ in TOUR}
-    items = []
-    for item in first_modes():
-        name = f"{item.stage.id.split('_')[0]}-{item.dialect}-{item.variant}"
-        if (item.stage.id, item.dialect) not in seen or name in toured:
-            items.append(item)
-        seen.add((item.stage.id, item.dialect))
-    found = gather(items)
+    found = gather([item for item in first_modes() if place_of(item) == best(item) or place_of(item) in toured])
     assert not found.lacking
     return found.traces
 
@@ -73,6 +68,16 @@ def page(traces, tmp_path_factory) -> Iterator[browser.Page]:
     with browser.browser(tmp_path_factory.mktemp("profile")) as page:
         page.open(path, 1400)
         yield page
+
+
+def place_of(item: Implementation, variant: str = "") -> str:
+    """The fragment of a kernel, or of another variant of it."""
+    return f"{item.stage.id.split('_')[0]}-{item.dialect}-{variant or item.variant}"
+
+
+def best(item: Implementation) -> str:
+    """The fragment of the variant that the rung takes by default in a kernel's dialect."""
+    return place_of(item, item.stage.find_variant("default", item.dialect))
 
 
 def go(page, place: str) -> None:
@@ -102,6 +107,81 @@ def test_the_registry_is_all_there(page):
     offered = page.run("INDEX.kernels.map(({rung, dialect}) => [rung, dialect])")
     assert {tuple(kernel) for kernel in offered} == wanted
     assert page.run("[...document.querySelectorAll('#rungs a')].length") == len(STAGES)
+
+
+def test_a_place_without_a_variant_is_the_best_one(page):
+    items = {place_of(item): item for item in first_modes()}
+    assert any(place not in map(best, items.values()) for place in items)
+    about = {
+        place: SimpleNamespace(stage=item.stage.id, dialect=item.dialect, variant=item.variant, file="")
+        for place, item in items.items()
+    }
+    wanted = {}
+    for item in items.values():
+        rung, dialect, _ = place_of(item).split("-")
+        wanted[f"{rung}-{dialect}"] = wanted[f"{item.stage.id}-{dialect}"] = best(item)
+        wanted.setdefault(rung, best(item))  # the first dialect
+        wanted[place_of(item)] = place_of(item)
+        wanted[f"{rung}-{dialect}-nothing"] = best(item)
+    opened = page.run(f"""{json.dumps(list(wanted))}.map((place) =>
+        nearestKernel({json.dumps(index_of(about)["kernels"])}, parsePlace(place)).key)""")
+    assert dict(zip(wanted, opened, strict=True)) == wanted
+    go(page, "s04-cuda-default")
+    offered = page.run("[...document.querySelectorAll('#rungs a')].map((link) => link.hash.slice(1))")
+    assert offered == [best(item) for item in dict.fromkeys(items[wanted[place]] for place in offered)]
+    assert "s05-cuda-padded" in offered
+
+
+@pytest.mark.parametrize(
+    ("place", "said", "shown"),
+    [
+        ("", "", "s04-cuda-default"),
+        ("s13-gluon", "There is no s13 in Gluon: this is CUDA's.", "s13-cuda-default"),
+        ("s13-gluon-line-1", "There is no s13 in Gluon: this is CUDA's.", "s13-cuda-default"),
+        (
+            "s05-triton-conflicted",
+            "There is no variant 'conflicted' of s05 in Triton: this is 'natural'.",
+            "s05-triton-natural",
+        ),
+        ("s99-cuda", "There is no s99 here: this is s04 in CUDA.", "s04-cuda-default"),
+        ("foo%", "No kernel is called 'foo%': this is s04 in CUDA.", "s04-cuda-default"),
+        ("s04-cuda-line-1", "No step is at line 1.", "s04-cuda-default"),
+        ("s04-cuda-step-99999", "There is no step 99999: the last is ", "s04-cuda-default"),
+        ("s04%2Dcuda", "", "s04-cuda-default"),
+    ],
+)
+def test_what_is_not_there_is_said(page, place, said, shown):
+    go(page, "s02-cuda-default")
+    until(page, "location.hash.startsWith('#s02-cuda-default')")
+    page.run(f"location.hash = '{place}'")
+    until(page, f"document.body.dataset.shown === '{place and '#' + place}'")
+    told = page.run("document.querySelector('#instead').textContent")
+    assert told.startswith(said) and bool(told) == bool(said)
+    until(page, f"/^#{shown}(-|$)/.test(location.hash)")
+    go(page, "s02-cuda-default")
+    assert page.run("document.querySelector('#instead').textContent") == ""
+
+
+def test_a_part_of_the_page_is_no_kernel(page):
+    go(page, "s02-cuda-default")
+    page.run("document.querySelector('.skip').click()")
+    until(page, "location.hash.startsWith('#s02-cuda-default')")
+    assert page.run("[now.kernel.key, document.querySelector('#instead').textContent]") == ["s02-cuda-default", ""]
+
+
+def test_lanes_that_share_words_are_told(page):
+    """Wherever a warp's lanes ask for a byte more than once; s12 reads 8 vectors, 32 words, with 32 lanes."""
+    go(page, "s12-cuda-wide")
+    asked = page.run("""now.trace.steps.filter((step) => step.space === "shared" && step.kind === "load")
+        .map((step) => {
+            const lanes = requestOf(now.trace, step, 0), [counted] = countOf(now.trace, step, 0);
+            const bytes = lanes.flatMap(({ offset }) => range(offset, step.bytes));
+            return [bytes.length, new Set(bytes).size, whyOf(step, lanes, counted)];
+        })""")
+    assert (512, 128) in {(of, different) for of, different, _ in asked}
+    for of, different, why in asked:
+        if "two words are in one bank" in why:
+            assert why.startswith("Lanes share words, and no two") == (different < of), (of, different, why)
 
 
 def test_texts_in_pictures_can_be_read(page):
@@ -224,7 +304,7 @@ class Seen(Observer):
         self.places.append(np.where(takes_part, places - first, -1)[here])
 
 
-@pytest.mark.parametrize("kernel", ["s05-cuda-swizzled", "s09-gluon-one_block", "s04-triton-default"])
+@pytest.mark.parametrize("kernel", ["s05-cuda-swizzled", "s09-gluon-two_blocks", "s04-triton-default"])
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_a_lane_is_where_the_reference_gpu_has_it(page, traces, kernel, space):
     trace = next(trace for trace in traces if key(trace) == kernel)
