@@ -7,8 +7,9 @@ What to take: the dialect with the fewest lines of those whose best kernel is le
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,10 @@ class Mode:
     size: str  # of the cube's edge, with its mark where the control failed
     cublas_tflops: float
     best: Mapping[str, Best]  # by dialect
+    layout: str  # of gemm_ref.B_LAYOUTS: how B is stored
+    cutlass: str = ""  # CUTLASS's share of cuBLAS, in %, where it was timed
+    other: Mode | None = None  # the same with B stored the other way, where that changes who is level with CUDA, or by
+    # how much somebody differs
 
     @property
     def take(self) -> str | None:
@@ -91,7 +96,13 @@ class Mode:
     @property
     def outcome(self) -> tuple[object, ...]:
         """What is said of it but for its name and its shares: the same for modes that one sentence can join."""
-        return self.size, *((best.dialect, best.number, best.beside_hand, best.differs) for best in self.best.values())
+        numbers = [best.number for best in self.best.values()]
+        return self.size, *numbers, self.beside_hand, self.other and self.other.math
+
+    @property
+    def beside_hand(self) -> list[tuple[str, str, str]]:
+        """Each dialect with its verdict beside CUDA's best, and by how many % it differs."""
+        return [(best.dialect, best.beside_hand, best.differs) for best in self.best.values()]
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,17 @@ class Group:
         """What the modes share is asked of the first."""
         return self.modes[0]
 
+    @property
+    def titles(self) -> list[tuple[str, str]]:
+        """The modes' names, each with B's layout where it is not that of the API, by rows."""
+        return [(mode.math, mode.layout if mode.layout != "kn" or mode.other else "") for mode in self.modes]
+
+    @property
+    def cutlass(self) -> list[str]:
+        """The least and the largest share of CUTLASS, in %; one where they are the same, none without any."""
+        found = sorted({mode.cutlass for mode in self.modes if mode.cutlass}, key=float)
+        return list(dict.fromkeys([found[0], found[-1]])) if found else []
+
     def percents(self, dialect: str) -> list[str]:
         """The least and the largest share of cuBLAS, in %, of a dialect's best kernel; one where they are the same."""
         found = sorted((mode.best[dialect] for mode in self.modes), key=lambda best: best.row.vs_cublas)
@@ -124,7 +146,8 @@ class Shapes:
     mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
-    lacking: Mapping[str, list[str]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any
+    lacking: Mapping[str, dict[str, int]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any,
+    # and at how many of the problems each is CUDA's best
 
     @property
     def take(self) -> str | None:
@@ -149,15 +172,26 @@ class Answer:
     @cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The math modes that were timed, fp32 first."""
-        found = ((math, self.at_size(math)) for math in gemm_ref.MATHS)
-        return tuple(_mode(math, rows) for math, rows in found if not frames.rungs(rows).empty)
+        return tuple(mode for math in gemm_ref.MATHS if (mode := self._mode(math)))
+
+    def _mode(self, math: str) -> Mode | None:
+        """None where no rung was timed in it."""
+        rows, layout = self.at_size(math), frames.LAYOUT[math]
+        if frames.rungs(rows).empty:
+            return None
+        mode, other = _mode(math, rows, layout), None
+        for turned in gemm_ref.B_LAYOUTS:
+            rows = frames.defaults(frames.at_tables(self._folder, math, turned)) if math != "fp32" else rows[:0]
+            if turned != layout and not frames.rungs(rows).empty:
+                other = _mode(math, rows, turned)
+        return replace(mode, other=other if other and other.beside_hand != mode.beside_hand else None)
 
     @property
     def groups(self) -> list[Group]:
         """The modes, joined where they have one outcome, in the order of the first of each; fp32 stands alone."""
-        found: dict[object, list[Mode]] = {}
+        found: dict[str, list[Mode]] = {}
         for mode in self.modes:
-            found.setdefault((mode.math == "fp32", *mode.outcome), []).append(mode)
+            found.setdefault(repr((mode.math == "fp32", *mode.outcome)), []).append(mode)
         return [Group(tuple(modes)) for modes in found.values()]
 
     @property
@@ -187,7 +221,7 @@ class Answer:
             mean={name: 100 * _geometric([best.row.vs_cublas for best in found]) for name, found in of.items()},
             beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
             slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
-            lacking={name: rungs for name in of if (rungs := _lacking(name))},
+            lacking={name: rungs for name in of if (rungs := _lacking(name, of.get(BY_HAND, [])))},
         )
 
     def paragraphs(self, language: str = "en") -> list[str]:
@@ -199,14 +233,16 @@ class Answer:
         return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
 
 
-def _mode(math: str, rows: pd.DataFrame) -> Mode:
+def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:
     size = int(rows["m"].iloc[0])
-    reference = rows[rows["backend"] == "cublas"]
+    reference, cutlass = (rows[rows["backend"] == backend] for backend in ("cublas", "cutlass"))
     return Mode(
         math=math,
         size=f"{size}{Controls(rows).mark(m=size, math=math)}",
         cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
         best=_best(frames.rungs(rows).itertuples()),
+        layout=layout,
+        cutlass=style.number(100 * cutlass["vs_cublas"].iloc[0]) if len(cutlass) else "",
     )
 
 
@@ -226,8 +262,9 @@ def _beside(hand: Any, row: Any, dialect: str) -> Best:
     return Best(dialect, row, frames.verdict(hand, row), frames.speedup(hand, row))
 
 
-def _lacking(dialect: str) -> list[str]:
-    return [stage.id for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects]
+def _lacking(dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
+    led = Counter(best.row.stage for best in by_hand)
+    return {stage.id: led[stage.id] for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects}
 
 
 def _geometric(values: Sequence[float]) -> float:

@@ -45,14 +45,15 @@ def largest_cube(frame: pd.DataFrame) -> pd.DataFrame:
     return found[found["m"] == found["m"].max()]
 
 
-def at_tables(folder: Path, math: str) -> pd.DataFrame:
-    """The timed rows of one math mode at the size of the tables, with B as LAYOUT has it; empty without any."""
+def at_tables(folder: Path, math: str, layout: str = "") -> pd.DataFrame:
+    """The timed rows of one math mode at the size of the tables, with B in `layout`, or else as LAYOUT has it."""
     if math == "fp32":
         return largest_cube(store.read(folder, "ladder"))
     frame = store.read(folder, "tensor_cores")
     if frame.empty:
         return frame
-    frame = shown(frame[frame["median_us"].notna() & (frame["math"] == math)])
+    frame = frame[frame["median_us"].notna() & (frame["math"] == math)]
+    frame = frame[frame["b_layout"] == (layout or LAYOUT[math])]
     return frame[frame["m"] == frame["m"][frame["m"] <= LARGEST].max()]
 
 
