@@ -7,9 +7,9 @@ copies of the rung's own .cu (`cuda_kernels.mutants`), and what is printed about
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from rich.console import Console, RenderableType
@@ -28,13 +28,15 @@ from experiments.check.trial import Trial, attempt
 from experiments.records.contenders import gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.dialect import BY_HAND
+from gemm_ref.problem import Math
 from gemm_ref.ptx.count.sectors import SECTOR
+from gemm_ref.stage import DEFAULT_VARIANT
 
 STAGE = "s04_shared_tile"
 SLICES = 9  # along K: each stage of a pipeline is used twice, and K is split where a rung splits it
 WIDTH = 100  # columns at most: longer lines are hard to read
 
-PLANTED = {"barrier": "a barrier taken out", "bound": "a bounds test dropped"}  # by the kind of mutant
+PLANTED = {"barrier": "a synchronisation", "bound": "a condition"}  # what is broken, by the kind of mutant
 
 
 class Rung(Subject):
@@ -58,13 +60,19 @@ class Rung(Subject):
 
 @dataclass(frozen=True)
 class Run:
-    """One dialect: it was right or not at both sizes, and what it asked of memory at whole tiles."""
+    """One kernel: it was right or not at each size, and what it asked of memory at whole tiles."""
 
-    dialect: str
+    item: Implementation
     trials: tuple[Trial, ...] = ()
     counts: tuple[ptx.Count, ...] = ()
     error: str = ""  # what kept it from running
     missing: str = ""  # what this machine lacks for it, and what to do
+
+    @property
+    def name(self) -> str:
+        """Its dialect, and its variant where the rung has several."""
+        variant = "" if self.item.variant == DEFAULT_VARIANT else self.item.variant
+        return f"{DIALECTS[self.item.dialect].title} {variant}".strip()
 
     @property
     def right(self) -> bool:
@@ -73,7 +81,7 @@ class Run:
 
 
 def demo(stage: gemm_ref.Stage, out: Console) -> bool:
-    """Show a rung; returns whether all was as it should be: each dialect right, and each planted mistake found.
+    """Show a rung; returns whether all was as it should be: each kernel right, and each planted mistake found.
 
     A dialect whose compiler is missing is left out, with what to do; False if that leaves none.
     """
@@ -86,11 +94,15 @@ class _Demo:
     def __init__(self, stage: gemm_ref.Stage, out: Console) -> None:
         self._stage, self._out = stage, out
         self._items = [
-            Implementation(stage, stage.find_variant("default", name), name, math, stage.reads_b(math, name)[0])
+            Implementation(stage, stage.find_variant(DEFAULT_VARIANT, name), name, math, stage.reads_b(math, name)[0])
             for math in stage.maths[:1]
             for name in stage.dialects
         ]
         self.ragged, self.whole = _problems(self._items[0])
+
+    def _variants(self, item: Implementation) -> list[Implementation]:
+        """The kernels of a default one's dialect, in the registry's order."""
+        return [replace(item, variant=name) for name in self._stage.variants_in(item.dialect)]
 
     def run(self) -> bool:
         start = time.perf_counter()
@@ -99,12 +111,14 @@ class _Demo:
             lacking = {item.dialect: doctor.missing_for(item.dialect) for item in self._items}
             by_hand = next(item for item in self._items if item.dialect == BY_HAND)
             planted = [] if lacking[BY_HAND] else list(_plant(by_hand, beside))
-            runs = []
+            runs, others = [], []
             for item in self._items:
                 status.update(f"{DIALECTS[item.dialect].title}: compiling and running")
                 runs.append(self._try(item, lacking[item.dialect]))
-            right = self._show_right(runs)
-            self._show_memory([each for each in runs if each.right])
+                if runs[-1].right:
+                    others += [self._try(each) for each in self._variants(item) if each != item]
+            right = self._show_right([*runs, *(each for each in others if not each.right)])
+            self._show_memory([each for each in (*runs, *others) if each.right])
             status.update("running two broken copies")
             found = self._show_planted(by_hand, planted, lacking[BY_HAND])
             status.update("reading the published data")
@@ -113,17 +127,18 @@ class _Demo:
         self._say(Text(f"\n{time.perf_counter() - start:.0f} s", style="dim"))
         return right and found
 
-    def _try(self, item: Implementation, missing: str) -> Run:
+    def _try(self, item: Implementation, missing: str = "") -> Run:
+        """A default variant at both sizes, with detectors; another, of which the counts are shown, at whole tiles."""
         if missing:
-            return Run(item.dialect, missing=missing)
-        counter = ptx.Counter()
+            return Run(item, missing=missing)
+        counter, is_default = ptx.Counter(), item in self._items
         try:
             rung = Rung(item, gemm_of(item))
-            ragged = attempt(rung, self.ragged, "normal", detect=True)
-            whole = attempt(rung, self.whole, "normal", detect=True, observers=(counter,))
-        except Exception as error:  # a dialect that breaks off is a line, and the others go on
-            return Run(item.dialect, error=describe(error))
-        return Run(item.dialect, (ragged, whole), tuple(counter.counts()))
+            ragged = [attempt(rung, self.ragged, "normal", detect=True)] if is_default else []
+            whole = attempt(rung, self.whole, "normal", detect=is_default, observers=(counter,))
+        except Exception as error:  # a kernel that breaks off is a line, and the others go on
+            return Run(item, error=describe(error))
+        return Run(item, (*ragged, whole), tuple(counter.counts()))
 
     # --- what is printed ------------------------------------------------------------------------------------
 
@@ -134,16 +149,16 @@ class _Demo:
         self._say(Text(f"\n{text}", style="bold"))
 
     def _show_right(self, runs: list[Run]) -> bool:
-        """A line for each dialect; whether all that could run are right, and any could."""
+        """A line for each kernel; whether all that could run are right, and any could."""
         self._title("Is it right?")
         table = Table.grid(padding=(0, 2))
         for run in runs:
-            table.add_row(DIALECTS[run.dialect].title, *_told(run))
+            table.add_row(run.name, *_told(run))
         self._say(table, 2)
         self._say(
             f"Checked in {self._items[0].math} at M x N x K = {self.ragged} and {self.whole}: every element of C "
             "against the float64 product, memory around C, A and B unchanged, races, barriers, and memory read before "
-            "it was written. The bound is the most that rounding can cost.",
+            f"it was written. The bound is the most that rounding can cost. {_own_rounding(runs)}".strip(),
             2,
         )
         return any(run.right for run in runs) and all(run.right or run.missing for run in runs)
@@ -154,10 +169,12 @@ class _Demo:
         self._title(f"What does it ask of memory, at {self.whole}?")
         table = Table.grid(padding=(0, 2))
         table.add_row("", *(Text(name, style="dim") for name in _ASKED))
-        for run in runs:
-            table.add_row(DIALECTS[run.dialect].title, *_asked(run.counts))
+        order = [each for item in self._items for each in self._variants(item)]
+        for run in sorted(runs, key=lambda run: order.index(run.item)):
+            table.add_row(run.name, *_asked(run.counts))
         self._say(table, 2)
-        self._say("A sector is 32 bytes of global memory. A wavefront is a pass over shared memory's 32 banks.", 2)
+        said = "A sector is 32 bytes of global memory. A wavefront is a pass over shared memory's 32 banks."
+        self._say(" ".join([said, *_why_fewer([run.counts for run in runs])]), 2)
 
     def _show_planted(self, item: Implementation, planted: list[_Planted], lacking: str) -> bool:
         """The two broken copies, each with what was said of it; whether every one was found."""
@@ -166,13 +183,13 @@ class _Demo:
             self._say(f"Mistakes are planted in the CUDA file, which cannot be compiled here: {lacking}", 2)
             return True
         for kind in PLANTED.keys() - {each.kind for each in planted}:
-            self._say(f"{PLANTED[kind]}: none is in {self._stage.id}.cu, so this mistake is not shown", 2)
+            self._say(f"{PLANTED[kind]}: there is none in {self._stage.id}.cu, so this mistake is not shown", 2)
         return all([self._show_one(item, each) for each in planted])  # a list: each is shown, found or not
 
     def _show_one(self, item: Implementation, planted: _Planted) -> bool:
         from cuda_kernels import gemm_of_ptx
 
-        self._say(Text(f"{PLANTED[planted.kind]}, line {planted.line}: {planted.change}"), 2)
+        self._say(Text(f"{planted.title}, line {planted.line}: {planted.change}"), 2)
         rung = Rung(item, gemm_of_ptx(item, planted.compiled.result()[0]))
         trial = attempt(rung, self.ragged, "normal", detect=True)
         told = faults.found(trial, planted.quote)
@@ -237,20 +254,61 @@ def _told(run: Run) -> tuple[Text, str]:
     return Text("WRONG", style="red"), "; ".join(str(text) for text in said if text)
 
 
+def _own_rounding(runs: list[Run]) -> str:
+    """What rounding the exact product to the dtype of C takes of the bound by itself, in a sentence."""
+    trials = next((run.trials for run in runs if run.right), ())
+    mode = gemm_ref.MATHS[runs[0].item.math]
+    if not trials or not mode.result_eps:
+        return ""
+    share = max(_rounded(trial, mode).bound_share for trial in trials)
+    return f"C is rounded to {mode.out_element}, which takes {100 * share:.2g}% of it by itself."
+
+
+def _rounded(trial: Trial, mode: Math) -> gemm_ref.Accuracy:
+    """How far the exact product is from itself, rounded once to the dtype of C."""
+    exact = trial.a.double() @ trial.b.double()
+    return gemm_ref.check(exact.to(mode.out_dtype), trial.a, trial.b, math=mode.name)
+
+
 _ASKED = ("sectors per request", "least", "wavefronts", "without conflicts")
 
 
 def _asked(counts: tuple[ptx.Count, ...]) -> tuple[str, str, str, str]:
     """What warps ask of global and of shared memory, each with the least that as many bytes take: _ASKED."""
-    in_global, in_shared = ([c for c in counts if c.space == space and c.requests] for space in ("global", "shared"))
+    in_global, in_shared = [c for c in counts if c.space == "global" and c.requests], _shared(counts)
     sectors, wavefronts = ("none: TMA copies", ""), ("none", "")
     if in_global:
         requests = sum(count.requests for count in in_global)
-        least = sum(count.size * count.lanes for count in in_global) / SECTOR
+        least = _bytes(in_global) / SECTOR
         sectors = f"{sum(count.sectors for count in in_global) / requests:.3g}", f"{least / requests:.3g}"
     if in_shared:
         wavefronts = f"{sum(c.wavefronts for c in in_shared):,}", f"{sum(c.ideal for c in in_shared):,}"
     return *sectors, *wavefronts
+
+
+def _why_fewer(kernels: list[tuple[ptx.Count, ...]]) -> list[str]:
+    """Why some of the kernels need fewer wavefronts than others even without conflicts, in sentences."""
+    found = [(sum(c.ideal for c in own), _bytes(own), sum(c.requests for c in own)) for own in map(_shared, kernels)]
+    found = [each for each in found if each[0]]
+    if not found:
+        return []
+    most, asked, requests = max(found)
+    fewer = [each for each in found if each[0] < 0.9 * most]  # nearer to one another, no reason stands out
+    alike = [each for each in fewer if each[1] > 0.9 * asked]
+    reasons = {
+        "wider reads ask less often": any(each[2] < 0.9 * requests for each in alike),
+        "threads ask shared memory for fewer bytes": len(alike) < len(fewer),
+    }
+    return [f"Fewer wavefronts without conflicts: {why}." for why, is_true in reasons.items() if is_true]
+
+
+def _shared(counts: tuple[ptx.Count, ...]) -> list[ptx.Count]:
+    return [count for count in counts if count.space == "shared" and count.requests]
+
+
+def _bytes(counts: Iterable[ptx.Count]) -> int:
+    """What the lanes ask for."""
+    return sum(count.size * count.lanes for count in counts)
 
 
 @dataclass(frozen=True)
@@ -258,6 +316,7 @@ class _Planted:
     """A mistake in a copy of the rung's file."""
 
     kind: str
+    title: str
     line: int
     change: str
     text: str  # of the copy
@@ -288,4 +347,11 @@ def _plant(item: Implementation, beside: ThreadPoolExecutor) -> Iterator[_Plante
             compiled = beside.submit(source.compile_ptx, text, name)
             was, now = original[mutant.start : mutant.end], mutant.put
             change = f"without `{was.rstrip(';')}`" if now == ";" else f"`{now}` in place of `{was}`"
-            yield _Planted(kind, mutant.line, change, mutant.text, name, compiled)
+            yield _Planted(kind, _title_of(kind, was, now), mutant.line, change, mutant.text, name, compiled)
+
+
+def _title_of(kind: str, was: str, now: str) -> str:
+    """What was done to the code `was`."""
+    if kind == "barrier":
+        return f"{PLANTED[kind]} {'taken out' if now == ';' else 'weakened'}"
+    return f"{'a limit' if was.startswith('min(') else PLANTED[kind]} dropped"

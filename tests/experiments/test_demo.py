@@ -7,11 +7,12 @@ import pytest
 import gemm_ref
 from cuda_kernels import mutants, source
 from experiments import cli, demo, doctor
+from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.dialect import BY_HAND, OTHERS
 from tests.experiments.fixtures import interrupting, right, wrong
 
-WHOLE_PATH, NO_BARRIER, HOPPER = "s04", "s02", "s17"
+WHOLE_PATH, NO_BARRIER, HOPPER, VARIANTS = "s04", "s02", "s17", "s05"
 
 
 @pytest.fixture
@@ -41,9 +42,13 @@ def test_the_whole_path(run):
     config = rung.variants[rung.find_variant("default", BY_HAND)]
     requests_of_rows = f"CUDA {config.BLOCK_N * 4 // 32} {config.BLOCK_N * 4 // 32} "
     assert requests_of_rows in text, "neighbouring lanes read neighbouring floats of a row"
-    for kind, found in (("barrier", "race"), ("bound", "out of bounds")):
+    assert "without conflicts: wider reads ask less often" in text and "C is rounded" not in text
+    for kind, title, found in (
+        ("barrier", "a synchronisation taken out", "race"),
+        ("bound", "a condition dropped", "out of bounds"),
+    ):
         mutant = next(each for each in mutants.cuda_mutants(f"{rung.id}.cu", _text(rung)) if each.kind == kind)
-        planted = f"{demo.PLANTED[kind]}, line {mutant.line}: "
+        planted = f"{title}, line {mutant.line}: "
         assert planted in text and f"found: {found} at {rung.id}.cu:" in text.split(planted)[1]
     assert "% of cuBLAS" in text and f"demo s{rung.number + 1:02}" in text
 
@@ -56,6 +61,45 @@ def test_a_rung_on_tensor_cores_without_triton(run):
     code, text = run(HOPPER, missing=OTHERS)
     assert code == 0 and "in bf16" in text and "none: TMA copies" in text
     assert text.count("not run: get it") == len(OTHERS) and text.count("found: ") == 2
+    own = re.search(r"C is rounded to bfloat16, which takes (\d+)% of it by itself", text)
+    largest = re.search(r"the largest error is (\d+)% of the bound", text)
+    assert int(largest[1]) - 3 <= int(own[1]) <= int(largest[1])
+
+
+def test_each_variant_of_a_rung_has_a_line_of_what_it_asks_of_memory(run, monkeypatch):
+    monkeypatch.setattr(mutants, "cuda_mutants", lambda name, text: [])
+    rung = gemm_ref.get_stage(VARIANTS)
+    code, text = run(VARIANTS, missing=OTHERS)
+    lines = {name: numbers for name, *numbers in re.findall(r"CUDA (\w+) 4 4 ([\d,]+) ([\d,]+)", text)}
+    assert code == 0 and tuple(lines) == rung.variants_in(BY_HAND)
+    assert {name for name, (asked, least) in lines.items() if asked != least} == {"conflicted", "transposed"}
+    assert f"CUDA {rung.find_variant('default', BY_HAND)} right" in text and text.count(" right ") == 1
+
+
+def test_a_variant_that_is_wrong_is_shown_and_fails(run, monkeypatch):
+    monkeypatch.setattr(mutants, "cuda_mutants", lambda name, text: [])
+    monkeypatch.setattr(demo, "gemm_of", lambda item: wrong if item.variant == "swizzled" else right)
+    code, text = run(VARIANTS, missing=OTHERS)
+    assert code == 1 and "CUDA padded right" in text and "CUDA swizzled WRONG" in text and text.count("WRONG") == 1
+
+
+def test_fewer_wavefronts_have_a_reason_where_one_stands_out():
+    def kernel(size, lanes, requests, ideal):
+        return (ptx.Count("written", 1, "", 1, "ld", "shared", "", "load", size, requests, lanes, ideal=ideal),)
+
+    narrow, wide, none = kernel(4, 3200, 100, 100), kernel(16, 800, 25, 70), ()
+    assert demo._why_fewer([narrow, none]) == demo._why_fewer([none]) == []
+    (said,) = demo._why_fewer([narrow, wide, none])
+    assert "wider reads" in said
+    (said,) = demo._why_fewer([narrow, kernel(4, 1600, 50, 50)])
+    assert "fewer bytes" in said
+
+
+def test_what_was_done_to_the_code_is_said_as_it_is():
+    assert demo._title_of("barrier", "__syncthreads();", ";") == "a synchronisation taken out"
+    assert demo._title_of("barrier", "mbarrier_init(full, 1)", "mbarrier_init(full, 1 - 1)").endswith(" weakened")
+    assert demo._title_of("bound", "row < M", "true") == "a condition dropped"
+    assert demo._title_of("bound", "min(row, M - 1)", "row") == "a limit dropped"
 
 
 def test_without_nvcc_the_others_run(run):
@@ -82,7 +126,7 @@ def test_a_mistake_that_is_not_found_fails(run, monkeypatch):
     monkeypatch.setattr(source, "compile_ptx", lambda text, name: (as_it_is, ""))
     code, text = run(NO_BARRIER)
     assert code == 1 and "NOT FOUND" in text
-    assert f"a barrier taken out: none is in {rung.id}.cu" in text
+    assert f"a synchronisation: there is none in {rung.id}.cu" in text
 
 
 @pytest.mark.parametrize("stage", gemm_ref.STAGES.values(), ids=lambda stage: stage.id)
