@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import gemm_ref
 from experiments.check.faults import Quote
-from experiments.check.report import Code, Line
+from experiments.check.report import Asked, Code, Line
 from experiments.check.subject import Subject
 from experiments.check.trial import attempt
 from gemm_ref import ptx
@@ -51,8 +51,12 @@ class _Sum:
     """Over the accesses of one line: requests of warps, the sectors or wavefronts that they take, and the least."""
 
     requests: int = 0
+    bytes: int = 0  # of a lane, over all requests
     done: int = 0
     ideal: float = 0.0
+
+    def asked(self) -> Asked:
+        return Asked(self.requests, self.bytes / self.requests, self.done / self.requests)
 
 
 def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
@@ -61,6 +65,7 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
         if one.space in ("global", "shared") and one.requests:
             total = sums[one.file, one.line, one.space, one.kind, one.array][one.view]
             total.requests += one.requests
+            total.bytes += one.size * one.requests
             total.done += one.wavefronts if one.space == "shared" else one.sectors
             total.ideal += one.ideal if one.space == "shared" else one.size * one.lanes / SECTOR
     found = []
@@ -69,10 +74,9 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
             continue
         written, compiled = views[WRITTEN], views.get(COMPILED)
         # As compiled a line may have no access left: ptxas gave it to a neighbour. Per request of those that it has.
-        share = compiled.done / compiled.requests if compiled else None
         best = (compiled or written).ideal / (compiled or written).requests
-        asked = written.done / written.requests
-        found.append(Line(file, line, quote(file, line), space, kind, array, written.requests, asked, share, best))
+        asked = written.asked(), compiled.asked() if compiled else None
+        found.append(Line(file, line, quote(file, line), space, kind, array, *asked, best))
     return sorted(found, key=lambda each: (each.file, each.line, each.space, each.kind, each.array))
 
 
@@ -89,17 +93,13 @@ def advice(lines: list[Line]) -> list[str]:
     for space, cure in _CURES.items():
         found = [
             f"{line.file}:{line.line} {line.kind} of {line.array or space} "
-            f"({_taken(line):.3g} {line.unit} per request where {line.ideal:.3g} would do)"
+            f"({line.done.taken:.3g} {line.unit} per request where {line.ideal:.3g} would do)"
             for line in lines
             if line.wasteful and line.space == space
         ]
         if found:
             said.append(f"{cure}: {'; '.join(found)}")
     return said
-
-
-def _taken(line: Line) -> float:
-    return line.written if line.compiled is None else line.compiled
 
 
 def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:

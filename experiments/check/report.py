@@ -30,6 +30,15 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The requests of a line, as the PTX or as the machine code has them, and what one of them takes."""
+
+    requests: int
+    bytes: float  # of a lane
+    taken: float  # sectors, or wavefronts
+
+
+@dataclass(frozen=True)
 class Line:
     """What one source line asks of memory by one kind of access, a request being an instruction of a warp."""
 
@@ -39,19 +48,23 @@ class Line:
     space: str  # global or shared
     kind: str  # load, store, ...
     array: str
-    requests: int  # as written
-    written: float  # sectors, or wavefronts, per request
-    compiled: float | None  # the same with the widths of the machine code; None where that was not looked at
-    ideal: float  # sectors for neighbouring elements; wavefronts without bank conflicts
+    written: Asked
+    compiled: Asked | None  # with the widths of the machine code; None where that was not looked at
+    ideal: float  # of a request of `done`: sectors for neighbouring elements; wavefronts without bank conflicts
 
     @property
     def unit(self) -> str:
         return "sectors" if self.space == "global" else "wavefronts"
 
     @property
+    def done(self) -> Asked:
+        """What the hardware does, as far as that is known."""
+        return self.compiled or self.written
+
+    @property
     def wasteful(self) -> bool:
         """Whether the hardware does more work than it would for the same bytes placed well."""
-        return (self.compiled if self.compiled is not None else self.written) > 1.25 * self.ideal
+        return self.done.taken > 1.25 * self.ideal
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.check import faults
-from experiments.check.report import Report
+from experiments.check.report import Asked, Line, Report
 
 
 def show(report: Report, out: Console) -> None:
@@ -75,12 +75,27 @@ def _memory(report: Report, out: Console) -> None:
             before = (line.file, line.line)
             where = f"{line.line:5}" if line.quote else f"  {line.file}:{line.line}"
             out.print(Text.assemble(f"{where}  ", (line.quote, "cyan")), soft_wrap=True)
-        compiled = "" if line.compiled is None else f", {line.compiled:.3g} as compiled"
-        text = (
-            f"         {f'{line.kind} of {line.array or line.space}':<22} {line.requests:>7} requests of "
-            f"{line.written:.3g} {line.unit}{compiled}, ideal {line.ideal:.3g}"
-        )
+        text = f"         {f'{line.kind} of {line.array or line.space}':<22} {_requests(line)}, ideal {line.ideal:.3g}"
         out.print(Text(text, style="yellow" if line.wasteful else ""), soft_wrap=True)
+
+
+def _requests(line: Line) -> str:
+    """Those as written, and those as compiled, which differ where ptxas joins accesses into wider ones."""
+
+    def told(asked: Asked) -> str:
+        return f"{asked.requests:>7} requests of {asked.taken:.3g} {line.unit}"
+
+    def wide(asked: Asked) -> str:
+        return f"{asked.bytes:.3g} bytes per lane"
+
+    if line.compiled is None:
+        return told(line.written)
+    if line.compiled == line.written:
+        return f"{told(line.written)}, as written and as compiled"
+    return (
+        f"{told(line.written)} as written ({wide(line.written)}); as compiled {line.compiled.requests} of "
+        f"{line.compiled.taken:.3g} ({wide(line.compiled)})"
+    )
 
 
 def _ranking(report: Report, out: Console) -> None:
