@@ -154,11 +154,12 @@ def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size
 
 
 def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
-    """A kernel's speed over that of the rung `below` in the same dialect; None where one of them is missing."""
+    """A kernel's `frames.speedup` over the rung `below` in the same dialect; None where one of them is missing."""
     if below is None or dialect not in below.dialects or dialect not in stage.dialects:
         return None
     old, new = default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect)
-    return None if old is None or new is None else old.median_us / new.median_us
+    ratio = None if old is None or new is None else frames.speedup(old, new)
+    return ratio.median if ratio else None
 
 
 def _deep(at_size: pd.DataFrame) -> str:

@@ -46,7 +46,9 @@ def _summary(published: Path) -> str:
     calls = _ranges({kernel: row.median_us for kernel, row in _host(published).items()}, "{:.0f}")
     answer = Answer(published)
     lines = [_best(math, answer) for math in MATHS]
-    lines.append(f"Seconds to compile a kernel, median (least to most): {seconds}. Host's µs for a call: {calls}.")
+    lines.append(
+        f"Seconds to compile a default variant, median (least to most): {seconds}. Host's µs for a call: {calls}."
+    )
     return "\n".join(lines)
 
 

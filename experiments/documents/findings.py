@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.documents.markdown import listed
 from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
@@ -117,7 +119,7 @@ class Data:
         """The square sizes that were timed."""
         return sorted(set(self._squares["m"]))
 
-    def leaders(self) -> list[tuple[int, dict[str, object]]]:
+    def leaders(self) -> list[tuple[int, dict[str, Any]]]:
         """For each power of two, the fastest rung of each dialect."""
         found = []
         for size in self.sizes():
@@ -130,6 +132,23 @@ class Data:
                 }
                 found.append((size, best))
         return found
+
+    def other_run(self) -> str:
+        """That the fastest at SIZE over sizes are from another run than those rung by rung, and where both are level.
+
+        Empty where they are from one run.
+        """
+        there = dict(self.leaders()).get(SIZE[0], {})
+        if {row.run for row in there.values()} <= set(self._ladder["run"]):
+            return ""
+        level = []
+        for dialect, row in there.items():
+            best = self.best(dialect)
+            own = {stage: row for (stage, name), row in self._rows.items() if name == dialect}
+            same = [name[:3] for name, row in own.items() if frames.verdict(best, row) == stats.SAME]
+            if row.stage != best.stage and {row.stage[:3], best.stage[:3]} <= set(same):
+                level.append(f"{listed(sorted(same))} are level in {DIALECTS[dialect].title}")
+        return "Its speeds are from another run than those above" + (f", where {listed(level)}." if level else ".")
 
     def awkward(self, dialect: str, first: str = "s08_vectorized") -> dict[int, float]:
         """Size -> speed there over that at the power of two beside it; the median of the rungs from `first` on."""

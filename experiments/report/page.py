@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 import gemm_ref
+from experiments.documents.outcomes import in_order
 from experiments.documents.templates import templates
 from experiments.plots import pictures
 from experiments.plots.look import style
@@ -55,8 +56,8 @@ def render(
 
 
 def _sections(found: Sequence[View], questions: Mapping[str, str], bars: Bars) -> dict[str, list[Section]]:
-    """The experiments of each view, by its slug, in the order of `questions`."""
-    places = [(view, name) for view in found for name in questions if name in view.experiments()]
+    """The experiments of each view, by its slug, in the order of `in_order`."""
+    places = [(view, name) for view in found for name in in_order(questions) if name in view.experiments()]
     sections: dict[str, list[Section]] = {view.slug: [] for view in found}
     bars.begin("pictures and tables", len(places))
     drawn = pictures.drawn_all([(name, view.folder) for view, name in places], style.PAGE)

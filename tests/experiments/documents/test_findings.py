@@ -50,6 +50,22 @@ def test_a_word_follows_its_numbers(tmp_path):
     assert after.word(STAGES["s13_split_k"], "gluon") == "no kernel"
 
 
+def test_another_run_is_told_with_what_is_level_there(tmp_path):
+    def slower(frame):
+        own = (frame["stage"] == "s10_double_buffer") & (frame["dialect"] == "triton")
+        for name in ("vs_cublas", "vs_cublas_low", "vs_cublas_high"):
+            frame.loc[own, name] = (0.5 * frame.loc[own, name].astype(float)).astype(str)
+
+    def same_run(frame):
+        frame["run"] = store.read(store.PUBLISHED, "ladder")["run"].iloc[0]
+
+    data = Data(store.PUBLISHED)
+    assert dict(data.leaders())[SIZE[0]]["triton"].stage == "s10_double_buffer" != data.best("triton").stage
+    assert data.other_run().endswith(", where s10, s11 and s12 are level in Triton.")
+    assert Data(changed(tmp_path, "ladder", slower)).other_run().endswith("from another run than those above.")
+    assert Data(changed(tmp_path, "squares", same_run)).other_run() == ""
+
+
 def test_controls_that_are_not_same_are_counted(tmp_path):
     def spoil(frame):
         first = frame.index[frame["stage"] == "control"][0]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 
-from experiments.documents.outcomes import OF, outcome, trust
+from experiments.documents import cost
+from experiments.documents.outcomes import OF, in_order, outcome, trust
 from experiments.records import store
 from experiments.records.rows import EXPERIMENTS, FAIL
+from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 
 
@@ -66,6 +70,23 @@ def test_it_follows_the_rows(name):
 
 def test_none_is_left_untested():
     assert OF.keys() == {*_OTHER, "correctness"}
+
+
+def test_compile_times_are_those_of_the_page_about_cost():
+    said = re.findall(r"([\d.]+) s in (\w+)", outcome("cost", store.read(store.PUBLISHED, "cost")))
+    page = cost.render(store.PUBLISHED)
+    assert len(said) == len(DIALECTS) and all(f"{title} {seconds} (" in page for seconds, title in said)
+
+
+def test_shapes_are_the_same_set_in_every_sentence():
+    said = outcome("shapes", store.read(store.PUBLISHED, "shapes"))
+    (shapes,) = re.findall(r"Of (\d+) shapes", said)
+    assert f" of {shapes} another algorithm" in said
+
+
+def test_speed_comes_first_and_what_has_no_outcome_last():
+    assert in_order(["cost", "made_up", "ladder"]) == ["ladder", "cost", "made_up"]
+    assert sorted(in_order(EXPERIMENTS)) == sorted(EXPERIMENTS)
 
 
 def test_a_failed_check_is_named():

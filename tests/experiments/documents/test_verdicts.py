@@ -125,3 +125,14 @@ def test_the_report_names_the_variant_of_each_dialects_best():
     assert best == {d: stage.find_variant("default", d) for d in stage.dialects} and len(set(best.values())) > 1
     assert rungs.cell(stage, "tile128", "cuda", None, at_size).variant == ""  # its row of the table says it
     assert rungs.cell(gemm_ref.STAGES["s04_shared_tile"], "default", "cuda", None, at_size).variant == ""
+
+
+def test_the_speed_over_the_rung_below_is_one_number():
+    below, stage = gemm_ref.STAGES["s11_warp_tile"], gemm_ref.STAGES["s12_async_copy"]
+    at_size = frames.at_tables(store.PUBLISHED, "fp32")
+    times = blocks.gain(below, stage, "narrow", "triton", at_size)
+    (line,) = [line for line in lines_about(stage.id, store.PUBLISHED) if "Triton" in line]
+    assert f": {times:.3f} (" in line and f", {times:.3g} |" in blocks.block(stage.id, store.PUBLISHED)
+    old, new = (blocks.default_row(at_size, rung, "triton") for rung in (below, stage))
+    assert times == pytest.approx(new.vs_cublas / old.vs_cublas, rel=1e-3)
+    assert blocks.gain(None, stage, "narrow", "triton", at_size) is None

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from experiments import cli, report
 from experiments.documents import markdown
-from experiments.documents.outcomes import outcome
+from experiments.documents.outcomes import in_order, outcome
 from experiments.plots.look import style
 from experiments.plots.pictures import PICTURES
 from experiments.records import store
@@ -141,8 +141,8 @@ def test_every_rung_has_its_sources_word_for_word(text):
 def test_every_experiment_with_data_is_there_in_order(which, request):
     path = request.getfixturevalue(which)
     text, folder = path.read_text(encoding="utf-8"), path.parent if which == "made" else store.PUBLISHED
-    there = [name for name in EXPERIMENTS if store.csv_path(folder, name).exists()]
-    assert {"correctness", "ladder"} <= set(there)
+    there = in_order(name for name in EXPERIMENTS if store.csv_path(folder, name).exists())
+    assert there[0] == "ladder" and "correctness" in there
     assert re.findall(r'<section id="(\w+)" class="experiment">', text) == there
     for name in there:
         section = section_of(text, name)
