@@ -100,9 +100,9 @@ class Mode:
         return self.size, *numbers, self.beside_hand, self.other and self.other.math
 
     @property
-    def beside_hand(self) -> list[tuple[str, str, str]]:
+    def beside_hand(self) -> tuple[tuple[str, str, str], ...]:
         """Each dialect with its verdict beside CUDA's best, and by how many % it differs."""
-        return [(best.dialect, best.beside_hand, best.differs) for best in self.best.values()]
+        return tuple((best.dialect, best.beside_hand, best.differs) for best in self.best.values())
 
 
 @dataclass(frozen=True)
@@ -179,19 +179,20 @@ class Answer:
         rows, layout = self.at_size(math), frames.LAYOUT[math]
         if frames.rungs(rows).empty:
             return None
-        mode, other = _mode(math, rows, layout), None
-        for turned in gemm_ref.B_LAYOUTS:
-            rows = frames.defaults(frames.at_tables(self._folder, math, turned)) if math != "fp32" else rows[:0]
-            if turned != layout and not frames.rungs(rows).empty:
-                other = _mode(math, rows, turned)
-        return replace(mode, other=other if other and other.beside_hand != mode.beside_hand else None)
+        mode = _mode(math, rows, layout)
+        if math == "fp32":  # timed with B by rows alone
+            return mode
+        turned = next(each for each in gemm_ref.B_LAYOUTS if each != layout)
+        rows = frames.defaults(frames.at_tables(self._folder, math, turned))
+        other = None if frames.rungs(rows).empty else _mode(math, rows, turned)
+        return replace(mode, other=other) if other and other.beside_hand != mode.beside_hand else mode
 
     @property
     def groups(self) -> list[Group]:
         """The modes, joined where they have one outcome, in the order of the first of each; fp32 stands alone."""
-        found: dict[str, list[Mode]] = {}
+        found: dict[tuple[object, ...], list[Mode]] = {}
         for mode in self.modes:
-            found.setdefault(repr((mode.math == "fp32", *mode.outcome)), []).append(mode)
+            found.setdefault((mode.math == "fp32", *mode.outcome), []).append(mode)
         return [Group(tuple(modes)) for modes in found.values()]
 
     @property
@@ -242,7 +243,7 @@ def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:
         cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
         best=_best(frames.rungs(rows).itertuples()),
         layout=layout,
-        cutlass=style.number(100 * cutlass["vs_cublas"].iloc[0]) if len(cutlass) else "",
+        cutlass=style.number(100 * shares.iloc[0]) if len(shares := cutlass["vs_cublas"].dropna()) else "",
     )
 
 
