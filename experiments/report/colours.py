@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# The page's in the dark, as in style.css: white becomes the one and black the other, and greys what is between.
+# The page's in the dark, as in theme.css: white becomes the one and black the other, and greys what is between.
 PAPER, INK = "#15181d", "#e2e6eb"
 
 _TO_LMS = np.array(

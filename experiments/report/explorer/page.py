@@ -80,7 +80,7 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
         templates(_FOLDER, html=True)
         .get_template("explorer.html.j2")
         .render(
-            style=Markup(_text("explorer.css")),
+            style=Markup(_text("../templates/theme.css") + _text("explorer.css")),
             script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
             index=Markup(json.dumps(index).replace("<", r"\u003c")),
             rungs=index["rungs"],

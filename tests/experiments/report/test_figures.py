@@ -63,7 +63,8 @@ def test_dark_twins_keep_texts_readable():
 
 
 def test_themes_have_contrast():
-    sheet = (Path(page.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
+    sheets = (Path(page.__file__).parent / "templates" / name for name in ("theme.css", "style.css"))
+    sheet = "".join(path.read_text(encoding="utf-8") for path in sheets)
     pairs = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", sheet)}
     assert pairs["paper"][1] == colours.PAPER and pairs["ink"][1] == colours.INK
     texts = [name for name in pairs if name in ("ink", "muted", "link", "failed") or name.startswith("syntax-")]
