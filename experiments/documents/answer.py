@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import gemm_ref
@@ -45,6 +44,11 @@ class Best:
     def percent(self) -> str:
         """Its share of cuBLAS, in %."""
         return style.number(100 * self.row.vs_cublas)
+
+    @property
+    def size(self) -> str:
+        """The problem: M x N x K."""
+        return " x ".join(str(getattr(self.row, name)) for name in frames.SIZES)
 
     @property
     def beside_others(self) -> bool:
@@ -144,6 +148,7 @@ class Shapes:
 
     count: int
     mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
+    worst: Mapping[str, Best]  # by dialect: its best kernel at the problem where that is furthest behind cuBLAS
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
     lacking: Mapping[str, dict[str, int]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any,
@@ -219,7 +224,10 @@ class Answer:
         of = {name: found for name, found in of.items() if found}
         return Shapes(
             count=len(problems),
-            mean={name: 100 * _geometric([best.row.vs_cublas for best in found]) for name, found in of.items()},
+            mean={
+                name: 100 * stats.geometric_mean([each.row.vs_cublas for each in found]) for name, found in of.items()
+            },
+            worst={name: min(found, key=lambda best: best.row.vs_cublas) for name, found in of.items()},
             beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
             slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
             lacking={name: rungs for name in of if (rungs := _lacking(name, of.get(BY_HAND, [])))},
@@ -266,7 +274,3 @@ def _beside(hand: Any, row: Any, dialect: str) -> Best:
 def _lacking(dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
     led = Counter(best.row.stage for best in by_hand)
     return {stage.id: led[stage.id] for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects}
-
-
-def _geometric(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))

@@ -26,6 +26,7 @@ from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
+_MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
 
 
@@ -162,6 +163,21 @@ class Data:
         speed = self._squares[self._squares["backend"] == "cublas"].set_index("m")["tflops"]
         there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.index)}
         return {size: float(speed[size] / speed[power]) for size, power in there.items()}
+
+    def groups(self) -> list[tuple[str, int, dict[str, tuple[float, float]]]]:
+        """The shapes that are no cubes, by group: title, how many, and for each dialect what its best rungs reach.
+
+        Geometric mean and least of their shares of cuBLAS, in %, at problems whose control is SAME.
+        """
+        rows = frames.leaders(frames.off_cubes(Controls(self._shapes).passed(self._shapes)))
+        titles = {shape.sizes: shape.title for shape in workloads.named_shapes()}
+        of = [titles.get(sizes, _MAP) for sizes in rows[list(frames.SIZES)].itertuples(index=False, name=None)]
+        found = []
+        for title, own in [*rows.groupby(of, sort=False), ("All", rows)]:
+            shares = {name: 100 * each for name, each in own.groupby("dialect")["vs_cublas"]}
+            reached = {name: (stats.geometric_mean(each), each.min()) for name, each in shares.items()}
+            found.append((title, len(own[list(frames.SIZES)].drop_duplicates()), reached))
+        return found
 
     def beats_cublas(self) -> list:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""

@@ -130,14 +130,25 @@ def _beside_powers(rows: pd.DataFrame) -> list[float]:
 def _shapes(frame: pd.DataFrame) -> Iterator[str]:
     timed = frames.timed(frame)
     timed = Controls(timed).passed(timed)
-    sizes = ["m", "n", "k"]
-    timed = timed[timed[sizes].nunique(axis=1) > 1]
+    sizes, timed = list(frames.SIZES), frames.off_cubes(timed)
     own = frames.rungs(timed)
     if own.empty:
         return
     best = own.loc[own.groupby(sizes)["median_us"].idxmin()]
     faster, same = ((best["verdict"] == word).sum() for word in (stats.FASTER, stats.SAME))
     yield f"Of {len(best)} shapes, no cubes, the best rung is faster than cuBLAS at {faster} and level at {same}"
+    by_dialect = frames.leaders(own).groupby("dialect")
+    found = [(name, by_dialect.get_group(name)) for name in DIALECTS if name in by_dialect.groups]
+    reached = [
+        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {_title(name)} (at worst "
+        f"{number(100 * rows['vs_cublas'].min())}%, {_size(rows.loc[rows['vs_cublas'].idxmin()])})"
+        for name, rows in found
+    ]
+    yield f"The best rung's share of cuBLAS is on average (geometric mean) {listed(reached)}"
+    alone = [
+        f"`{stage[:3]}` in {_title(name)} {100 * mean:.0f}%" for name, (stage, mean) in frames.for_all(own).items()
+    ]
+    yield f"One rung for all of them reaches at most: {listed(alone)}"
     often = best["stage"].value_counts()
     said = listed(f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items())
     yield f"The best is most often {said}"
@@ -332,6 +343,10 @@ def _range(values: pd.Series, form: str) -> str:
     """`0.98 to 1.03`, or one number where both are written alike."""
     low, high = (format(value, form) for value in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
+
+
+def _size(row: pd.Series) -> str:
+    return " x ".join(str(row[name]) for name in frames.SIZES)
 
 
 def _span(sizes: Sequence[int]) -> str:

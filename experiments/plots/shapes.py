@@ -1,17 +1,24 @@
-"""Plots of `shapes`: the share of cuBLAS for each named problem, and the best rung over M x N at one depth."""
+"""Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
 from experiments.records import environment, frames, store, workloads
+from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
-from gemm_ref import DIALECTS
+from gemm_ref import DIALECTS, Problem
+
+_ROW = 0.2  # inches of a problem's row
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -25,12 +32,99 @@ def draw(folder: Path, target: Path) -> list[Path]:
     paths = []
     with style.themed():
         if named:
+            paths += style.save(_leaders(frame, named, controls, caption), target, "shapes_named")
             paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
+        roofs = Roofs.of(folder)
+        bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
+        if roofs and bound:
+            paths += style.save(_read_roof(timed, bound, roofs, controls, caption), target, "shapes_read_roof")
         on_map = frame[frame["k"] == workloads.MAP_K]
         sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
         if len(sides) > 1:
             paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
     return paths
+
+
+def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
+    """The best rung of each dialect at each named problem."""
+    subtitle = "fp32, the median of the ratios in a round; each dialect's best rung and its share"
+    figure, ax = _rows("The best rung at real-world shapes", subtitle, named, controls, caption)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(ticker.FixedLocator([1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200]))
+    ax.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    ax.set_xlabel("% of cuBLAS' speed, log scale", size=9)
+    _mark(ax, named, frame, lambda row: 100 * row.vs_cublas, lambda row: f" {row.stage[:3]}", width=0.72)
+    return figure
+
+
+def _read_roof(
+    timed: pd.DataFrame, bound: list[workloads.Shape], roofs: Roofs, controls: Controls, caption: str
+) -> Figure:
+    """Where moving A, B and C takes longer than the arithmetic: how much of the read roof is reached."""
+    subtitle = f"bytes of A, B and C over time, beside {roofs.read:.2f} TB/s, which `roofs` measured; library: cuBLAS"
+    figure, ax = _rows("How near shapes bound by memory are to the read roof", subtitle, bound, controls, caption)
+    ax.set_xlabel("% of the read roof", size=9)
+    rows = timed[(timed["dialect"] != "") | (timed["backend"] == "cublas")]
+
+    def share(row: Any) -> float:
+        return 100 * roofs.read_us(Problem(row.m, row.n, row.k)) / row.median_us
+
+    _mark(ax, bound, rows, share, lambda row: f" {row.stage[:3]}" if row.dialect else "", width=0.62)
+    ax.set_xlim(0, max(104, ax.get_xlim()[1]))
+    return figure
+
+
+def _rows(
+    title: str, subtitle: str, shapes: list[workloads.Shape], controls: Controls, caption: str
+) -> tuple[Figure, Axes]:
+    """A figure with a row for each problem, and room on the right for a column per dialect."""
+    figure = Figure(figsize=(style.WIDTH, 2.0 + _ROW * len(shapes)))
+    top = style.heading(figure, title, subtitle)
+    names = [_name(shape, controls) for shape in shapes]
+    bottom = style.footer(figure, explained(caption, *names))
+    ax = figure.subplots()
+    inch = 1 / figure.get_figheight()
+    figure.subplots_adjust(left=0.35, right=0.715, top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
+    ax.set_ylim(len(shapes) - 0.5, -0.5)
+    ax.set_yticks(range(len(shapes)), names)
+    ax.tick_params(labelsize=7.5)
+    style.bands(ax, len(shapes))
+    style.bare(ax, "y")
+    _part(ax, shapes, -0.5)
+    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
+    return figure, ax
+
+
+def _mark(
+    ax: Axes,
+    shapes: list[workloads.Shape],
+    rows: pd.DataFrame,
+    share: Callable[[Any], float],
+    suffix: Callable[[Any], str],
+    width: float,
+) -> None:
+    """Mark the fastest row of each dialect, and the library's, in each problem's row, and write its share beside."""
+    texts: dict[tuple[int, str], str] = {}
+    for y, shape in enumerate(shapes):
+        own = frames.at(rows, shape.sizes)
+        for row in own.loc[own.groupby("dialect")["median_us"].idxmin()].itertuples():
+            ax.plot(share(row), y, ls="", **style.look_of(row.dialect).overlaid(0.75), zorder=3)
+            texts[y, row.dialect] = f"{style.percent(share(row))}%{suffix(row)}"
+    ax.figure.canvas.draw()  # limits and places are final
+    style.columns(ax, texts, width, size=7.5)
+
+
+def _name(shape: workloads.Shape, controls: Controls) -> str:
+    m, n, k = shape.sizes
+    return f"{shape.name} ({m} × {n} × {k}){controls.mark(m=m, n=n, k=k)}"
+
+
+def _part(ax: Axes, shapes: list[workloads.Shape], above: float) -> None:
+    """Lines between the groups of problems, each `above` its first row."""
+    for y in range(1, len(shapes)):
+        if shapes[y].group != shapes[y - 1].group:
+            ax.axhline(y + above, color=style.MUTED, lw=0.8)
 
 
 def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
@@ -39,22 +133,16 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     for y, shape in enumerate(named):
         for row in frames.at(frame, shape.sizes).itertuples():
             shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
-    figure = Figure(figsize=(style.WIDTH, 2.6 + 0.27 * len(named)))
+    figure = Figure(figsize=(style.WIDTH, 2.6 + _ROW * len(named)))
     subtitle = "the median of the ratios in a round; each dialect's best variant"
     top = style.heading(figure, "Share of cuBLAS at real-world shapes, fp32", subtitle)
     top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
-    rows = [
-        f"{shape.name} ({' × '.join(map(str, shape.sizes))}){controls.mark(m=m, n=n, k=k)}"
-        for shape in named
-        for m, n, k in [shape.sizes]
-    ]
+    rows = [_name(shape, controls) for shape in named]
     bottom = style.footer(figure, explained(caption, *rows))
     ax = figure.subplots()
     maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
-    for y in range(1, len(named)):
-        if named[y].group != named[y - 1].group:
-            ax.axhline(y, color=style.MUTED, lw=0.8)
-    figure.subplots_adjust(left=0.31, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
+    _part(ax, named, 0)
+    figure.subplots_adjust(left=0.35, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
     return figure
 
 

@@ -1,8 +1,13 @@
-"""The ceilings that `roofs` measures, by the name in their rows, in words."""
+"""The ceilings that `roofs` measures: by the name in their rows, in words, and as the least time of a problem."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+
+from experiments.records import store
+from gemm_ref.problem import Problem
 
 TFLOPS, TB_S = "TFLOP/s", "TB/s"  # units
 TITLES = MappingProxyType(
@@ -17,3 +22,25 @@ TITLES = MappingProxyType(
         "shared_read": "shared memory, read",
     }
 )
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """What a device reached in fp32 FMA, in TFLOP/s, and in reading its memory, in TB/s."""
+
+    fma: float
+    read: float
+
+    @classmethod
+    def of(cls, folder: Path) -> Roofs | None:
+        """Those in a folder of results; None where one was not measured."""
+        values = store.read(folder, "roofs").set_index("stage")["value"].dropna()
+        return cls(values["fma"], values["dram_read"]) if {"fma", "dram_read"} <= set(values.index) else None
+
+    def read_us(self, problem: Problem) -> float:
+        """Microseconds that A, B and C take at the read roof, each moved once."""
+        return problem.min_bytes / self.read / 1e6
+
+    def is_read(self, problem: Problem) -> bool:
+        """Whether moving A, B and C takes longer than the arithmetic in fp32."""
+        return self.read_us(problem) > problem.flops / self.fma / 1e6

@@ -14,6 +14,7 @@ from gemm_ref.stage import DEFAULT_VARIANT
 
 # How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
 LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in gemm_ref.MATHS}
+SIZES = ("m", "n", "k")
 LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 
 
@@ -72,6 +73,31 @@ def at(frame: pd.DataFrame, sizes: tuple[int, int, int]) -> pd.DataFrame:
 def rungs(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the ladder's own kernels."""
     return frame[frame["dialect"] != ""]
+
+
+def off_cubes(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of problems whose M, N and K are not all the same."""
+    return frame[frame[list(SIZES)].nunique(axis=1) > 1]
+
+
+def leaders(frame: pd.DataFrame) -> pd.DataFrame:
+    """The fastest of each dialect's own kernels at each problem of a frame of timed rows."""
+    own = rungs(frame)
+    return own.loc[own.groupby([*SIZES, "dialect"], sort=False)["median_us"].idxmin()]
+
+
+def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
+    """By dialect, the rung to take where one must do at every problem, and the geometric mean of its shares of cuBLAS.
+
+    Of the rungs that were timed at every problem.
+    """
+    own = rungs(frame)
+    problems = len(own[list(SIZES)].drop_duplicates())
+    means: dict[str, dict[str, float]] = {}
+    for (dialect, stage), shares in own.groupby(["dialect", "stage"], sort=False)["vs_cublas"]:
+        if shares.count() == problems:
+            means.setdefault(str(dialect), {})[str(stage)] = stats.geometric_mean(shares)
+    return {dialect: max(of.items(), key=lambda item: item[1]) for dialect, of in means.items()}
 
 
 def spread(row) -> tuple[float, float]:

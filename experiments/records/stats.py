@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,11 @@ def summarize(times_us: np.ndarray) -> Summary:
     times_us = times_us[~np.isnan(times_us)]
     p20, median, p80 = np.percentile(times_us, [20, 50, 80])
     return Summary(float(median), float(p20), float(p80), len(times_us))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """What to multiply a ratio by, on average; `values` are positive."""
+    return float(np.exp(np.mean(np.log(values))))
 
 
 def ratios(times_us: np.ndarray, reference_us: np.ndarray) -> np.ndarray:

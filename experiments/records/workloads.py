@@ -63,7 +63,7 @@ SQUARES_ON_CPU = (128, 256, 512, 1024)
 AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power of two beside it
 
 MAP_K = 4096
-MAP_SIDES = {DEFAULT: (128, 512, 2048, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
+MAP_SIDES = {DEFAULT: (128, 1024, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
 
 MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
 HOST = (64, 256)  # the kernel is done sooner than its call
@@ -80,12 +80,13 @@ ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 
 
 @dataclass(frozen=True)
 class Shape:
-    """A named problem and why it is measured."""
+    """A named problem, why it is measured and where it is from."""
 
     group: str
     title: str  # of the group
     name: str
     why: str
+    source: str  # of the group: where sizes can be looked up
     sizes: tuple[int, int, int]
 
 
@@ -94,7 +95,14 @@ def named_shapes() -> tuple[Shape, ...]:
     """The problems of workloads.toml, in file order."""
     groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["set"]
     return tuple(
-        Shape(group["name"], group["title"], each["name"], each["why"], (each["m"], each["n"], each["k"]))
+        Shape(
+            group["name"],
+            group["title"],
+            each["name"],
+            each["why"],
+            group["source"],
+            (each["m"], each["n"], each["k"]),
+        )
         for group in groups
         for each in group["problems"]
     )

@@ -188,7 +188,7 @@ def note(ax: Axes, y: float, text: str, right: bool = False) -> None:
     ax.annotate(text, (x, y), size=7.5, color=MUTED, **place)
 
 
-def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title: str = "") -> None:
+def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title: str = "", size: float = 9) -> None:
     """Write a column per dialect to the right of `ax`, each `width` inches wide: texts of (row, dialect).
 
     The dialects' names and marks stand over the columns, so that no other key is needed; libraries, of the empty
@@ -206,7 +206,7 @@ def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title:
     ax.annotate(title, middle, xycoords="axes fraction", ha="center", size=9, color=MUTED)
     for (row, dialect), text in texts.items():
         weak = text in (NO_KERNEL, NOT_RUN)
-        form = {"size": 8 if weak else 9, "color": MUTED if weak else INK, "ha": "right", "va": "center_baseline"}
+        form = {"size": size - weak, "color": MUTED if weak else INK, "ha": "right", "va": "center_baseline"}
         right = 1 + (there.index(dialect) + 1) * step
         ax.annotate(text, (right, row), xycoords=ax.get_yaxis_transform(), **form)
 

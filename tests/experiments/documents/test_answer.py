@@ -77,8 +77,10 @@ def test_the_published_answer_has_every_mode_share_and_line(language):
         if group.first.other:
             assert all(f"{best.percent}%" in text for best in group.first.other.best.values())
     assert answer.modes[1].other, "who reads B by columns as it is stored is level there, and not by rows"
-    for mean in answer.shapes.mean.values():
-        assert f"{mean:.0f}%" in text
+    for name, mean in answer.shapes.mean.items():
+        worst = answer.shapes.worst[name]
+        assert f"{mean:.0f}%" in text and worst.size in text
+        assert worst.percent in text and 100 * worst.row.vs_cublas < mean
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -89,4 +91,4 @@ def test_nothing_is_said_of_an_empty_folder(tmp_path, language):
 @pytest.mark.parametrize(("slower", "take"), [(60, "cuda"), (50, None), (0, None)])
 def test_cuda_is_to_take_where_the_others_are_slower_at_most_shapes(slower, take):
     counts = {"cuda": 0, "triton": 90, "gluon": slower}
-    assert Shapes(100, dict.fromkeys(counts, 80.0), dict.fromkeys(counts, 1), counts, {}).take == take
+    assert Shapes(100, dict.fromkeys(counts, 80.0), {}, dict.fromkeys(counts, 1), counts, {}).take == take

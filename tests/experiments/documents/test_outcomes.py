@@ -84,6 +84,16 @@ def test_shapes_are_the_same_set_in_every_sentence():
     assert f" of {shapes} another algorithm" in said
 
 
+def test_shapes_say_the_worst_of_each_dialect_and_the_rung_for_all():
+    frame = store.read(store.PUBLISHED, "shapes")
+    own = frame[(frame["stage"] == "s12_async_copy") & (frame["dialect"] == BY_HAND)].index
+    frame.loc[own, ["median_us", "vs_cublas"]] = 0.01, 9.0
+    frame.loc[own[0], "vs_cublas"] = 2.0
+    first = " x ".join(str(frame.loc[own[0], name]) for name in ("m", "n", "k"))
+    said = outcome("shapes", frame)
+    assert f"in CUDA (at worst 200%, {first})" in said and "`s12` in CUDA 880%" in said
+
+
 def test_speed_comes_first_and_what_has_no_outcome_last():
     assert in_order(["cost", "made_up", "ladder"]) == ["ladder", "cost", "made_up"]
     assert sorted(in_order(EXPERIMENTS)) == sorted(EXPERIMENTS)

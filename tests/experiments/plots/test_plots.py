@@ -1,6 +1,7 @@
 """Plots from a fixture: the files exist, show what is in the data, and come out the same each time."""
 
 import dataclasses
+import itertools
 
 import matplotlib.image
 import pytest
@@ -13,10 +14,10 @@ from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
-from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED, Checked, Counted, Timed
+from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED, Ceiling, Checked, Counted, Timed
 from gemm_ref import STAGES, Problem, stages_in
 from gemm_ref.ptx.count.records import COMPILED
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
 
 
 @pytest.fixture
@@ -159,21 +160,47 @@ def test_squares_show_every_size_and_leave_the_control_out(drawn):
     assert "control" not in found["squares_vs_cublas"]
 
 
-def test_shapes_are_named_and_mapped(drawn):
-    first = workloads.named_shapes()[0]
+def shape_rows(*sizes):
+    """Every kernel that `shapes` times, and the libraries, at each of these sizes."""
     one = _as("shapes", [row for row in ladder_rows((64,)) if row.stage >= FIRST])
-    sizes = (first.sizes, *workloads.map_sizes(DEFAULT))
-    found = drawn("shapes", [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes])
-    assert found.keys() == {"shapes_vs_cublas", "shapes_best"}
-    assert f"{first.name} ({' × '.join(map(str, first.sizes))})" in found["shapes_vs_cublas"]
+    return [dataclasses.replace(row, m=m, n=n, k=k) for row in one for m, n, k in sizes]
 
 
-def test_every_named_shape_has_a_reason_and_sizes_of_its_own():
+def test_shapes_are_named_and_mapped(drawn):
+    """Each named shape has its row, and the best rung is named there."""
     named = workloads.named_shapes()
-    assert len(named) >= 20 and len({shape.sizes for shape in named}) == len(named)
-    assert all(len(shape.why) > 20 and min(shape.sizes) > 0 for shape in named)
-    assert {"tall", "transformer", "decode", "convolution"} == {shape.group for shape in named}
-    assert {1, 64} <= {shape.sizes[0] for shape in named if shape.group == "decode"}
+    found = drawn("shapes", shape_rows(*(shape.sizes for shape in named), *workloads.map_sizes(DEFAULT)))
+    assert found.keys() == {"shapes_named", "shapes_vs_cublas", "shapes_best"}
+    for shape, name in itertools.product(named, ("shapes_named", "shapes_vs_cublas")):
+        assert f"<!-- {shape.name} ({' × '.join(map(str, shape.sizes))}) -->" in found[name]
+    last = stages_in("fp32")[-1].id
+    share = style.percent(100 * TFLOPS[last]["cuda"] / CUBLAS)
+    assert found["shapes_named"].count(f"<!-- {share}% {last[:3]} -->") >= len(named)
+
+
+def test_the_read_roof_is_of_what_memory_binds(drawn, tmp_path):
+    """Bytes over time, where they take longer than the arithmetic; without `roofs` nothing is drawn."""
+    decode, square = (1, 4096, 4096), (2048, 4096, 4096)
+    rows = [dataclasses.replace(row, median_us=40.0) for row in shape_rows(decode, square)]
+    assert "shapes_read_roof" not in drawn("shapes", rows)
+    store.save(tmp_path, "roofs", [_ceiling("fma", 60.0), _ceiling("dram_read", 4.0)], ENVIRONMENT)
+    svg = drawn("shapes", rows)["shapes_read_roof"]
+    assert "(1 × 4096 × 4096)" in svg and "(2048 × 4096 × 4096)" not in svg
+    took_us = 4 * (4096 * 4096 + 2 * 4096) / 4.0 / 1e6
+    assert f"<!-- {style.percent(100 * took_us / 40)}% {FIRST[:3]} -->" in svg
+
+
+def _ceiling(name, value):
+    who = {"variant": "default", "backend": "cuda", "dialect": "", "math": "", "dtype": "", "m": 0, "n": 0, "k": 0}
+    return Ceiling(experiment="roofs", stage=name, **who, value=value)
+
+
+def test_every_named_shape_has_a_reason_a_source_and_sizes_of_its_own():
+    named = workloads.named_shapes()
+    assert len(named) >= 40 and len({shape.sizes for shape in named}) == len(named)
+    assert all(20 < len(shape.why) <= 100 and len(shape.source) > 20 and min(shape.sizes) > 0 for shape in named)
+    assert {(1, 4096), (8, 4096), (16, 4096)} <= {shape.sizes[::2] for shape in named if shape.group == "decode"}
+    assert all(any(side % 4 for side in shape.sizes) for shape in named if shape.group == "odd")
 
 
 def test_modes_are_shares_of_the_cold_time(drawn, tmp_path):
