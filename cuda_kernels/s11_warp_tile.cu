@@ -1,16 +1,20 @@
 // Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
-// Changed:      from s10, which thread computes which elements; all else stays.
+// Changed:      from s10, which thread computes which elements. Apart from that, FRAGMENT_SETS can be 2: a thread then
+//               has registers for the next k too, read while this k is multiplied, over the barrier as well.
 // Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, THREAD_M x THREAD_N per thread, 8 warps:
-//               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep.
+//               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep;
+//               two_sets is wide with 2 FRAGMENT_SETS, and the others have 1.
 // Cost:         tile128: shared memory, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
 //               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12, for 2048
-//               products. wide: 12 for 4096; 24.3 KiB of shared memory; 128 registers hold sums.
+//               products. wide: 12 for 4096; 24.3 KiB of shared memory; 128 registers hold sums. A set
+//               of fragments is THREAD_M + THREAD_N registers: 16, or 24 of wide.
 // Requires:     any M, N, K; row-major A, B, C. Rows that are not whole vectors are accessed element by element.
 #include "launch.cuh"
 #include "vector.cuh"
 
 // A[M, K] @ B[K, N] = C[M, N]
-template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int BLOCKS_PER_SM>
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int FRAGMENT_SETS,
+          int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
@@ -18,6 +22,7 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4");
     static_assert(BLOCK_K % (2 * VECTOR) == 0, "BLOCK_K: two neighbouring threads load 8 floats of a row of A");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
+    static_assert(FRAGMENT_SETS == 1 || FRAGMENT_SETS == 2, "FRAGMENT_SETS: one, or one more for the next k");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A is transposed here, so that the THREAD_M floats of one k are vectors too. Neighbouring rows are 4 banks apart:
     // a warp stores 16 m of one k and 16 m of the k 4 on, which are 16 banks apart, one float in each bank.
@@ -84,10 +89,25 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
     };
 
     alignas(16) float acc[THREAD_M][THREAD_N] = {};
+
+    // Read what a thread multiplies at one k into one of the sets of registers
+    alignas(16) float a_frag[FRAGMENT_SETS][THREAD_M], b_frag[FRAGMENT_SETS][THREAD_N];
+    const auto read_fragments = [&](int to, int buffer, int k) {
+#pragma unroll
+        for (int m = 0; m < THREAD_M; m += VECTOR) {
+            as_vector(a_frag[to][m]) = as_vector(a_smem[buffer][k][thread_m + m / VECTOR * STEP_M]);
+        }
+#pragma unroll
+        for (int n = 0; n < THREAD_N; n += VECTOR) {
+            as_vector(b_frag[to][n]) = as_vector(b_smem[buffer][k][thread_n + n / VECTOR * STEP_N]);
+        }
+    };
+
     if (vectors) load_slice(0, load_vector);
     else load_slice(0, load_floats);
     store_slice(0);
     __syncthreads();  // the first slice is written before anyone reads it
+    if (FRAGMENT_SETS == 2) read_fragments(0, 0, 0);
     int buffer = 0;
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
         // Load the next slice into registers; nothing waits for it yet
@@ -96,29 +116,26 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
         if (more && vectors) load_slice(k_next, load_vector);
         else if (more) load_slice(k_next, load_floats);
 
-        // Multiply the slice
+        // Hand the next slice over, in the buffer that nobody reads
+        const auto hand_over = [&] {
+            if (more) store_slice(buffer ^ 1);
+            __syncthreads();  // it is written, and everyone has read the one that the slice after it will overwrite
+            buffer ^= FRAGMENT_SETS == 1 || more;  // past the last slice, that one is read ahead again
+        };
+
+        // Multiply the slice; with two sets of fragments, while the next ones are on their way from shared memory
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
-            alignas(16) float a_frag[THREAD_M], b_frag[THREAD_N];
-#pragma unroll
-            for (int m = 0; m < THREAD_M; m += VECTOR) {
-                as_vector(a_frag[m]) = as_vector(a_smem[buffer][k][thread_m + m / VECTOR * STEP_M]);
-            }
-#pragma unroll
-            for (int n = 0; n < THREAD_N; n += VECTOR) {
-                as_vector(b_frag[n]) = as_vector(b_smem[buffer][k][thread_n + n / VECTOR * STEP_N]);
-            }
+            const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;
+            if (k_read == BLOCK_K) hand_over();
+            read_fragments(k_read % FRAGMENT_SETS, buffer, k_read % BLOCK_K);
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
-                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[m] * b_frag[n];
+                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[set][m] * b_frag[set][n];
             }
         }
-
-        // Hand the next slice over, in the buffer that nobody reads
-        if (more) store_slice(buffer ^ 1);
-        __syncthreads();  // it is written, and everyone has read the one that the slice after it will overwrite
-        buffer ^= 1;
+        if (FRAGMENT_SETS == 1) hand_over();
     }
 
     // Store
@@ -141,6 +158,7 @@ namespace config = registry::s11_warp_tile;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
-    const auto kernel = s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, BLOCKS_PER_SM>;
+    const auto kernel =
+        s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, FRAGMENT_SETS, BLOCKS_PER_SM>;
     return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

@@ -1,7 +1,6 @@
 // Idea:         cp.async copies the slices straight to shared memory, NUM_STAGES deep, while older ones are multiplied.
-// Changed:      from s11, no slice passes through registers, and more than one can be on its way. The registers hold
-//               instead what a thread multiplies next: it is read while this k is multiplied, over the barrier too.
-// Tile/threads: as s11.
+// Changed:      from s11, no slice passes through registers, and more than one can be on its way.
+// Tile/threads: as s11; but all have 2 FRAGMENT_SETS, and one_set is wide with 1.
 // Cost:         4 NUM_STAGES BLOCK_K (BLOCK_M + 4 + BLOCK_N) bytes of shared memory: 48.75 KiB for 3 stages of tile128,
 //               36.4 KiB of wide. A is transposed on its way, so it is copied float by float; B as vectors. Bytes,
 //               FLOP and reads as s11. A copy of A takes 4 wavefronts, one per row that it reads from (docs/memory.md).
@@ -13,7 +12,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int NUM_STAGES,
-          int BLOCKS_PER_SM>
+          int FRAGMENT_SETS, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
@@ -22,6 +21,7 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     static_assert(BLOCK_K % 8 == 0, "BLOCK_K: eight neighbouring threads copy 8 floats of a row of A");
     static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
     static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
+    static_assert(FRAGMENT_SETS == 1 || FRAGMENT_SETS == 2, "FRAGMENT_SETS: one, or one more for the next k");
     constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
     // A is transposed, as before. Neighbouring rows start 4 banks apart: a warp copies 4 m of 8 k, one float in each
     // bank.
@@ -82,8 +82,10 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     };
     const bool vectors = has_vector_rows(B, N);
 
-    // Read what a thread multiplies at one k into one of two sets of registers
-    alignas(16) float a_frag[2][THREAD_M], b_frag[2][THREAD_N];
+    alignas(16) float acc[THREAD_M][THREAD_N] = {};
+
+    // Read what a thread multiplies at one k into one of the sets of registers
+    alignas(16) float a_frag[FRAGMENT_SETS][THREAD_M], b_frag[FRAGMENT_SETS][THREAD_N];
     const auto read_fragments = [&](int to, int stage, int k) {
 #pragma unroll
         for (int m = 0; m < THREAD_M; m += VECTOR) {
@@ -95,7 +97,6 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
         }
     };
 
-    alignas(16) float acc[THREAD_M][THREAD_N] = {};
 #pragma unroll
     for (int stage = 0; stage < NUM_STAGES - 1; ++stage) {
         if (vectors) copy_slice(stage, stage * BLOCK_K, copy_vector_async);
@@ -103,18 +104,22 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
     }
     wait_for_copies<NUM_STAGES - 2>();
     __syncthreads();  // the first slice has landed
-    read_fragments(0, 0, 0);
+    if (FRAGMENT_SETS == 2) read_fragments(0, 0, 0);
     int stage = 0, free_stage = NUM_STAGES - 1;
     for (int k_start = 0; k_start < K; k_start += BLOCK_K) {
-        // Multiply the slice, while the next fragments are on their way from shared memory
+        // Go on to the next slice once it has landed
+        const auto next_slice = [&] {
+            wait_for_copies<NUM_STAGES - 2>();
+            __syncthreads();  // everyone sees it, and has read this one
+            stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
+        };
+
+        // Multiply the slice; with two sets of fragments, while the next ones are on their way from shared memory
 #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
-            if (k == BLOCK_K - 1) {
-                wait_for_copies<NUM_STAGES - 2>();
-                __syncthreads();  // the next slice has landed, and everyone has read this one
-                stage = stage + 1 < NUM_STAGES ? stage + 1 : 0;
-            }
-            read_fragments((k + 1) % 2, stage, (k + 1) % BLOCK_K);
+            const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;
+            if (k_read == BLOCK_K) next_slice();
+            read_fragments(k_read % FRAGMENT_SETS, stage, k_read % BLOCK_K);
             if (k == 1) {
                 // Load the slice that is NUM_STAGES - 1 on, over the one that was multiplied last; behind the reads for
                 // the first products, not before them (docs/ladder.md has what that is worth)
@@ -126,9 +131,10 @@ s12_async_copy(const float* __restrict__ A, const float* __restrict__ B, float* 
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
-                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[k % 2][m] * b_frag[k % 2][n];
+                for (int n = 0; n < THREAD_N; ++n) acc[m][n] += a_frag[set][m] * b_frag[set][n];
             }
         }
+        if (FRAGMENT_SETS == 1) next_slice();
     }
 
     // Store
@@ -151,7 +157,7 @@ namespace config = registry::s12_async_copy;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
-    const auto kernel =
-        s12_async_copy<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES, BLOCKS_PER_SM>;
+    const auto kernel = s12_async_copy<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES,
+                                       FRAGMENT_SETS, BLOCKS_PER_SM>;
     return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

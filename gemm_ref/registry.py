@@ -55,6 +55,13 @@ def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Con
     return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
 
 
+def _warp_tiles(NUM_STAGES: int, FRAGMENT_SETS: int, other: str) -> Mapping[str, Config]:
+    """`_WARP_TILES` with as many slices and sets of fragments; `other` is `wide` with two sets for one, or with one."""
+    staged = _staged(NUM_STAGES, _WARP_TILES)
+    variants = {name: replace(config, FRAGMENT_SETS=FRAGMENT_SETS) for name, config in staged.items()}
+    return MappingProxyType({**variants, other: replace(variants["wide"], FRAGMENT_SETS=3 - FRAGMENT_SETS)})
+
+
 def _each(**dialects: str | tuple[str, ...]) -> Mapping:
     """Something for each dialect, by name."""
     return MappingProxyType(dialects)
@@ -142,18 +149,18 @@ _LADDER = (
         id="s11_warp_tile",
         title="Warp tile",
         idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
-        variants=_staged(2, _WARP_TILES),
+        variants=_warp_tiles(NUM_STAGES=2, FRAGMENT_SETS=1, other="two_sets"),
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
-        only=_each(cuda=("tile128", "wide"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        only=_each(cuda=("tile128", "wide", "two_sets"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
         launch_shape=grids.warps_on_tile,
     ),
     Stage(
         id="s12_async_copy",
         title="Async copy",
         idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
-        variants=_staged(3, _WARP_TILES),
+        variants=_warp_tiles(NUM_STAGES=3, FRAGMENT_SETS=2, other="one_set"),
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
-        only=_each(cuda=("tile128", "wide"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        only=_each(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
         launch_shape=grids.async_stages,
     ),
     Stage(

@@ -93,6 +93,7 @@ inline constexpr int WARP_N = 64;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
 inline constexpr int NUM_STAGES = 2;
+inline constexpr int FRAGMENT_SETS = 1;
 inline constexpr int BLOCKS_PER_SM = 1;
 }
 
@@ -105,6 +106,7 @@ inline constexpr int WARP_N = 64;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
 inline constexpr int NUM_STAGES = 3;
+inline constexpr int FRAGMENT_SETS = 2;
 inline constexpr int BLOCKS_PER_SM = 1;
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents.blocks import default_row
+from experiments.documents.ladder_tables import default_row
 from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import blocks, markdown, tensor_tables
+from experiments.documents import ladder_tables, markdown, tensor_tables
 from experiments.documents.answer import Mode
 from experiments.plots.look import style
 from experiments.progress import Bars
@@ -171,10 +171,10 @@ def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size:
         variant = stage.find_variant(variant, dialect)
     if variant not in stage.variants_in(dialect):
         return Cell(note="–")
-    row = blocks.row_of(at_size, stage, variant, dialect)
+    row = ladder_tables.row_of(at_size, stage, variant, dialect)
     if row is None:
         return Cell(note="not measured")
-    times = blocks.gain(below, stage, variant, dialect, at_size)
+    times = ladder_tables.gain(below, stage, variant, dialect, at_size)
     compared = pd.notna(row.vs_cublas)
     return Cell(
         variant=variant if best and variant != DEFAULT_VARIANT else "",

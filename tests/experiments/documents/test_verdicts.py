@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import gemm_ref
-from experiments.documents import blocks
+from experiments.documents import blocks, ladder_tables
 from experiments.documents.findings import Data
 from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
@@ -51,6 +51,28 @@ def test_both_variants_are_named(tmp_path):
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     text = blocks.block("ladder", tmp_path)
     assert "`s10_double_buffer` one_block does not beat `s09_conflict_free` two_blocks in CUDA" in text
+
+
+def test_an_ablation_gives_each_change_alone_and_both(tmp_path):
+    shares = {("s11", "wide"): 0.8, ("s11", "two_sets"): 0.88, ("s12", "one_set"): 0.8, ("s12", "wide"): 0.9}
+    rows = [row for row in ladder_rows((4096,)) if (row.stage[:3], row.variant) in shares and row.dialect == "cuda"]
+    assert len(rows) == len(shares)
+    for row, share in zip(rows, (shares[row.stage[:3], row.variant] for row in list(rows)), strict=True):
+        same = {"vs_cublas": share, "vs_cublas_low": share, "vs_cublas_high": share}
+        rows[rows.index(row)] = dataclasses.replace(row, **same)
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    registers, copies, both = [line.split(" | ") for line in blocks.block("ablation", tmp_path).splitlines()[2:5]]
+    assert "wide" in registers[1] and "two_sets" in registers[2] and "one_set" in copies[1] and "wide" in copies[2]
+    assert registers[3].startswith("1.100 (") and copies[3].startswith("1.125 (")
+    assert both[1].endswith("SAME") and both[2].startswith("1.023 (") and both[3].startswith("both: 1.125 (")
+
+
+def test_an_ablation_says_what_was_not_measured(tmp_path):
+    rows = [row for row in ladder_rows((4096,)) if row.variant != "one_set"]
+    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
+    registers, copies, both = blocks.block("ablation", tmp_path).splitlines()[2:5]
+    assert registers.count("not measured") == 0 and copies.count("not measured") == 2
+    assert "| not measured | 1." in both or "| not measured | 0." in both
 
 
 def test_rows_of_two_runs_give_no_verdict(tmp_path):
@@ -130,9 +152,9 @@ def test_the_report_names_the_variant_of_each_dialects_best():
 def test_the_speed_over_the_rung_below_is_one_number():
     below, stage = gemm_ref.STAGES["s11_warp_tile"], gemm_ref.STAGES["s12_async_copy"]
     at_size = frames.at_tables(store.PUBLISHED, "fp32")
-    times = blocks.gain(below, stage, "narrow", "triton", at_size)
+    times = ladder_tables.gain(below, stage, "narrow", "triton", at_size)
     (line,) = [line for line in lines_about(stage.id, store.PUBLISHED) if "Triton" in line]
     assert f": {times:.3f} (" in line and f", {times:.3g} |" in blocks.block(stage.id, store.PUBLISHED)
-    old, new = (blocks.default_row(at_size, rung, "triton") for rung in (below, stage))
+    old, new = (ladder_tables.default_row(at_size, rung, "triton") for rung in (below, stage))
     assert times == pytest.approx(new.vs_cublas / old.vs_cublas, rel=1e-3)
-    assert blocks.gain(None, stage, "narrow", "triton", at_size) is None
+    assert ladder_tables.gain(None, stage, "narrow", "triton", at_size) is None

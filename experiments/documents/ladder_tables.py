@@ -1,0 +1,196 @@
+"""The generated tables of the fp32 rungs, from ladder.csv: all of them, each one's variants, and two that stand alone.
+
+`ladder` is the whole table, `deep` the speed at a small C with a deep K, `ablation` what each of s12's two changes is
+worth; a rung's own numbers have its id.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.documents import markdown
+from experiments.plots.look import style
+from experiments.records import environment, frames, stats, store, workloads
+from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS
+from gemm_ref.baselines import BASELINES
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
+
+BLOCKS = ("ladder", "deep", "ablation")  # the blocks that `block` writes
+_NOT_MEASURED = "not measured"
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS from the CSV in `published`; it says so where rows are not there."""
+    frame = store.read(published, "ladder")
+    if name == "deep":
+        return _deep(frames.at(frames.timed(frame), workloads.DEEP))
+    at_size = frames.largest_cube(frame)
+    return _ladder(at_size, published) if name == "ladder" else _ablation(at_size)
+
+
+def rung(stage: Stage, published: Path) -> str:
+    """One rung's variants, each with its speed over the rung below in the same dialect."""
+    at_size = frames.largest_cube(store.read(published, "ladder"))
+    rungs = gemm_ref.stages_in("fp32")
+    place = rungs.index(stage)
+    below = rungs[place - 1] if place else None
+    against = "TFLOP/s (% of cuBLAS)"
+    if below:
+        against += f", times `{below.id[:3]}` {markdown.defaults(below)}".rstrip()
+    lines = [[against, *(DIALECTS[dialect].title for dialect in DIALECTS)]]
+    lines.append(["---", *["---:"] * len(DIALECTS)])
+    for variant in stage.variants:
+        cells = [_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS]
+        lines.append([variant, *cells])
+    return markdown.table(lines)
+
+
+def _ladder(at_size: pd.DataFrame, published: Path) -> str:
+    """Table, caption, and a line for each rung that is not FASTER than the one below it."""
+    return "\n\n".join(filter(None, [_table(at_size), _caption(at_size, published), _not_faster(at_size)]))
+
+
+def _caption(at_size: pd.DataFrame, published: Path) -> str:
+    if at_size.empty:
+        return ""
+    runs = store.runs_of(at_size, published)
+    size = f"{at_size.iloc[0].m:.0f}{Controls(at_size).mark()}"
+    said = f"TFLOP/s at M = N = K = {size} in fp32, and % of cuBLAS measured in the same rounds."
+    return f"{said} {explained(environment.caption(runs), size)}."
+
+
+def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    times = gain(below, stage, variant, dialect, at_size)
+    return "" if times is None else f", {style.number(times)}"
+
+
+def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
+    """A kernel's `frames.speedup` over the rung `below` in the same dialect; None where one of them is missing."""
+    if below is None or dialect not in below.dialects or dialect not in stage.dialects:
+        return None
+    old, new = default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect)
+    ratio = None if old is None or new is None else frames.speedup(old, new)
+    return ratio.median if ratio else None
+
+
+def _deep(at_size: pd.DataFrame) -> str:
+    """The six fastest kernels at one deep problem."""
+    if at_size.empty:
+        return _NOT_MEASURED
+    rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
+    lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
+    for row in rungs.head(6).itertuples():
+        name = markdown.named(row.stage, row.variant)
+        interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
+        lines.append([name, DIALECTS[row.dialect].title, f"{row.median_us:.1f}", f"{row.vs_cublas:.3f}", interval])
+    reference = at_size[at_size["backend"] == "cublas"].iloc[0]
+    size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
+    said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
+    return f"{markdown.table(lines)}\n\n{said}."
+
+
+def _ablation(at_size: pd.DataFrame) -> str:
+    """s11 and s12 in CUDA with one and with two sets of fragments, and what one more change is worth."""
+    ways = {"through registers": gemm_ref.get_stage("s11"), "by `cp.async`": gemm_ref.get_stage("s12")}
+    tile = ways["by `cp.async`"].find_variant(DEFAULT_VARIANT, "cuda")
+    cells, rows = [], []  # of each way, with one set and with two
+    for stage in ways.values():
+        variants = [_by_sets(stage, tile)[sets] for sets in (1, 2)]
+        cells.append([f"{markdown.named(stage.id[:3], v)}: {_cell(stage, v, 'cuda', at_size)}" for v in variants])
+        rows.append([row_of(at_size, stage, variant, "cuda") for variant in variants])
+    lines = [["slices go", "fragments are read when needed", "one k ahead", "reading ahead is worth"], ["---"] * 4]
+    lines += [[way, *cell, _worth(*row)] for way, cell, row in zip(ways, cells, rows, strict=True)]
+    alone = [_worth(before, after) for before, after in zip(*rows, strict=True)]
+    lines.append(["`cp.async` is worth", *alone, f"both: {_worth(rows[0][0], rows[1][1])}"])
+    said = f"CUDA, the tile of `{tile}`: TFLOP/s (% of cuBLAS), and the speed over the kernel without the change."
+    return f"{markdown.table(lines)}\n\n{said}"
+
+
+def _worth(old, new) -> str:
+    """The speed of one row over another's with its interval, and the verdict; either may be missing."""
+    ratio = None if old is None or new is None else frames.speedup(old, new)
+    if ratio is None:
+        return _NOT_MEASURED
+    return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), {frames.verdict(old, new)}"
+
+
+def _by_sets(stage: Stage, tile: str) -> dict[int, str]:
+    """The CUDA variants of one rung that differ from `tile` in nothing but FRAGMENT_SETS, by that number."""
+    same = {name: replace(config, FRAGMENT_SETS=0) for name, config in stage.variants.items()}
+    found = [name for name in stage.variants_in("cuda") if same[name] == same[tile]]
+    return {stage.variants[name].FRAGMENT_SETS: name for name in found}
+
+
+def _table(at_size: pd.DataFrame) -> str:
+    head = ["rung", "idea", *(DIALECTS[dialect].title for dialect in DIALECTS)]
+    lines = [head, ["---", "---", *["---:"] * len(DIALECTS)]]
+    for stage in gemm_ref.stages_in("fp32"):
+        for index, variant in enumerate(stage.variants):
+            name = markdown.named(stage.id, variant)
+            cells = [_cell(stage, variant, dialect, at_size) for dialect in DIALECTS]
+            lines.append([name, "" if index else stage.idea, *cells])
+    for row in at_size[at_size["backend"] == "cutlass"].itertuples():
+        baseline = BASELINES[row.stage]
+        lines.append([baseline.title, baseline.idea, _speed(row), "", ""])
+    reference = at_size[at_size["backend"] == "cublas"]
+    if not reference.empty:
+        speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
+        lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
+    return markdown.table(lines)
+
+
+def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+    if dialect not in stage.dialects:
+        return "no kernel: see below" if dialect in stage.compiler else "no kernel"
+    if variant not in stage.variants_in(dialect):
+        return "–"
+    row = row_of(at_size, stage, variant, dialect)
+    return _NOT_MEASURED if row is None else _speed(row)
+
+
+def _speed(row) -> str:
+    """TFLOP/s, and % of cuBLAS where that was measured."""
+    share = "" if pd.isna(row.vs_cublas) else f" ({style.number(100 * row.vs_cublas)}%)"
+    return f"{style.number(row.tflops)}{share}"
+
+
+def _not_faster(at_size: pd.DataFrame) -> str:
+    """A line for each rung and dialect whose verdict beside the rung under it is not FASTER; default variants."""
+    lines = []
+    rungs = gemm_ref.stages_in("fp32")
+    for below, rung in itertools.pairwise(rungs):
+        for dialect in DIALECTS:
+            if dialect not in below.dialects or dialect not in rung.dialects:
+                continue
+            old, new = (default_row(at_size, stage, dialect) for stage in (below, rung))
+            if old is None or new is None:
+                continue
+            verdict, ratio = frames.verdict(old, new), frames.speedup(old, new)
+            if verdict == stats.FASTER:
+                continue
+            said = "is not known to beat" if verdict == stats.UNSURE else "does not beat"
+            speed = f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of its speed" if ratio else "no interval"
+            who, other = markdown.named(rung.id, new.variant), markdown.named(below.id, old.variant)
+            lines.append(f"- {who} {said} {other} in {DIALECTS[dialect].title}: {speed}, {verdict}.")
+    if not lines:
+        return ""
+    return "\n".join(["Rungs that are not faster than the rung below, best variant beside best variant:\n", *lines])
+
+
+def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):
+    """As `row_of`, for the variant that is the dialect's default."""
+    return row_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
+
+
+def row_of(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+    """The first row of one kernel, or None."""
+    wanted = {"stage": stage.id, "variant": variant, "dialect": dialect}
+    own = np.logical_and.reduce([at_size[column].to_numpy() == name for column, name in wanted.items()])
+    return at_size.iloc[np.argmax(own)] if own.any() else None
