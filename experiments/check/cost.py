@@ -14,8 +14,9 @@ from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.records import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
-from gemm_ref.sass import mix, tools
-from gemm_ref.sass.listing import parse
+from gemm_ref.sass import mix, ports, tools
+from gemm_ref.sass.listing import Kernel, parse
+from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
 
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
@@ -86,9 +87,19 @@ _CURES = {
     "it transposed, or let lanes read neighbouring words",
 }
 
+_WORTH = 1.05  # a loop that waits for registers less than this is not worth a sentence
+_OF_REGISTERS = (
+    "multiply-adds wait for registers, of which one with an even and one with an odd number is read per clock: order "
+    "the products so that neighbours share an operand, back and forth along the rows of a thread's tile, and let the "
+    "compiler choose where the sums are, by multiplying them by a one that it cannot know before they are stored"
+)
 
-def advice(lines: list[Line]) -> list[str]:
-    """What to do about the lines that make the hardware do more work than their bytes need; one sentence a cure."""
+
+def advice(lines: list[Line], codes: list[Code]) -> list[str]:
+    """What to do about what makes the hardware do more work than it need; one sentence a cure.
+
+    Lines whose accesses take more than their bytes, and main loops that wait for registers.
+    """
     said = []
     for space, cure in _CURES.items():
         found = [
@@ -99,6 +110,14 @@ def advice(lines: list[Line]) -> list[str]:
         ]
         if found:
             said.append(f"{cure}: {'; '.join(found)}")
+    waiting = [
+        f"the FFMA of {code.kernel} take at least {code.ports.clocks / code.ports.ffma:.2f} clocks each, and its "
+        f"instructions alone {code.ports.instructions / code.ports.ffma:.2f}"
+        for code in codes
+        if code.ports and code.ports.clocks > _WORTH * code.ports.instructions
+    ]
+    if waiting:
+        said.append(f"{_OF_REGISTERS}: {'; '.join(waiting)}")
     return said
 
 
@@ -118,4 +137,10 @@ def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:
         held.blocks,
         held.share,
         held.limited_by,
+        _ports(machine),
     )
+
+
+def _ports(kernel: Kernel) -> ports.Ports | None:
+    found = ports.clocks(main_trip(kernel))
+    return found if found.ffma else None

@@ -164,7 +164,7 @@ class Examination:
     def _count(self, base: gemm_ref.Problem) -> None:
         self.report.counted_at = str(base)
         self.report.lines, self.report.code, why_not = cost.count(self._subject, base, self._quote)
-        self.report.advice = cost.advice(self.report.lines)
+        self.report.advice = cost.advice(self.report.lines, self.report.code)
         if why_not:
             self.report.unchecked.append(f"the machine code: {why_not}")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gemm_ref.sass.ports import Ports
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -80,6 +82,7 @@ class Code:
     blocks: int
     share: float  # of the warps that a multiprocessor can hold
     limited_by: str
+    ports: Ports | None  # of one trip round the main loop, if it has FFMA
 
 
 @dataclass(frozen=True)

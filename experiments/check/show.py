@@ -8,6 +8,7 @@ from rich.text import Text
 
 from experiments.check import faults
 from experiments.check.report import Asked, Line, Report
+from gemm_ref.sass.ports import Ports
 
 
 def show(report: Report, out: Console) -> None:
@@ -57,13 +58,21 @@ def show(report: Report, out: Console) -> None:
         say(
             f"  {code.kernel} for {code.arch}: {code.registers} registers per thread, {spills}, {code.shared_bytes} "
             f"bytes of shared memory and {code.threads} threads per block; a multiprocessor holds {code.blocks} blocks "
-            f"({100 * code.share:.0f}% of its warps, limited by {code.limited_by})"
+            f"({100 * code.share:.0f}% of its warps, limited by {code.limited_by}){_ports(code.ports)}"
         )
     if report.ranking:
         _ranking(report, out)
     listed("Not checked", report.unchecked)
     say()
     say(_end(report), "green" if report.sound else "red")
+
+
+def _ports(ports: Ports | None) -> str:
+    """What one trip round the main loop asks of the registers."""
+    if ports is None:
+        return ""
+    each = (f"{count / ports.ffma:.2f}" for count in (ports.clocks, ports.instructions, ports.even, ports.odd))
+    return "; an FFMA of its main loop takes at least {} clocks, for {} instructions, {} even and {} odd reads".format(*each)
 
 
 def _memory(report: Report, out: Console) -> None:

@@ -67,6 +67,7 @@ def _side_by_side(frame: pd.DataFrame) -> str:
         "multiply-adds, %": lambda row: f"{100 * row.ffma_share:.1f}",
         "bytes a shared read": _bytes_a_shared_read,
         "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
+        "clocks per FFMA, least": lambda row: "–" if pd.isna(row.port_clocks) else f"{row.port_clocks / row.ffma:.2f}",
     }
     lines = [["rung", *columns], ["---", *["---:"] * len(columns)]]
     for stage in style.rungs_of(frame):

@@ -9,7 +9,8 @@ for sizes that 16 divides and for other sizes, while CUDA has one for all. Regis
 what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit follows from that
 and the architecture's limits (`gemm_ref.sass.occupancy`), for any grid. Counts are taken from nvdisasm's text of one
 trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes for a whole slice, instructions
-under a guard included. They are counts, never times. Trips differ in length (`k_per_trip` says how much a trip does),
+under a guard included. They are counts, never times; so are the clocks that reading registers takes at least
+(`gemm_ref.sass.ports`), for sm_90a, where they were measured. Trips differ in length (`k_per_trip` says how much a trip does),
 so compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one
 of the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole
 kernel.
@@ -34,7 +35,7 @@ from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.contenders import Contender
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, SKIPPED, Compiled
-from gemm_ref.sass import mix, tools
+from gemm_ref.sass import mix, ports, tools
 from gemm_ref.sass.listing import Instruction, Kernel, parse
 from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
@@ -114,7 +115,13 @@ def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) 
         "ffma_share": sum(counts[kind] for kind in mix.GROUPS["multiply-add"]) / len(trip),
         "integer_share": counts["integer"] / len(trip),
         "ffma_per_lds_byte": flop / 2 / read_bytes if read_bytes else None,
+        **(_register_reads(trip) if counts["ffma"] and sm.capability == ports.MEASURED else {}),
     }
+
+
+def _register_reads(trip: Sequence[Instruction]) -> dict[str, int]:
+    found = ports.clocks(trip)
+    return {"even_reads": found.even, "odd_reads": found.odd, "port_clocks": found.clocks}
 
 
 def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:

@@ -196,6 +196,9 @@ class Compiled(Row):
     ffma_share: float | None = None  # of the instructions, FFMA2 and MMA with it
     integer_share: float | None = None
     ffma_per_lds_byte: float | None = None  # multiply-adds a byte that the thread gets from shared memory
+    even_reads: int | None = None  # of registers with even numbers, where the trip has FFMA and on sm_90a alone,
+    odd_reads: int | None = None  # and with odd ones
+    port_clocks: int | None = None  # the least of a scheduler for one warp's trip, as in `gemm_ref.sass.ports`
 
     @classmethod
     def key(cls) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def kind_of(instruction: Instruction) -> str:
     kind = _plain_kind(instruction)
     if kind not in _WIDE:
         return kind
-    wide = f"{kind}_{max(32, _bits(instruction))}"  # a byte or two take an instruction like a word
+    wide = f"{kind}_{max(32, bits(instruction))}"  # a byte or two take an instruction like a word
     if wide not in KINDS:
         raise ValueError(f"{instruction.opcode}: there is no column {wide}; add it to KINDS")
     return wide
@@ -80,12 +80,12 @@ def count(code: Iterable[Instruction]) -> dict[str, int]:
 def moved_bytes_of(instruction: Instruction) -> int:
     """Bytes that one thread moves between its registers, shared and global memory; 0 for what does not, and spills."""
     kind = _plain_kind(instruction)
-    return _bits(instruction) // 8 if kind in (*_WIDE, "ldsm", "stsm", "stg") else 0
+    return bits(instruction) // 8 if kind in (*_WIDE, "ldsm", "stsm", "stg") else 0
 
 
 def spilled_bytes(code: Iterable[Instruction]) -> int:
     """Bytes of all accesses to local memory in the text, for one thread."""
-    return sum(_bits(instruction) // 8 for instruction in code if _plain_kind(instruction) == "spill")
+    return sum(bits(instruction) // 8 for instruction in code if _plain_kind(instruction) == "spill")
 
 
 def shared_read_bytes(code: Iterable[Instruction]) -> int:
@@ -114,7 +114,7 @@ def _mma_shape(opcode: str) -> tuple[int, int, int, int]:
     return m, n, k, threads
 
 
-def _bits(instruction: Instruction) -> int:
+def bits(instruction: Instruction) -> int:
     """The width of a memory access for one thread; LDSM and STSM move 1, 2 or 4 matrices of a word a thread."""
     parts = instruction.opcode.split(".")[1:]
     if instruction.name in ("LDSM", "STSM"):

@@ -61,6 +61,16 @@ def test_the_launch_and_the_cubin_share_out_shared_memory():
     assert one("s12", "triton", "tile128").shared_bytes == 3 * 2 * 128 * 16 * 4
 
 
+def test_reads_of_registers_are_counted_where_they_were_measured():
+    rows = {row.arch: row for row in measured("s08", preset="full", backends=("cuda",))}
+    here = rows.pop("sm_90a")
+    assert here.ffma == 1024 and here.even_reads + here.odd_reads > 2 * here.ffma  # an operand of three may be kept
+    assert here.port_clocks >= max(here.instructions, here.even_reads, here.odd_reads)
+    assert {row.port_clocks for row in rows.values()} == {None}
+    (tensor_cores,) = measured("s16", math="bf16", backends=("triton",))[:1]
+    assert tensor_cores.port_clocks is None
+
+
 def test_of_two_kernels_the_main_one_is_read():
     row = one("s13", "cuda")
     assert row.ffma == 8 * 8 * row.k_per_trip > 0

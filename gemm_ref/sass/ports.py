@@ -1,0 +1,130 @@
+"""How long reading registers keeps a scheduler: the register file has banks as well, and each bank has one port.
+
+A multiply-add, FFMA, reads three registers. Each of a multiprocessor's four schedulers has a register file of two banks,
+by a register's number modulo 2, and a bank gives one register of a warp a clock: where all three are of one parity, an
+FFMA takes three clocks. What saves clocks:
+
+- a register flagged `.reuse` is kept for its place among the operands, and is not read again there, until the place
+  reads another of that bank, or the same without the flag. Loads and stores do not disturb it;
+- neighbours overlap. An instruction that reads two or three registers of a bank begins when the bank is free, one that
+  reads a single one a clock before; what it reads of the other bank is apart. So FFMA of even and of odd registers in
+  turns do not wait for each other, and two of the same parity do.
+
+An instruction that waits is not passed by another warp's. Known before: maxas, for Maxwell (four banks, `.reuse` for
+the next instruction); Jia et al., 'Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking', 2018 (two banks);
+Huerta et al., arXiv 2503.20481, 2025, for Ampere (two banks with one port each; what is kept, by place and bank).
+The rest was measured on an H200, where these rules give the clocks of 26 patterns within 0.04 (tests/sass/test_ports.py).
+
+The clocks are a floor, never a time: memory, barriers and results that are not there yet are not in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemm_ref.launch import cdiv
+from gemm_ref.sass.listing import Instruction
+from gemm_ref.sass.mix import bits
+
+MEASURED = (9, 0)  # the compute capability that all this is known of
+BANKS = 2
+WINDOW = 2  # clocks: a bank that will have given all within so many from now on is not waited for
+
+_SEPARATOR = re.compile(r",\s*(?![^\[]*\])")  # of operands: no comma within brackets
+_PREDICATE = re.compile(r"!?U?P[\dTR]")
+_REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?(\.reuse)?")
+_STORES = ("ST", "STG", "STL", "STS", "STSM")
+_MEMORY = (*_STORES, "LD", "LDG", "LDL", "LDS", "LDSM", "LDGSTS", "RED")
+_NO_RESULT = (*_STORES, "LDGSTS", "RED", "ISETP", "FSETP", "BAR", "BRX", "R2P")  # of others the first operand is it
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What one warp asks of its scheduler with the instructions of a trip."""
+
+    instructions: int
+    even: int  # reads of registers with even numbers
+    odd: int
+    clocks: int  # the least that the trip takes
+    ffma: int
+
+    @property
+    def share_of_peak(self) -> float:
+        """The most of the peak of FFMA, one a clock, that such trips can reach."""
+        return self.ffma / self.clocks
+
+
+def clocks(trip: Sequence[Instruction]) -> Ports:
+    """What a trip round a loop (`loop.main_trip`) asks of the registers when it is executed again and again.
+
+    Raises ValueError for a trip without instructions.
+    """
+    if not trip:
+        raise ValueError("there is no instruction whose reads could be counted")
+    reads = bank_reads(trip)
+    now, before, free = 0, 0, [0] * BANKS
+    for _ in range(2):  # the first time round begins with idle banks
+        before = now
+        for own in reads:
+            now = begin(own, now, free) + 1
+    even, odd = (sum(own[bank] for own in reads) for bank in range(BANKS))
+    return Ports(len(trip), even, odd, now - before, sum(instruction.name == "FFMA" for instruction in trip))
+
+
+def begin(reads: Sequence[int], now: int, free: list[int]) -> int:
+    """The first clock from `now` on at which an instruction with these reads of each bank can go on.
+
+    free: when each bank has given all that it was asked for; with what this one reads when the function returns.
+    """
+    clock = max([now, *(free[bank] - max(0, WINDOW - many) for bank, many in enumerate(reads) if many)])
+    for bank, many in enumerate(reads):
+        if many:
+            free[bank] = max(free[bank], clock) + many
+    return clock
+
+
+def bank_reads(trip: Sequence[Instruction]) -> list[tuple[int, ...]]:
+    """For each instruction of a loop how many registers it reads from each bank."""
+    kept: dict[tuple[int, int], int] = {}  # (place, bank) -> the register that is kept there
+    found: list[tuple[int, ...]] = []
+    for instruction in (*trip, *trip):  # what the end of a trip keeps is there at the beginning of the next
+        read = set()
+        for place, register, flagged in _sources(instruction):
+            slot = place, register % BANKS
+            memory = instruction.name in _MEMORY
+            if memory or kept.get(slot) != register:
+                read.add(register)
+            if flagged:
+                kept[slot] = register
+            elif not memory:
+                kept.pop(slot, None)
+        found.append(tuple(sum(register % BANKS == bank for register in read) for bank in range(BANKS)))
+    return found[len(trip) :]
+
+
+def _sources(instruction: Instruction) -> list[tuple[int, int, bool]]:
+    """(place among the operands, register, whether it is flagged) of all registers that an instruction reads.
+
+    RZ and uniform registers are in no bank. An address, the data of a wide store and what IMAD.WIDE adds are several
+    registers.
+    """
+    if instruction.never:
+        return []
+    operands = [text for text in _SEPARATOR.split(instruction.operands) if not _PREDICATE.match(text)]
+    if instruction.name not in _NO_RESULT:
+        operands = operands[1:]
+    found = []
+    for place, operand in enumerate(operands):
+        for number, double, flagged in _REGISTER.findall(operand):
+            many = 2 if double else _width(instruction) if place == len(operands) - 1 else 1
+            found += [(place, int(number) + i, bool(flagged)) for i in range(many)]
+    return found
+
+
+def _width(instruction: Instruction) -> int:
+    """Registers of the last operand."""
+    if instruction.opcode.startswith("IMAD.WIDE"):
+        return 2
+    return cdiv(bits(instruction), 32) if instruction.name in _STORES else 1
