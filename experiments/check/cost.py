@@ -87,19 +87,16 @@ _CURES = {
     "it transposed, or let lanes read neighbouring words",
 }
 
-_WORTH = 1.05  # a loop that waits for registers less than this is not worth a sentence
+_WORTH = 1.05  # times the clocks of its instructions: a loop that waits for registers less is not spoken of
 _OF_REGISTERS = (
-    "multiply-adds wait for registers, of which one with an even and one with an odd number is read per clock: order "
-    "the products so that neighbours share an operand, back and forth along the rows of a thread's tile, and let the "
-    "compiler choose where the sums are, by multiplying them by a one that it cannot know before they are stored"
+    "multiply-adds wait for registers, of which one with an even and one with an odd number is read per clock "
+    "(docs/compilers.md): let neighbouring products share an operand, back and forth along the rows of a thread's tile"
 )
 
 
 def advice(lines: list[Line], codes: list[Code]) -> list[str]:
-    """What to do about what makes the hardware do more work than it need; one sentence a cure.
-
-    Lines whose accesses take more than their bytes, and main loops that wait for registers.
-    """
+    """What to do about lines that make the hardware do more work than their bytes need, and about main loops that are
+    mostly multiply-adds and wait for registers; one sentence a cure."""
     said = []
     for space, cure in _CURES.items():
         found = [
@@ -111,14 +108,12 @@ def advice(lines: list[Line], codes: list[Code]) -> list[str]:
         if found:
             said.append(f"{cure}: {'; '.join(found)}")
     waiting = [
-        f"the FFMA of {code.kernel} take at least {code.ports.clocks / code.ports.ffma:.2f} clocks each, and its "
-        f"instructions alone {code.ports.instructions / code.ports.ffma:.2f}"
+        f"those of {code.kernel}'s main loop take {code.ports.clocks / code.ports.ffma:.2f} clocks each where its "
+        f"instructions would take {code.ports.instructions / code.ports.ffma:.2f}"
         for code in codes
-        if code.ports and code.ports.clocks > _WORTH * code.ports.instructions
+        if code.ports and 2 * code.ports.ffma > code.ports.instructions < code.ports.clocks / _WORTH
     ]
-    if waiting:
-        said.append(f"{_OF_REGISTERS}: {'; '.join(waiting)}")
-    return said
+    return said + ([f"{_OF_REGISTERS}: {'; '.join(waiting)}"] if waiting else [])
 
 
 def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:
@@ -142,5 +137,8 @@ def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:
 
 
 def _ports(kernel: Kernel) -> ports.Ports | None:
-    found = ports.clocks(main_trip(kernel))
-    return found if found.ffma else None
+    try:
+        trip = main_trip(kernel)
+    except ValueError:  # it jumps to a place that the text does not name, and its loops are not known
+        return None
+    return ports.clocks(trip) if any(instruction.name == "FFMA" for instruction in trip) else None

@@ -82,7 +82,7 @@ class Code:
     blocks: int
     share: float  # of the warps that a multiprocessor can hold
     limited_by: str
-    ports: Ports | None  # of one trip round the main loop, if it has FFMA
+    ports: Ports | None  # of one trip round the main loop, if that is known and has FFMA
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from experiments.check import faults
 from experiments.check.report import Asked, Line, Report
-from gemm_ref.sass.ports import Ports
 
 
 def show(report: Report, out: Console) -> None:
@@ -54,25 +53,19 @@ def show(report: Report, out: Console) -> None:
         say()
         say("Machine code", "bold")
     for code in report.code:
+        each = code.ports and code.ports.clocks / code.ports.ffma
+        loop = f"; an FFMA of its main loop takes {each:.2f} clocks or more" if each else ""
         spills = f"{code.spill_bytes} bytes of spills" if code.spill_bytes else "no spills"
         say(
             f"  {code.kernel} for {code.arch}: {code.registers} registers per thread, {spills}, {code.shared_bytes} "
             f"bytes of shared memory and {code.threads} threads per block; a multiprocessor holds {code.blocks} blocks "
-            f"({100 * code.share:.0f}% of its warps, limited by {code.limited_by}){_ports(code.ports)}"
+            f"({100 * code.share:.0f}% of its warps, limited by {code.limited_by}){loop}"
         )
     if report.ranking:
         _ranking(report, out)
     listed("Not checked", report.unchecked)
     say()
     say(_end(report), "green" if report.sound else "red")
-
-
-def _ports(ports: Ports | None) -> str:
-    """What one trip round the main loop asks of the registers."""
-    if ports is None:
-        return ""
-    each = (f"{count / ports.ffma:.2f}" for count in (ports.clocks, ports.instructions, ports.even, ports.odd))
-    return "; an FFMA of its main loop takes at least {} clocks, for {} instructions, {} even and {} odd reads".format(*each)
 
 
 def _memory(report: Report, out: Console) -> None:

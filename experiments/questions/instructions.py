@@ -9,11 +9,10 @@ for sizes that 16 divides and for other sizes, while CUDA has one for all. Regis
 what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit follows from that
 and the architecture's limits (`gemm_ref.sass.occupancy`), for any grid. Counts are taken from nvdisasm's text of one
 trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes for a whole slice, instructions
-under a guard included. They are counts, never times; so are the clocks that reading registers takes at least
-(`gemm_ref.sass.ports`), for sm_90a, where they were measured. Trips differ in length (`k_per_trip` says how much a trip does),
-so compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one
-of the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole
-kernel.
+under a guard included. They are counts, never times; so are the clocks that reading registers takes at least, for
+sm_90a (`gemm_ref.sass.ports`). Trips differ in length (`k_per_trip` says how much a trip does), so compare shares.
+Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one of the inner loop.
+A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole kernel.
 
 Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """

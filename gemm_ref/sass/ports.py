@@ -1,8 +1,8 @@
 """How long reading registers keeps a scheduler: the register file has banks as well, and each bank has one port.
 
-A multiply-add, FFMA, reads three registers. Each of a multiprocessor's four schedulers has a register file of two banks,
-by a register's number modulo 2, and a bank gives one register of a warp a clock: where all three are of one parity, an
-FFMA takes three clocks. What saves clocks:
+A multiply-add, FFMA, reads three registers. Each of a multiprocessor's four schedulers has its registers in two banks,
+by their numbers modulo 2, and a bank gives one register of a warp a clock: where all three are of one parity, an FFMA
+takes three clocks. What saves clocks:
 
 - a register flagged `.reuse` is kept for its place among the operands, and is not read again there, until the place
   reads another of that bank, or the same without the flag. Loads and stores do not disturb it;
@@ -10,10 +10,10 @@ FFMA takes three clocks. What saves clocks:
   reads a single one a clock before; what it reads of the other bank is apart. So FFMA of even and of odd registers in
   turns do not wait for each other, and two of the same parity do.
 
-An instruction that waits is not passed by another warp's. Known before: maxas, for Maxwell (four banks, `.reuse` for
-the next instruction); Jia et al., 'Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking', 2018 (two banks);
-Huerta et al., arXiv 2503.20481, 2025, for Ampere (two banks with one port each; what is kept, by place and bank).
-The rest was measured on an H200, where these rules give the clocks of 26 patterns within 0.04 (tests/sass/test_ports.py).
+Known before: maxas, for Maxwell (four banks, `.reuse` for the next instruction); Jia et al., 'Dissecting the NVIDIA
+Volta GPU Architecture via Microbenchmarking', 2018 (two banks); Huerta et al., arXiv 2503.20481, 2025, for Ampere (two
+banks with one port each; what is kept, by place and bank). The rest was measured on an H200, where these rules give the
+clocks of 26 patterns within 0.04 (tests/sass/test_ports.py).
 
 The clocks are a floor, never a time: memory, barriers and results that are not there yet are not in them.
 """

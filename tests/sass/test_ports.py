@@ -1,4 +1,4 @@
-"""Reads of registers: what was measured on an H200 for FFMA of chosen registers, and what each kind of operand reads."""
+"""Reads of registers: what an H200 does with FFMA of chosen registers, and what each kind of operand reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gemm_ref.sass.listing import Instruction
 
 
 def loop(*spec: str) -> list[Instruction]:
-    """Eight times round FFMAs such as `Eoe a`: operands a, b, c with even or odd numbers, and the places flagged `.reuse`.
+    """Eight times round FFMAs such as `Eoe a`: a, b and c with even or odd numbers, and the places flagged `.reuse`.
 
     A large letter is one register for all, small ones are eight that take turns; no place shares one with another.
     """

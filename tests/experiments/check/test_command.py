@@ -110,7 +110,7 @@ SOUND = {
     ("shared_tile", "rows_on_x_staged"): (ROWS_ON_X, "advice", "store of b_smem (32 wavefronts per request where 1"),
     ("shared_tile", "rows_on_x_b_turned"): (ROWS_ON_X, "advice", "store of a_smem (32 wavefronts per request where 1"),
     ("thread_tile", "tile_whole"): (TILES, "advice", "load of b_smem (8 wavefronts per request where 4 would do)"),
-    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "load of b_smem (8 wavefronts per request where 4 would do)"),
+    ("thread_tile", "tile_rows_cut"): (TILES, "advice", "multiply-adds wait for registers"),
     ("thread_tile", "tile_columns_cut"): (TILES, "advice", "not coalesced"),
     ("thread_tile", "half_a_warp"): ({"block": "4,4", "grid": SQUARES["grid"]}, "advice", "store of C (16 sectors"),
 }
