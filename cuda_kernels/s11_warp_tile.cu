@@ -1,9 +1,10 @@
 // Idea:         a warp owns a compact sub-tile of C, so that its lanes share more of what they read from shared memory.
-// Changed:      from s10, which thread computes which elements. Apart from that, FRAGMENT_SETS can be 2: a thread then
-//               has registers for the next k too, read while this k is multiplied, over the barrier as well.
+// Changed:      from s10, which thread computes which elements. Apart from that, the next slice can be loaded later, at
+//               k = LOAD_AT, and FRAGMENT_SETS can be 2: a thread then has registers for the next k too, read while
+//               this k is multiplied, over the barrier as well.
 // Tile/threads: BLOCK_M x BLOCK_N of C per block, WARP_M x WARP_N per warp, THREAD_M x THREAD_N per thread, 8 warps:
 //               tile128 is s10's 128 x 128 in 32 x 64 and 8 x 8, wide is 128 x 256 in 64 x 64 and 8 x 16, 8 deep;
-//               two_sets is wide with 2 FRAGMENT_SETS, and the others have 1.
+//               late is wide with LOAD_AT 1, two_sets is late with 2 FRAGMENT_SETS; the others have 0 and 1.
 // Cost:         tile128: shared memory, bytes and FLOP as s10. At one k a warp reads 32 floats of A and 64 of B, where
 //               s10's reads 16 and 128, and needs 2 wavefronts for each of its 4 reads: 8 instead of 12, for 2048
 //               products. wide: 12 for 4096; 24.3 KiB of shared memory; 128 registers hold sums. A set
@@ -14,7 +15,7 @@
 
 // A[M, K] @ B[K, N] = C[M, N]
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int FRAGMENT_SETS,
-          int BLOCKS_PER_SM>
+          int LOAD_AT, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
 s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
@@ -113,8 +114,10 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
         // Load the next slice into registers; nothing waits for it yet
         const int k_next = k_start + BLOCK_K;
         const bool more = k_next < K;
-        if (more && vectors) load_slice(k_next, load_vector);
-        else if (more) load_slice(k_next, load_floats);
+        if (LOAD_AT == 0) {
+            if (more && vectors) load_slice(k_next, load_vector);
+            else if (more) load_slice(k_next, load_floats);
+        }
 
         // Hand the next slice over, in the buffer that nobody reads
         const auto hand_over = [&] {
@@ -129,6 +132,10 @@ s11_warp_tile(const float* __restrict__ A, const float* __restrict__ B, float* _
             const int set = k % FRAGMENT_SETS, k_read = k + FRAGMENT_SETS - 1;
             if (k_read == BLOCK_K) hand_over();
             read_fragments(k_read % FRAGMENT_SETS, buffer, k_read % BLOCK_K);
+            if (LOAD_AT > 0 && k == LOAD_AT) {
+                if (more && vectors) load_slice(k_next, load_vector);
+                else if (more) load_slice(k_next, load_floats);
+            }
 #pragma unroll
             for (int m = 0; m < THREAD_M; ++m) {
 #pragma unroll
@@ -158,7 +165,7 @@ namespace config = registry::s11_warp_tile;
 extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
-    const auto kernel =
-        s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, FRAGMENT_SETS, BLOCKS_PER_SM>;
+    const auto kernel = s11_warp_tile<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, FRAGMENT_SETS,
+                                      LOAD_AT, BLOCKS_PER_SM>;
     return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
 }

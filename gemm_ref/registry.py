@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Any
 
 from gemm_ref import grids
 from gemm_ref.dialect import DIALECTS
@@ -55,11 +56,11 @@ def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Con
     return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
 
 
-def _warp_tiles(NUM_STAGES: int, FRAGMENT_SETS: int, other: str) -> Mapping[str, Config]:
-    """`_WARP_TILES` with as many slices and sets of fragments; `other` is `wide` with two sets for one, or with one."""
-    staged = _staged(NUM_STAGES, _WARP_TILES)
-    variants = {name: replace(config, FRAGMENT_SETS=FRAGMENT_SETS) for name, config in staged.items()}
-    return MappingProxyType({**variants, other: replace(variants["wide"], FRAGMENT_SETS=3 - FRAGMENT_SETS)})
+def _warp_tiles(more: Mapping[str, Mapping[str, Any]], **values: Any) -> Mapping[str, Config]:
+    """`_WARP_TILES` with these values; and `wide` again, by the names in `more`, with those of its values changed."""
+    variants = {name: replace(config, **values) for name, config in _WARP_TILES.items()}
+    changed = {name: replace(variants["wide"], **own) for name, own in more.items()}
+    return MappingProxyType({**variants, **changed})
 
 
 def _each(**dialects: str | tuple[str, ...]) -> Mapping:
@@ -149,16 +150,23 @@ _LADDER = (
         id="s11_warp_tile",
         title="Warp tile",
         idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
-        variants=_warp_tiles(NUM_STAGES=2, FRAGMENT_SETS=1, other="two_sets"),
+        variants=_warp_tiles(
+            {"late": {"LOAD_AT": 1}, "two_sets": {"LOAD_AT": 1, "FRAGMENT_SETS": 2}},
+            NUM_STAGES=2,
+            FRAGMENT_SETS=1,
+            LOAD_AT=0,
+        ),
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
-        only=_each(cuda=("tile128", "wide", "two_sets"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
+        only=_each(
+            cuda=("tile128", "wide", "late", "two_sets"), triton=("tile128", "narrow"), gluon=("tile128", "wide")
+        ),
         launch_shape=grids.warps_on_tile,
     ),
     Stage(
         id="s12_async_copy",
         title="Async copy",
         idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
-        variants=_warp_tiles(NUM_STAGES=3, FRAGMENT_SETS=2, other="one_set"),
+        variants=_warp_tiles({"one_set": {"FRAGMENT_SETS": 1}}, NUM_STAGES=3, FRAGMENT_SETS=2),
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
         only=_each(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
         launch_shape=grids.async_stages,

@@ -45,6 +45,7 @@ class Config:
     GROUP_M: int = _UNUSED  # tiles along M that blocks walk down before they go on along N, for L2
     NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
     FRAGMENT_SETS: int = _UNUSED  # sets of registers for what a thread multiplies; with 2 the next k is read ahead
+    LOAD_AT: int = _UNUSED  # k of a slice at which the next is loaded: 0 before all reads, else behind those of that k
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
     LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: how a slice is stored in shared memory

@@ -94,6 +94,7 @@ inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
 inline constexpr int NUM_STAGES = 2;
 inline constexpr int FRAGMENT_SETS = 1;
+inline constexpr int LOAD_AT = 0;
 inline constexpr int BLOCKS_PER_SM = 1;
 }
 

@@ -1,13 +1,12 @@
 """The generated tables of the fp32 rungs, from ladder.csv: all of them, each one's variants, and two that stand alone.
 
-`ladder` is the whole table, `deep` the speed at a small C with a deep K, `ablation` what each of s12's two changes is
-worth; a rung's own numbers have its id.
+`ladder` is the whole table, `deep` the speed at a small C with a deep K, `ablation` what each change from
+s11 to s12 is worth; a rung's own numbers have its id.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,19 +96,28 @@ def _deep(at_size: pd.DataFrame) -> str:
 
 
 def _ablation(at_size: pd.DataFrame) -> str:
-    """s11 and s12 in CUDA with one and with two sets of fragments, and what one more change is worth."""
-    ways = {"through registers": gemm_ref.get_stage("s11"), "by `cp.async`": gemm_ref.get_stage("s12")}
-    tile = ways["by `cp.async`"].find_variant(DEFAULT_VARIANT, "cuda")
-    cells, rows = [], []  # of each way, with one set and with two
-    for stage in ways.values():
-        variants = [_by_sets(stage, tile)[sets] for sets in (1, 2)]
-        cells.append([f"{markdown.named(stage.id[:3], v)}: {_cell(stage, v, 'cuda', at_size)}" for v in variants])
-        rows.append([row_of(at_size, stage, variant, "cuda") for variant in variants])
-    lines = [["slices go", "fragments are read when needed", "one k ahead", "reading ahead is worth"], ["---"] * 4]
-    lines += [[way, *cell, _worth(*row)] for way, cell, row in zip(ways, cells, rows, strict=True)]
-    alone = [_worth(before, after) for before, after in zip(*rows, strict=True)]
-    lines.append(["`cp.async` is worth", *alone, f"both: {_worth(rows[0][0], rows[1][1])}"])
-    said = f"CUDA, the tile of `{tile}`: TFLOP/s (% of cuBLAS), and the speed over the kernel without the change."
+    """s11 and s12 in CUDA with one tile: what tells them apart is changed step by step, and what each step is worth."""
+    s11, s12 = gemm_ref.get_stage("s11"), gemm_ref.get_stage("s12")
+    kernels = (s11, "wide"), (s11, "late"), (s11, "two_sets"), (s12, "one_set"), (s12, "wide")
+    first, late, ahead, copied, both = (row_of(at_size, stage, variant, "cuda") for stage, variant in kernels)
+    of_first, of_late, of_ahead, of_copied, of_both = (
+        f"{markdown.named(stage.id[:3], variant)}: {_cell(stage, variant, 'cuda', at_size)}"
+        for stage, variant in kernels
+    )
+    lines = [
+        ["slices", "fragments read when needed", "one k ahead", "reading ahead is worth"],
+        ["---"] * 4,
+        ["through registers, loaded before any read", of_first, "–", "–"],
+        ["through registers, loaded behind the first reads", of_late, of_ahead, _worth(late, ahead)],
+        ["by `cp.async`, issued there too", of_copied, of_both, _worth(copied, both)],
+        ["loading behind reads is worth", _worth(first, late), "–", "–"],
+        ["`cp.async` is worth", _worth(late, copied), _worth(ahead, both), f"all three: {_worth(first, both)}"],
+    ]
+    tile = s11.variants["wide"]
+    said = (
+        f"CUDA, tiles of {tile.BLOCK_M} x {tile.BLOCK_N} x {tile.BLOCK_K}: TFLOP/s (% of cuBLAS), and the speed over "
+    )
+    said += "the kernel without the change."
     return f"{markdown.table(lines)}\n\n{said}"
 
 
@@ -119,13 +127,6 @@ def _worth(old, new) -> str:
     if ratio is None:
         return _NOT_MEASURED
     return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), {frames.verdict(old, new)}"
-
-
-def _by_sets(stage: Stage, tile: str) -> dict[int, str]:
-    """The CUDA variants of one rung that differ from `tile` in nothing but FRAGMENT_SETS, by that number."""
-    same = {name: replace(config, FRAGMENT_SETS=0) for name, config in stage.variants.items()}
-    found = [name for name in stage.variants_in("cuda") if same[name] == same[tile]]
-    return {stage.variants[name].FRAGMENT_SETS: name for name in found}
 
 
 def _table(at_size: pd.DataFrame) -> str:

@@ -126,7 +126,7 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
     cap = registered.pop("BLOCKS_PER_SM", 1)
     assert ("maxnreg" in told) == (cap > 1)
     assert told["grid"] == rung.stage.launch(512, 512, 512, rung.variant).grid
-    missing = {"CLUSTER_M", "FRAGMENT_SETS"} | (LEFT_TO_TRITON if rung.dialect == "triton" else set())
+    missing = {"CLUSTER_M", "FRAGMENT_SETS", "LOAD_AT"} | (LEFT_TO_TRITON if rung.dialect == "triton" else set())
     for name, value in registered.items():
         if name == "BLOCK_K_BYTES" or (name == "BLOCK_K" and rung.stage.maths != ("fp32",)):
             assert told["BLOCK_K"] > 0  # elements of the mode's width in as many bytes

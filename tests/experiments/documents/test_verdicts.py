@@ -53,26 +53,25 @@ def test_both_variants_are_named(tmp_path):
     assert "`s10_double_buffer` one_block does not beat `s09_conflict_free` two_blocks in CUDA" in text
 
 
-def test_an_ablation_gives_each_change_alone_and_both(tmp_path):
-    shares = {("s11", "wide"): 0.8, ("s11", "two_sets"): 0.88, ("s12", "one_set"): 0.8, ("s12", "wide"): 0.9}
-    rows = [row for row in ladder_rows((4096,)) if (row.stage[:3], row.variant) in shares and row.dialect == "cuda"]
-    assert len(rows) == len(shares)
-    for row, share in zip(rows, (shares[row.stage[:3], row.variant] for row in list(rows)), strict=True):
-        same = {"vs_cublas": share, "vs_cublas_low": share, "vs_cublas_high": share}
-        rows[rows.index(row)] = dataclasses.replace(row, **same)
+def test_an_ablation_gives_each_change_alone_and_all(tmp_path):
+    share = {("s11", "wide"): 0.8, ("s11", "late"): 0.8, ("s11", "two_sets"): 0.88}
+    share |= {("s12", "one_set"): 0.8, ("s12", "wide"): 0.9}
+    rows = [row for row in ladder_rows((4096,)) if (row.stage[:3], row.variant) in share and row.dialect == "cuda"]
+    names = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
+    rows = [dataclasses.replace(row, **dict.fromkeys(names, share[row.stage[:3], row.variant])) for row in rows]
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    registers, copies, both = [line.split(" | ") for line in blocks.block("ablation", tmp_path).splitlines()[2:5]]
-    assert "wide" in registers[1] and "two_sets" in registers[2] and "one_set" in copies[1] and "wide" in copies[2]
-    assert registers[3].startswith("1.100 (") and copies[3].startswith("1.125 (")
-    assert both[1].endswith("SAME") and both[2].startswith("1.023 (") and both[3].startswith("both: 1.125 (")
+    lines = [line.strip("| ").split(" | ") for line in blocks.block("ablation", tmp_path).splitlines()[2:7]]
+    first, late, copied, later, worth = lines
+    assert first[1].startswith("`s11` wide: ") and late[1].startswith("`s11` late: ")
+    assert late[3] == "1.100 (1.100 to 1.100), FASTER" and copied[3].startswith("1.125 (")
+    assert later[1].endswith("SAME") and worth[1].endswith("SAME")
+    assert worth[2].startswith("1.023 (") and worth[3].startswith("all three: 1.125 (")
 
 
 def test_an_ablation_says_what_was_not_measured(tmp_path):
-    rows = [row for row in ladder_rows((4096,)) if row.variant != "one_set"]
-    store.save(tmp_path, "ladder", rows, ENVIRONMENT)
-    registers, copies, both = blocks.block("ablation", tmp_path).splitlines()[2:5]
-    assert registers.count("not measured") == 0 and copies.count("not measured") == 2
-    assert "| not measured | 1." in both or "| not measured | 0." in both
+    store.save(tmp_path, "ladder", [row for row in ladder_rows((4096,)) if row.variant != "one_set"], ENVIRONMENT)
+    missing = [line.count("not measured") for line in blocks.block("ablation", tmp_path).splitlines()[2:7]]
+    assert missing == [0, 0, 2, 0, 1]
 
 
 def test_rows_of_two_runs_give_no_verdict(tmp_path):
