@@ -18,6 +18,7 @@ from experiments.documents.markdown import listed
 from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
+from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS
@@ -26,6 +27,7 @@ from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 TEMPLATE = Path(__file__).with_name("findings.md.j2")
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
+_BACKENDS = {each.backend for each in DIALECTS.values()}
 _MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
 
@@ -178,6 +180,20 @@ class Data:
             reached = {name: (stats.geometric_mean(each), each.min()) for name, each in shares.items()}
             found.append((title, len(own[list(frames.SIZES)].drop_duplicates()), reached))
         return found
+
+    def read_roof(self) -> tuple[int, dict[str, tuple[float, float]]]:
+        """At how many shapes reading takes longest, and what the best rungs reach there: by dialect, "" for cuBLAS.
+
+        The least and the largest share of the read roof, in %; nothing where `roofs` was not measured.
+        """
+        roofs, rows = Roofs.of(self._folder), self._shapes[self._shapes["backend"].isin([*_BACKENDS, "cublas"])]
+        best = rows.loc[rows.groupby([*frames.SIZES, "dialect"])["median_us"].idxmin()]
+        of: dict[str, list[float]] = {}
+        for row in best.itertuples():
+            problem = gemm_ref.Problem(row.m, row.n, row.k)
+            if roofs and roofs.is_read(problem):
+                of.setdefault(row.dialect, []).append(100 * roofs.read_us(problem) / row.median_us)
+        return max(map(len, of.values()), default=0), {name: (min(own), max(own)) for name, own in of.items()}
 
     def beats_cublas(self) -> list:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""
