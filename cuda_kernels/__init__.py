@@ -13,10 +13,10 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Scales, run
+from gemm_ref.call.plan import Launcher, Prepare, Scales, run
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
-__all__ = ["build_all", "gemm", "gemm_of_ptx"]
+__all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
 
 
 def gemm(
@@ -69,6 +69,27 @@ def gemm_of_ptx(implementation: gemm_ref.Implementation, text: str) -> Callable[
     def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
         return functools.partial(_run_on_reference_gpu, call, text=text)
 
+    return _callable(implementation, prepare)
+
+
+def gemm_rewritten(
+    implementation: gemm_ref.Implementation, rules: tuple[str, ...], least_shared_bytes: int = 0
+) -> Callable[..., torch.Tensor]:
+    """`fn(a, b, out=None)` that runs a rung whose text is changed by these of `rewritten.RULES`, as `gemm` runs it.
+
+    least_shared_bytes: dynamic shared memory that a block asks for, whatever it needs: it keeps other blocks away.
+    """
+
+    def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+        call = replace(call, least_shared_bytes=least_shared_bytes)
+        if a.device.type == "cpu":
+            return functools.partial(_run_on_reference_gpu, call, text=source.ptx(implementation, rules=rules))
+        return launcher.prepare(call, a, b, c, rules)
+
+    return _callable(implementation, prepare)
+
+
+def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Callable[..., torch.Tensor]:
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         item = implementation
         return run(a, b, out, prepare, item.stage.id, item.dialect, item.variant, item.math, None, None)

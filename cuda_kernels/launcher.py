@@ -37,8 +37,8 @@ class _LaunchShape(ctypes.Structure):
         return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, asks=True)
 
 
-def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-    """The launcher of a rung for tensors on a GPU (`gemm_ref.call.plan.Prepare`).
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules: tuple[str, ...] = ()) -> Launcher:
+    """The launcher of a rung for tensors on a GPU (`gemm_ref.call.plan.Prepare`); rules: of `rewritten.RULES`.
 
     It may be used by several threads and on several streams: what differs between two launches is never written into
     what they share. Raises `gemm_ref.build.BuildError` without a compiler, and the launcher RuntimeError if the launch
@@ -48,7 +48,7 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     if call.implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         turned, maps_at = boxed[0].matrix is not a, tensor_map.for_gpu(boxed)
-        start, shape_at = _start(call, a.device, rows, columns), _shape_with_maps(launch, maps_at)
+        start, shape_at = _start(call, a.device, rows, columns, rules), _shape_with_maps(launch, maps_at)
 
         def launch_with_maps(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
             left, right = (b, a) if turned else (a, b)
@@ -57,7 +57,7 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
         return launch_with_maps
 
-    start = _start(call, a.device, call.problem.m, call.problem.n)
+    start = _start(call, a.device, call.problem.m, call.problem.n, rules)
     if launch.then is not None:
         shape_at, partials = _shape_with_partials(launch, launch.then), launch.partials
 
@@ -92,10 +92,10 @@ def _shape_with_maps(launch: Launch, maps_at: Callable[[int, int, int], ctypes.A
     return shape_at
 
 
-def _start(call: Call, device: torch.device, rows: int, columns: int) -> Callable[..., None]:
+def _start(call: Call, device: torch.device, rows: int, columns: int, rules: tuple[str, ...]) -> Callable[..., None]:
     """`start(a, b, c, shape)` calls the C launcher on the device and on its current stream."""
     implementation, problem, launch = call.implementation, call.problem, call.launch
-    library = open_library(source.library(implementation, torch.cuda.get_device_capability(device)))
+    library = open_library(source.library(implementation, torch.cuda.get_device_capability(device), rules))
     function, describe_error = library.launch, library.describe_error
     sizes, shape = [ctypes.c_int] * 3, ctypes.POINTER(_LaunchShape)
     function.argtypes = [*[ctypes.c_void_p] * 3, *sizes, shape, ctypes.c_void_p]

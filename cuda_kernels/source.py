@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cuda_kernels.rewritten import rewrite
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
 from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.registry import STAGES, Implementation
@@ -20,14 +21,17 @@ REGISTRY_HEADER = INCLUDE / "registry.cuh"
 FLAGS = ("-O3", "-std=c++17", "-lineinfo", f"-I{INCLUDE}")
 
 
-def compose(implementation: Implementation) -> str:
+def compose(implementation: Implementation, rules: Sequence[str] = ()) -> str:
     """The CUDA text of one implementation: its compile-time values from the registry, then the rung's file.
+
+    rules: of `rewritten.RULES`, which change the file's text; so in all functions below.
 
     The values stand in place of those of include/registry.cuh, with which a file compiles that is given to nvcc as it
     is stored. A #line directive keeps the file's own line numbers.
     """
     path = FOLDER / f"{implementation.stage.id}.cu"
-    return f'#define {_GUARD}\n{values(implementation)}#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
+    text = rewrite(path.read_text(encoding="utf-8"), rules)
+    return f'#define {_GUARD}\n{values(implementation)}#line 1 "{path.name}"\n{text}'
 
 
 def values(implementation: Implementation) -> str:
@@ -91,25 +95,26 @@ def _constant(name: str, value: int | str) -> str:
     return f"inline constexpr SliceLayout {name} = SliceLayout::{value};"  # LAYOUT is the one constant that is a name
 
 
-def _key(implementation: Implementation, *more: object) -> str:
+def _key(implementation: Implementation, rules: Sequence[str], *more: object) -> str:
     includes = [path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.cuh")) if path != REGISTRY_HEADER]
-    return digest(compose(implementation), *includes, *FLAGS, *more)
+    return digest(compose(implementation, rules), *includes, *FLAGS, *more)
 
 
-def _stem(implementation: Implementation) -> str:
-    return f"{implementation.stage.id}-{implementation.variant}-{implementation.math}-{implementation.b_layout}"
+def _stem(implementation: Implementation, rules: Sequence[str]) -> str:
+    names = (implementation.stage.id, implementation.variant, *rules, implementation.math, implementation.b_layout)
+    return "-".join(names)
 
 
 @functools.cache
-def library(implementation: Implementation, capability: tuple[int, int]) -> Path:
+def library(implementation: Implementation, capability: tuple[int, int], rules: tuple[str, ...] = ()) -> Path:
     """The shared library of one implementation for one GPU architecture, built once.
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
     arch = architecture(capability)
     return build_library(
-        f"{_stem(implementation)}-sm_{arch}".replace("-", "_"),
-        cuda=f"// {_key(implementation)}: covers the headers too\n{compose(implementation)}",
+        f"{_stem(implementation, rules)}-sm_{arch}".replace("-", "_"),
+        cuda=f"// {_key(implementation, rules)}: covers the headers too\n{compose(implementation, rules)}",
         # all of nvcc's flags are here, so that load_inline adds no architecture of its own
         cuda_cflags=(*FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}"),
         cuda_home=find_toolkit(),
@@ -117,14 +122,18 @@ def library(implementation: Implementation, capability: tuple[int, int]) -> Path
 
 
 @functools.cache
-def ptx(implementation: Implementation, capability: tuple[int, int] = REFERENCE_CAPABILITY) -> str:
+def ptx(
+    implementation: Implementation,
+    capability: tuple[int, int] = REFERENCE_CAPABILITY,
+    rules: tuple[str, ...] = (),
+) -> str:
     """The PTX of one implementation, as nvcc -O3 writes it for one GPU architecture.
 
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    cached = _cached(implementation, architecture(capability), "ptx")
+    cached = _cached(implementation, architecture(capability), "ptx", rules)
     if not cached.exists():
-        keep(cached, _compiled(implementation, capability))
+        keep(cached, _compiled(implementation, capability, rules))
     return cached.read_text(encoding="utf-8")
 
 
@@ -143,15 +152,15 @@ def compile_ptx(
 
 
 @functools.cache
-def cubin(implementation: Implementation, capability: tuple[int, int]) -> Path:
+def cubin(implementation: Implementation, capability: tuple[int, int], rules: tuple[str, ...] = ()) -> Path:
     """The machine code of one implementation for one GPU architecture, made of its PTX; it takes no GPU.
 
     Byte for byte what nvcc makes of the source in one go, and what `library` holds.
     Raises BuildError when there is no compiler, or with the compiler's output.
     """
-    cached = _cached(implementation, architecture(capability), "cubin")
+    cached = _cached(implementation, architecture(capability), "cubin", rules)
     if not cached.exists():
-        keep(cached, assemble(ptx(implementation, capability), capability))
+        keep(cached, assemble(ptx(implementation, capability, rules), capability))
     return cached
 
 
@@ -163,10 +172,10 @@ def cubin_anew(implementation: Implementation, capability: tuple[int, int]) -> P
     return cached
 
 
-def _compiled(implementation: Implementation, capability: tuple[int, int]) -> str:
-    return compile_ptx(compose(implementation), f"{implementation.stage.id}.cu", capability)[0]
+def _compiled(implementation: Implementation, capability: tuple[int, int], rules: Sequence[str] = ()) -> str:
+    return compile_ptx(compose(implementation, rules), f"{implementation.stage.id}.cu", capability)[0]
 
 
-def _cached(implementation: Implementation, arch: str, kind: str) -> Path:
-    key = _key(implementation, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
-    return CACHE / f"{_stem(implementation)}-sm_{arch}-{key}.{kind}"
+def _cached(implementation: Implementation, arch: str, kind: str, rules: Sequence[str] = ()) -> Path:
+    key = _key(implementation, rules, arch, version_of(str(find_toolkit() / "bin" / "nvcc")))
+    return CACHE / f"{_stem(implementation, rules)}-sm_{arch}-{key}.{kind}"

@@ -1,8 +1,8 @@
 """The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: a rung's id names its own numbers (in fp32) and
-what the compilers decided; what README has is written by `readme`, and other tables by `instruction_tables`,
-`ladder_tables`, `memory_tables` and `tensor_tables` of this package.
+what the compilers decided; what README has is written by `readme`, and other tables by the files of this package that
+are called so.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from experiments.documents import (
     markdown,
     memory_tables,
     readme,
+    register_tables,
     tensor_tables,
 )
 from experiments.records import store
@@ -37,8 +38,8 @@ def _rungs_of(page: str) -> list[str]:
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": readme.IN["en"],
     ROOT / "README.zh-CN.md": readme.IN["zh"],
-    ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *_rungs_of("ladder.md")),
-    ROOT / "docs" / "compilers.md": instruction_tables.BLOCKS,
+    ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *register_tables.RUNGS, *_rungs_of("ladder.md")),
+    ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, register_tables.LOOPS),
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
     ROOT / "docs" / "tensor_cores.md": (tensor_tables.OVERVIEW, *tensor_tables.PAGE, *_rungs_of("tensor_cores.md")),
 }
@@ -93,7 +94,7 @@ def stale(write: bool) -> list[Path]:
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
-    for tables in (instruction_tables, ladder_tables, memory_tables, readme, tensor_tables):
+    for tables in (instruction_tables, ladder_tables, memory_tables, readme, register_tables, tensor_tables):
         if name in tables.BLOCKS:
             return tables.block(name, published)
     stage = gemm_ref.get_stage(name)

@@ -175,6 +175,27 @@ def _kind(rows: pd.DataFrame) -> list[str]:
     return [parts[-1 if math else 0] for parts, math in zip(titles, rows["math"], strict=True)]
 
 
+def _registers(frame: pd.DataFrame) -> Iterator[str]:
+    frame = frame[frame["clocks"].notna()]
+    loops, rungs = frame[(frame["m"] == 0) & (frame["warps"] == 1)], frames.largest_cube(frame[frame["m"] > 0])
+    loops = loops[loops["stage"] == "FFMA"]
+    clocks = loops.set_index(["form", "variant"])["clocks"]
+    asked = {
+        "three registers of one bank": ("parities", "even even even"),
+        "of both banks": ("parities", "even odd even"),
+        "of both with one kept by `.reuse`": ("reuse", "a; b and c of two banks"),
+    }
+    if said := [f"{clocks[key]:.2f} of {name.removeprefix('of ')}" for name, key in asked.items() if key in clocks]:
+        off = float((loops["clocks"] - loops["predicted"]).abs().max())
+        yield f"An FFMA takes, in clocks, {listed(said)}; {len(loops)} loops are within {off:.2f} of the model"
+    rungs = rungs[rungs["form"] != ""]
+    for best in rungs.sort_values("vs_cublas", ascending=False).head(1).itertuples():
+        kernel = rungs.set_index(["stage", "variant", "warps", "form"])["vs_cublas"]
+        before = kernel.get((best.stage, best.variant, best.warps, "as it is"))
+        was = f", where it has {before:.3f} as it is" if before is not None else ""
+        yield f"`{best.stage[:3]}` `{best.variant}` comes closest, {best.form}: {best.vs_cublas:.3f} of cuBLAS{was}"
+
+
 def _modes(frame: pd.DataFrame) -> Iterator[str]:
     timed = frames.timed(frame)
     rungs = frames.rungs(timed)
@@ -369,6 +390,7 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "correctness": _correctness,
         "accuracy": _accuracy,
         "roofs": _roofs,
+        "registers": _registers,
         "memory": _memory,
         "instructions": _instructions,
         "modes": _modes,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
-from experiments.plots.memory_banks import banks
+from experiments.plots.parts.memory_banks import banks
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
 from experiments.records.rows import HARDWARE, PASS

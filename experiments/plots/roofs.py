@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments.plots.look import style
-from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
+from experiments.plots.parts.roofline import problem_of, requested_intensity, roofline, rungs_at_size
 from experiments.records import environment, store
 from experiments.records.ceilings import TFLOPS, TITLES
 from experiments.records.rows import ERROR, FAIL

@@ -26,8 +26,8 @@ from cuda_kernels.ceilings import MicroKernel
 from experiments.bench import provenance, timers
 from experiments.bench.verify import DeviceLost, describe
 from experiments.progress import Bars
-from experiments.questions import datasheets
-from experiments.questions.probes import PROBES, Machine, Probe
+from experiments.questions.parts import datasheets
+from experiments.questions.parts.probes import PROBES, Machine, Probe
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, SKIPPED, Ceiling
 from experiments.records.store import short

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gemm_ref
 from gemm_ref import DIALECTS
@@ -46,6 +46,11 @@ class Contender:
         if self.is_baseline or self.stage not in gemm_ref.STAGES:
             return True
         return self.variant == gemm_ref.STAGES[self.stage].find_variant(DEFAULT_VARIANT, self.dialect)
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """What its rows say beyond what every row does, by column."""
+        return {}
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run it, or None if it can."""

@@ -54,6 +54,7 @@ class Row:
             m=problem.m,
             n=problem.n,
             k=problem.k,
+            **contender.columns,
             **values,
         )
 
@@ -124,6 +125,26 @@ class TimedLayout(Timed):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return (*super().key(), "b_layout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ported(Timed):
+    """A loop that reads registers: one of chosen registers, or the main loop of a rung whose text is changed.
+
+    Clocks are those of one scheduler for one instruction, of a rung's loop for one multiply-add.
+    """
+
+    form: str = ""  # what the loop asks of the ports; of a rung, which of its text's rules are applied
+    warps: int | None = None  # of a scheduler, at a time
+    registers: int | None = None  # of a thread of a rung
+    predicted: float | None = None  # clocks, from the machine code alone
+    clocks: float | None = None  # measured: the median,
+    clocks_low: float | None = None  # the 20th
+    clocks_high: float | None = None  # and the 80th percentile
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "form", "warps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +286,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "squares": Timed,
     "shapes": Timed,
     "roofs": Ceiling,
+    "registers": Ported,
     "modes": Timed,
     "host": HostCost,
     "tensor_cores": TimedLayout,

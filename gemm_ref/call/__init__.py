@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,12 +22,14 @@ class Call:
     implementation: Implementation
     problem: Problem
     sms: int = REFERENCE_SMS  # multiprocessors of the device
+    least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
 
     @property
     def launch(self) -> Launch:
         """How the kernel is launched there."""
         stage, problem = self.implementation.stage, self.problem
-        return stage.launch(problem.m, problem.n, problem.k, self.implementation.variant, sms=self.sms)
+        launch = stage.launch(problem.m, problem.n, problem.k, self.implementation.variant, sms=self.sms)
+        return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes))
 
 
 def validate(

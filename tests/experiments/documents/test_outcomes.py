@@ -42,6 +42,7 @@ _OTHER = {  # experiment -> a change of its rows, and what is said because of it
     "squares": (_by(1e-3, "median_us", stage="s01_naive", m=16384), "`s01` at 16384"),
     "shapes": (_by(1e-3, "median_us", stage="s11_warp_tile"), "The best is most often `s11`"),
     "roofs": (_by(0.5, "value", stage="fma"), ""),
+    "registers": (_by(2, "clocks", stage="FFMA", form="parities", variant="even even even"), "6.1"),
     "modes": (_by(0.5, "median_us", mode="warm", backend="cublas", m=256), ""),
     "host": (_by(10, "median_us", stage="s04_shared_tile", dialect="gluon"), "of `s04_shared_tile` in Gluon"),
     "tensor_cores": (_by(1e3, *_SHARES, stage="s15_wmma", dialect=BY_HAND), ""),

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from experiments.plots import correctness, cost, inputs, instructions, memory_banks, roofs
+from experiments.plots import correctness, cost, inputs, instructions, registers, roofs
 from experiments.plots.look import maps, style
+from experiments.plots.parts import memory_banks
 from experiments.report import colours
 
 # Machado, Oliveira and Fernandes, 'A Physiologically-based Model for Simulation of Color Vision Deficiency' (2009):
@@ -24,11 +25,12 @@ _TO_XYZ = np.reshape(
     (0.4124564, 0.3575761, 0.1804375, 0.2126729, 0.7151522, 0.0721750, 0.0193339, 0.1191920, 0.9503041), (3, 3)
 )
 PAGES = ("light", "dark")
-SCALES = {"share": maps.SHARE, "cost": maps.COST}
+SCALES = {"share": maps.SHARE, "cost": maps.COST, "clocks": registers.CLOCKS}
 KEYS = {  # colours that a key names, and no number beside them
     "instructions": tuple(instructions.COLOURS.values()),
     "correctness": correctness.COLOURS,
     "inputs": tuple(inputs.COLOURS.values()),
+    "registers": tuple(registers.COLOURS.values()),
     "roofs": tuple(roofs.COLOURS.values()),
     "banks": tuple(colour for _, colour in memory_banks.TURNS.steps),
 }

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from experiments.plots import roofs
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
-from experiments.plots.roofline import problem_of, requested_intensity, roofline, rungs_at_size
-from experiments.questions import datasheets
-from experiments.questions.probes import PROBES
+from experiments.plots.parts.roofline import problem_of, requested_intensity, roofline, rungs_at_size
+from experiments.questions.parts import datasheets
+from experiments.questions.parts.probes import PROBES
 from experiments.questions.roofs import _row
 from experiments.records import store
 from experiments.records.rows import PASS, SKIPPED

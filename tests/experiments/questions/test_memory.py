@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.plots import memory_banks
+from experiments.plots.parts import memory_banks
 from experiments.questions import memory
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders, gemm_of

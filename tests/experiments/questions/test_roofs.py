@@ -12,8 +12,9 @@ import torch
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
-from experiments.questions import datasheets, probes, roofs
-from experiments.questions.probes import PROBES, Machine
+from experiments.questions import roofs
+from experiments.questions.parts import datasheets, probes
+from experiments.questions.parts.probes import PROBES, Machine
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from gemm_ref import ptx

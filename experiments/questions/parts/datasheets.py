@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.questions.probes import Probe
+from experiments.questions.parts.probes import Probe
 
 FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
 

@@ -1,0 +1,133 @@
+"""The pictures of `registers`: clocks by the registers that a loop names, and of rungs whose sums may lie anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments.plots.look import maps, style
+from experiments.records import environment, store
+from experiments.records.controls import CONTROL, Controls, explained
+
+CLOCKS = maps.Scale(tuple(zip(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), strict=True)), (1.5, 2.5))
+COLOURS = {"as it is": "#6b7280", "freed": "#2f78c4", "back and forth": "#e37120", "both": "#1f2933"}
+_MARKERS = dict(zip(COLOURS, "osvD", strict=True))
+_LINES = {"alternating": ("#2f78c4", "as many odd"), "resting": ("#a34708", "three times as many without reads")}
+_LANE = 0.19
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw registers.csv of `folder` into `target`; of loops and of rungs those pictures that have clocks."""
+    frame = store.read(folder, "registers")
+    frame = frame[frame["clocks"].notna()]
+    loops, rungs = frame[frame["m"] == 0], frame[frame["m"] > 0]
+    paths = []
+    with style.themed():
+        if not loops.empty:
+            caption = environment.caption(store.runs_of(loops, folder))
+            paths += style.save(_banks(loops[loops["warps"] == 1], caption), target, "registers_banks")
+        if not rungs.empty:
+            largest = rungs[rungs["m"] == rungs["m"].max()]
+            caption = environment.caption(store.runs_of(largest, folder))
+            paths += style.save(_rungs(largest, caption), target, "registers_rungs")
+    return paths
+
+
+def _banks(frame: pd.DataFrame, caption: str) -> Figure:
+    figure = Figure(figsize=(style.WIDTH, 6.1))
+    subtitle = "clocks of a scheduler for one instruction; registers were chosen in the machine code"
+    top = style.heading(figure, "What an FFMA waits for", subtitle)
+    bottom = style.footer(figure, caption)
+    grid = figure.add_gridspec(
+        2, 2, left=0.07, right=0.98, top=top - 0.05, bottom=bottom + 0.06, hspace=0.62, wspace=0.62, width_ratios=(3, 4)
+    )
+    ffma = frame[frame["stage"] == "FFMA"]
+    for place, c in enumerate(("0", "1")):
+        _residues(figure.add_subplot(grid[place, 0]), ffma[ffma["form"] == "residues"], c)
+    _neighbours(figure.add_subplot(grid[0, 1]), ffma)
+    _kept(figure.add_subplot(grid[1, 1]), ffma[ffma["form"] == "reuse"])
+    return figure
+
+
+def _residues(ax: Axes, frame: pd.DataFrame, c: str) -> None:
+    """Clocks by the residues of a and b modulo 8, for one of c."""
+    named = frame["variant"].str.split(" ", expand=True)
+    own = frame[named[2] == c] if len(frame) else frame
+    if own.empty:
+        ax.set_axis_off()
+        return
+    table = own.assign(a=named[0], b=named[1]).pivot(index="a", columns="b", values="clocks")
+    texts = np.vectorize("{:.1f}".format)(table)
+    maps.draw(ax, table.to_numpy(), texts, list(table.index), list(table.columns), CLOCKS, size=7)
+    ax.set_title(f"a (down) and b (across) modulo 8, c = {c} modulo 8", size=9)
+    style.bare(ax)
+
+
+def _neighbours(ax: Axes, frame: pd.DataFrame) -> None:
+    """How far apart requests of one bank are evened out."""
+    for form, (colour, label) in _LINES.items():
+        own = frame[frame["form"] == form]
+        run = own["variant"].astype(int)
+        ax.plot(run, own["clocks"], "o", color=colour, ms=5, label=f"then {label}")
+        ax.plot(run, own["predicted"], "-", color=colour, lw=1)
+    ax.set_xscale("log", base=2)
+    ax.set_xlabel("FFMA with three even registers, one after the other", size=9)
+    ax.set_ylim(0.9, 3.2)
+    ax.set_title("neighbours share the ports; line: predicted", size=9)
+    ax.legend(fontsize=7.5, frameon=False, loc="lower right", bbox_to_anchor=(1, 0.3))
+    style.bare(ax, "x")
+
+
+def _kept(ax: Axes, own: pd.DataFrame) -> None:
+    """What `.reuse` saves, a row for each loop."""
+    rows = range(len(own))
+    ax.barh(rows, own["clocks"], height=0.62, lw=0, color="#9aa5b1")
+    ax.plot(own["predicted"], rows, "|", color=style.INK, ms=9, mew=1.3)
+    ax.set_yticks(rows, list(own["variant"]), size=7)
+    ax.set_ylim(len(own) - 0.4, -0.6)
+    ax.set_xlim(0, 3.2)
+    ax.set_title("kept by .reuse; |: predicted", size=9)
+    style.bare(ax, "y")
+
+
+def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
+    rungs = frame[frame["form"] != ""].sort_values(["stage", "variant", "warps"], kind="stable")
+    rows = list(dict.fromkeys(zip(rungs["stage"], rungs["variant"], rungs["warps"], strict=True)))
+    figure = Figure(figsize=(style.WIDTH, 1.9 + 0.46 * len(rows)))
+    first = frame.iloc[0]
+    mark = Controls(frame).mark(m=first["m"], n=first["n"], k=first["k"])
+    subtitle = "clocks of a scheduler for each multiply-add, with their spread; |: the least, from the machine code"
+    top = style.heading(figure, f"Rungs whose sums may lie in any register, {first['m']} cubed{mark}", subtitle)
+    bottom = style.footer(figure, explained(caption, mark))
+    ax = figure.subplots()
+    inch = 1 / figure.get_figheight()
+    figure.subplots_adjust(left=0.24, right=0.97, top=top - 0.36 * inch, bottom=bottom + 0.42 * inch)
+    for row in rungs.itertuples():
+        y = rows.index((row.stage, row.variant, row.warps)) + _LANE * (list(COLOURS).index(row.form) - 1.5)
+        look = {"color": COLOURS[row.form]}
+        ax.plot([row.clocks_low, row.clocks_high], [y, y], lw=1.2, **look)
+        ax.plot(row.clocks, y, _MARKERS[row.form], ms=5, **look)
+        ax.plot(row.predicted, y, "|", ms=8, mew=1.4, **look)
+    for row in frame[(frame["form"] == "") & (frame["stage"] != CONTROL)].itertuples():
+        ax.axvline(row.clocks, color=style.BASELINE, lw=1, ls="--")
+        ax.annotate(
+            style.label_of(row.stage), (row.clocks, 1.004), xycoords=ax.get_xaxis_transform(), size=8, ha="center"
+        )
+    ax.set_yticks(range(len(rows)), [_title(*row) for row in rows], size=8)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xlim(left=1)
+    ax.set_xlabel("clocks for each multiply-add; 1 is the peak", size=9)
+    style.bare(ax, "y")
+    style.bands(ax, len(rows))
+    handles = [Line2D([], [], ls="", marker=_MARKERS[form], color=COLOURS[form], label=form) for form in COLOURS]
+    figure.legend(handles=handles, ncols=len(handles), loc="upper right", frameon=False, bbox_to_anchor=(0.99, top))
+    return figure
+
+
+def _title(stage: str, variant: str, warps: float) -> str:
+    return f"{style.label_of(stage, variant)}".replace("\n", " · ") + f"\n{warps:.0f} warps a scheduler"
