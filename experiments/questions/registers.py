@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from experiments.questions.parts.rewritten_rungs import Rewritten, rewritten, wi
 from experiments.records import workloads
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, SKIPPED, Ported, Timed
+from experiments.records.rows import ERROR, FAIL, Ported, Timed
 from gemm_ref import Problem
 from gemm_ref.sass import ports
 from gemm_ref.sass.listing import Instruction
@@ -47,7 +48,6 @@ NAME = "registers"
 CONTENDERS = (*LOOPS, *rewritten())
 DEVICE = "cuda"
 TRIPS, REPEATS = 100, 5
-NO_GPU = {"status": SKIPPED, "detail": "clocks need a GPU, and there is none here"}
 
 
 def unsuited(contender: Loop | Rewritten, request: Request) -> str:
@@ -77,12 +77,14 @@ def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: 
     able: dict[tuple, Rewritten] = {}
     bars.begin(f"{problem}: machine code", len(rungs))
     with ThreadPoolExecutor() as pool:
-        for rung in pool.map(lambda rung: with_machine(rung, problem, MAIN_ARCHITECTURE), rungs):
-            # one that is alone anyway is not timed twice
-            able.setdefault((rung.stage, rung.variant, rung.form, rung.columns["warps"]), rung)
-            bars.done()
+        # of one text after the other: it is compiled once
+        texts = [list(group) for _, group in groupby(rungs, lambda rung: (rung.stage, rung.variant, rung.form))]
+        for own in pool.map(lambda own: [with_machine(rung, problem, MAIN_ARCHITECTURE) for rung in own], texts):
+            for rung in own:  # one that is alone anyway is not timed twice
+                able.setdefault((rung.stage, rung.variant, rung.form, rung.columns["warps"]), rung)
+                bars.done()
     if device != "cuda":
-        yield from (Ported.about(NAME, rung, problem, **NO_GPU) for rung in able.values())
+        yield from (Ported.about(NAME, rung, problem) for rung in able.values())
         return
     sms = _multiprocessors()
     with timing.Bench(timing.Setting(NAME, device, row=Ported), list(able.values()), bars) as bench:
@@ -114,8 +116,6 @@ def _loop_row(loop: Loop, device: str) -> Ported:
         values["predicted"] = ports.clocks(trip).clocks / UNROLL
         if device == "cuda":
             values |= _measure(loop, code, _multiprocessors())
-        else:
-            values |= NO_GPU
     except Exception as error:  # one that breaks hides no other
         values |= {"status": ERROR, "detail": describe(error)}
     return Ported(

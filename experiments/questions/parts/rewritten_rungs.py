@@ -71,7 +71,7 @@ def rewritten() -> Iterator[Rewritten]:
                     **values,
                     load=functools.partial(_load, item, rules, alone),
                     config=rung.config,
-                    build=functools.partial(_build, item, rules),
+                    build=None if alone else functools.partial(_build, item, rules),  # one library for both
                     kernel=item,
                     form=form,
                     alone=alone,
