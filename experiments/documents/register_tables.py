@@ -9,13 +9,14 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import markdown
 from experiments.plots.look import style
-from experiments.records import environment, frames, store
+from experiments.records import compiled, environment, frames, store
 from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS
 
-LOOPS = "registers-loops"
-_STAGES = ("s09_conflict_free", "s10_double_buffer", "s11_warp_tile", "s12_async_copy")
-RUNGS = {f"registers-{stage[:3]}": stage for stage in _STAGES}
-BLOCKS = (LOOPS, *RUNGS)
+LOOPS, BLOCKS_PER_SM = PAGE = "registers-loops", "registers-blocks"  # of docs/compilers.md
+RUNGS = {f"registers-{stage.id[:3]}": stage.id for stage in gemm_ref.STAGES.values() if stage.number in range(7, 13)}
+BLOCKS = (*PAGE, *RUNGS)
+_ONE, _TWO = "one_block", "two_blocks"  # variants of one kernel, with registers for so many blocks
 _KEPT = "reuse"
 _TOLD = ("parities", "reads", _KEPT, "writes")  # the others are in the picture
 _NOT_MEASURED = "not measured"
@@ -23,6 +24,8 @@ _NOT_MEASURED = "not measured"
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
+    if name == BLOCKS_PER_SM:
+        return _blocks_per_sm(published)
     frame = store.read(published, "registers")
     frame = frame[frame["clocks"].notna()]
     own = frame[frame["m"] == 0] if name == LOOPS else frames.largest_cube(frame)
@@ -44,6 +47,23 @@ def _loops(frame: pd.DataFrame) -> str:
         kept = "kept: " if form == _KEPT else ""
         lines.append([stage, kept + variant, f"{own['predicted'].iloc[0]:.2f}", *cells])
     return markdown.table(lines)
+
+
+def _blocks_per_sm(published: Path) -> str:
+    """A line for each rung and dialect that has one kernel for one block a multiprocessor and for two."""
+    code = compiled.at_one_size(store.read(published, "instructions"))
+    code = code[(code["arch"] == compiled.MAIN_ARCHITECTURE) & code["variant"].isin((_ONE, _TWO))]
+    speed = frames.largest_cube(store.read(published, "ladder")).set_index(["stage", "variant", "dialect"])["vs_cublas"]
+    lines = [["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in ("blocks per SM", "least", "of cuBLAS"))]]
+    lines.append(["---", *["---:"] * 6])
+    for (stage, dialect), own in code.groupby(["stage", "dialect"], sort=False):
+        cells = []
+        for row in own.sort_values("variant").itertuples():
+            key = stage, row.variant, dialect
+            share = f"{100 * speed[key]:.1f}%" if key in speed.index else _NOT_MEASURED
+            cells += [f"{row.blocks_per_sm:.0f}", f"{row.port_clocks / row.ffma:.2f}", share]
+        lines.append([f"`{stage[:3]}` {DIALECTS[dialect].title}", *cells])
+    return markdown.table(lines) if len(lines) > 2 else _NOT_MEASURED
 
 
 def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:

@@ -93,3 +93,11 @@ def test_tables(data, tmp_path):
     assert "which takes 1.33." in rungs and "M = N = K = 4096" in rungs
     assert register_tables.block("registers-s10", data) == "not measured"
     assert {register_tables.block(name, tmp_path / "none") for name in register_tables.BLOCKS} == {"not measured"}
+
+
+def test_one_block_beside_two():
+    lines = register_tables.block(register_tables.BLOCKS_PER_SM, store.PUBLISHED).splitlines()
+    own = {line.split(" | ")[0]: line.strip("| ").split(" | ") for line in lines[2:]}
+    assert list(own) == [f"| `{rung}` {title}" for rung in ("s09", "s10") for title in ("CUDA", "Triton", "Gluon")]
+    assert [cells[1] for cells in own.values()] == ["1", "1", "2", "1", "1", "1"]  # blocks of `one_block`
+    assert all(cells[4] == "2" and float(cells[2]) > 1 < float(cells[5]) for cells in own.values())
