@@ -39,12 +39,12 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _banks(frame: pd.DataFrame, caption: str) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 6.1))
+    figure = Figure(figsize=(style.WIDTH, 6.4))
     subtitle = "clocks of a scheduler for one instruction; registers were chosen in the machine code"
     top = style.heading(figure, "What an FFMA waits for", subtitle)
     bottom = style.footer(figure, caption)
     grid = figure.add_gridspec(
-        2, 2, left=0.07, right=0.98, top=top - 0.05, bottom=bottom + 0.06, hspace=0.62, wspace=0.62, width_ratios=(3, 4)
+        2, 2, left=0.05, right=0.98, top=top - 0.05, bottom=bottom + 0.06, hspace=0.5, wspace=0.72, width_ratios=(3, 4)
     )
     ffma = frame[frame["stage"] == "FFMA"]
     for place, c in enumerate(("0", "1")):
@@ -70,12 +70,14 @@ def _residues(ax: Axes, frame: pd.DataFrame, c: str) -> None:
 
 def _neighbours(ax: Axes, frame: pd.DataFrame) -> None:
     """How far apart requests of one bank are evened out."""
+    there = frame[frame["form"].isin(_LINES)]
+    run = there["variant"].astype(int)
     for form, (colour, label) in _LINES.items():
-        own = frame[frame["form"] == form]
-        run = own["variant"].astype(int)
-        ax.plot(run, own["clocks"], "o", color=colour, ms=5, label=f"then {label}")
-        ax.plot(run, own["predicted"], "-", color=colour, lw=1)
+        own = there[there["form"] == form]
+        ax.plot(run[own.index], own["clocks"], "o", color=colour, ms=5, label=f"then {label}")
+        ax.plot(run[own.index], own["predicted"], "-", color=colour, lw=1)
     ax.set_xscale("log", base=2)
+    ax.set_xticks(runs := sorted(set(run)), runs)
     ax.set_xlabel("FFMA with three even registers, one after the other", size=9)
     ax.set_ylim(0.9, 3.2)
     ax.set_title("neighbours share the ports; line: predicted", size=9)

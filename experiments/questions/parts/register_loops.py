@@ -196,8 +196,8 @@ def _reuse() -> Iterator[Loop]:
             "a and c; all of one bank": _kept("ac", "eee"),
             "a, b and c; all of one bank": _kept("abc", "eee"),
             "a, not flagged; b and c of two banks": _without_flag(_kept("a", "eoe")),
-            "a, read again by the next but one, of its bank another between": _across(0),
-            "a, read again by the next but one, one of the other bank between": _across(1),
+            "a, again after another of its bank": _across(0),
+            "a, again after one of the other bank": _across(1),
             **{f"{kept}, read by the next as {then}": _moved(kept, then) for kept, then in permutations("abc", 2)},
         }.items():
             yield Loop("reuse", name, pattern, warps=warps)
