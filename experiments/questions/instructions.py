@@ -9,10 +9,14 @@ for sizes that 16 divides and for other sizes, while CUDA has one for all. Regis
 what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit follows from that
 and the architecture's limits (`gemm_ref.sass.occupancy`), for any grid. Counts are taken from nvdisasm's text of one
 trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes for a whole slice, instructions
-under a guard included. They are counts, never times; so are the clocks that reading registers takes at least, for
-sm_90a (`gemm_ref.sass.ports`). Trips differ in length (`k_per_trip` says how much a trip does), so compare shares.
-Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one of the inner loop.
-A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole kernel.
+under a guard included. They are counts, never times. Trips differ in length (`k_per_trip` says how much a trip does), so
+compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one of
+the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole kernel.
+
+What a trip takes in fp32 on sm_90a is worked out from the machine code too: the least that reading registers allows
+(`gemm_ref.sass.ports`), and the clocks of a multiprocessor full of warps that go round the loop, with what its
+schedulers then wait for (`gemm_ref.sass.schedule`). That needs the wavefronts of shared memory, which the reference GPU
+counts. The picture has these clocks beside the measured ones.
 
 Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|gluon] [--size MxNxK]`
 """
@@ -20,7 +24,7 @@ Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,15 +33,18 @@ from experiments.bench import side_by_side
 from experiments.bench.machine_code import compile_to_cubin, launch_of
 from experiments.bench.verify import describe
 from experiments.progress import Bars
+from experiments.questions import memory
 from experiments.records import workloads
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.contenders import Contender
 from experiments.records.request import FULL, Request
-from experiments.records.rows import ERROR, SKIPPED, Compiled
-from gemm_ref.sass import mix, ports, tools
+from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
+from gemm_ref.launch import cdiv
+from gemm_ref.ptx.count.records import COMPILED
+from gemm_ref.sass import mix, ports, schedule, tools
 from gemm_ref.sass.listing import Instruction, Kernel, parse
 from gemm_ref.sass.loop import main_trip
-from gemm_ref.sass.occupancy import ARCHITECTURES, Multiprocessor, asked_bytes, occupancy
+from gemm_ref.sass.occupancy import ARCHITECTURES, WARP, Multiprocessor, asked_bytes, occupancy
 
 NAME = "instructions"
 
@@ -75,7 +82,9 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
     try:
         code = compile_to_cubin(contender, problem, sm.capability)
-        values = examine(code.cubin, sm, code.threads, code.dynamic_bytes)
+        in_fp32 = contender.math == "fp32" and sm.capability == ports.MEASURED
+        wavefronts = _wavefronts(contender) if in_fp32 else None
+        values = examine(code.cubin, sm, code.threads, code.dynamic_bytes, wavefronts)
     except _Uncounted as reason:
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
@@ -88,13 +97,33 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     return Compiled.about(NAME, contender, problem, arch=arch, **values)
 
 
-def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) -> dict[str, Any]:
+def _wavefronts(contender: Contender) -> dict[str, float]:
+    """What a request of shared memory takes, by opcode, counted on the reference GPU in one tile of eight slices.
+
+    Raises ValueError where that does not give the right result.
+    """
+    config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
+    rows = memory.count(contender, gemm_ref.Problem(config.BLOCK_M, config.BLOCK_N, 8 * (config.BLOCK_K or WARP)))
+    if wrong := [row.detail for row in rows if row.status != PASS]:
+        raise ValueError(f"its requests of shared memory could not be counted: {wrong[0]}")
+    asked = [row for row in rows if row.view == COMPILED and row.space == "shared" and row.requests]
+    sums = {row.op: [0, 0] for row in asked}
+    for row in asked:
+        sums[row.op][0] += row.wavefronts
+        sums[row.op][1] += row.requests
+    return {op: wavefronts / requests for op, (wavefronts, requests) in sums.items()}
+
+
+def examine(
+    cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int, wavefronts: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
 
-    threads, dynamic_bytes: threads and dynamic shared memory of a block. Raises ValueError where no kernel has a loop
-    that computes, BuildError where the tools are missing or cannot read the file.
+    threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: as `schedule.simulate` has it, and
+    None leaves out what the loop waits for. Raises ValueError where no kernel has a loop that computes, BuildError
+    where the tools are missing or cannot read the file.
     """
-    kernel, trip = _main(parse(tools.disassemble(cubin)))
+    kernel, trip = _main([schedule.controlled(kernel, cubin) for kernel in parse(tools.disassemble(cubin))])
     use = tools.usage(cubin)[kernel.name]
     shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
     held = occupancy(sm, threads, use.registers, shared)
@@ -115,12 +144,18 @@ def examine(cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int) 
         "integer_share": counts["integer"] / len(trip),
         "ffma_per_lds_byte": flop / 2 / read_bytes if read_bytes else None,
         **(_register_reads(trip) if counts["ffma"] and sm.capability == ports.MEASURED else {}),
+        **(_waits(trip, cdiv(threads, WARP), held.blocks, wavefronts) if wavefronts is not None else {}),
     }
 
 
 def _register_reads(trip: Sequence[Instruction]) -> dict[str, int]:
     found = ports.clocks(trip)
     return {"even_reads": found.even, "odd_reads": found.odd, "port_clocks": found.clocks}
+
+
+def _waits(trip: Sequence[Instruction], warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
+    found = schedule.simulate(trip, warps, blocks, wavefronts)
+    return {"clocks": found.clocks, **{f"wait_{reason}": clocks for reason, clocks in found.waiting.items()}}
 
 
 def _main(kernels: Sequence[Kernel]) -> tuple[Kernel, tuple[Instruction, ...]]:

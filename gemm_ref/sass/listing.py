@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gemm_ref.sass.control import Control
+
 _KERNEL = re.compile(r"^\.text\.(\S+):")
 _PTX_LINE = re.compile(r'//## File "\.nv_debug_ptx_txt", line (\d+)')
 _LABEL = re.compile(r"^(\.L\w+):")
@@ -27,6 +29,7 @@ class Instruction:
     operands: str = ""
     guard: str = ""  # "@!P0"; empty where all threads execute it
     ptx_line: int = 0  # of the PTX that it was made from; 0 where the cubin does not say
+    control: Control | None = None  # what the scheduler is told, where it was read from the cubin
 
     @property
     def name(self) -> str:

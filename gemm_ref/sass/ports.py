@@ -10,16 +10,20 @@ takes three clocks. What saves clocks:
   reads a single one a clock before; what it reads of the other bank is apart. So FFMA of even and of odd registers in
   turns do not wait for each other, and two of the same parity do.
 
+What a load brings takes a clock of its bank as well, for each register, when it is there; results of arithmetic do not.
+
 Known before: maxas, for Maxwell (four banks, `.reuse` for the next instruction); Jia et al., 'Dissecting the NVIDIA
 Volta GPU Architecture via Microbenchmarking', 2018 (two banks); Huerta et al., arXiv 2503.20481, 2025, for Ampere (two
 banks with one port each; what is kept, by place and bank). The rest was measured on an H200, where these rules give the
-clocks of 26 patterns within 0.04 (tests/sass/test_ports.py).
+clocks of 26 patterns within 0.04 (tests/sass/test_ports.py); that loads take clocks is told from whole kernels, which
+come out right with it and too fast without (docs/compilers.md).
 
-The clocks are a floor, never a time: memory, barriers and results that are not there yet are not in them.
+The clocks are a floor, never a time: waiting for memory, barriers and results is not in them.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +35,15 @@ from gemm_ref.sass.mix import bits
 MEASURED = (9, 0)  # the compute capability that all this is known of
 BANKS = 2
 WINDOW = 2  # clocks: a bank that will have given all within so many from now on is not waited for
+_LATENCY = 29  # clocks of a load from shared memory (LDS.128 on an H200); it hardly matters when a load is there
+_ROUNDS = 3  # of a loop, of which the last counts: it begins as it ends
 
 _SEPARATOR = re.compile(r",\s*(?![^\[]*\])")  # of operands: no comma within brackets
 _PREDICATE = re.compile(r"!?U?P[\dTR]")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)(\.64)?(\.reuse)?")
 _STORES = ("ST", "STG", "STL", "STS", "STSM")
-_MEMORY = (*_STORES, "LD", "LDG", "LDL", "LDS", "LDSM", "LDGSTS", "RED")
+_LOADS = ("LD", "LDG", "LDL", "LDS", "LDSM")
+_MEMORY = (*_STORES, *_LOADS, "LDGSTS", "RED")
 _NO_RESULT = (*_STORES, "LDGSTS", "RED", "ISETP", "FSETP", "BAR", "BRX", "R2P")  # of others the first operand is it
 
 
@@ -63,26 +70,48 @@ def clocks(trip: Sequence[Instruction]) -> Ports:
     """
     if not trip:
         raise ValueError("there is no instruction whose reads could be counted")
-    reads = bank_reads(trip)
-    now, before, free = 0, 0, [0] * BANKS
-    for _ in range(2):  # the first time round begins with idle banks
+    reads, writes = bank_reads(trip), list(map(loaded, trip))
+    now, before, banks = 0, 0, Banks()
+    for _ in range(_ROUNDS):
         before = now
-        for own in reads:
-            now = begin(own, now, free) + 1
-    even, odd = (sum(own[bank] for own in reads) for bank in range(BANKS))
+        for read, written in zip(reads, writes, strict=True):
+            now = banks.begin(read, now) + 1
+            banks.arrive(now + _LATENCY, written)
+    even, odd = (sum(read[bank] for read in reads) for bank in range(BANKS))
     return Ports(len(trip), even, odd, now - before, sum(instruction.name == "FFMA" for instruction in trip))
 
 
-def begin(reads: Sequence[int], now: int, free: list[int]) -> int:
-    """The first clock from `now` on at which an instruction with these reads of each bank can go on.
+class Banks:
+    """The registers of one scheduler, in time; clocks never go back."""
 
-    free: when each bank has given all that it was asked for; with what this one reads when the function returns.
-    """
-    clock = max([now, *(free[bank] - max(0, WINDOW - many) for bank, many in enumerate(reads) if many)])
-    for bank, many in enumerate(reads):
-        if many:
-            free[bank] = max(free[bank], clock) + many
-    return clock
+    def __init__(self) -> None:
+        self._free = [0] * BANKS  # when each has given and taken all that it was asked to
+        self._arriving: list[tuple[int, Sequence[int]]] = []  # what loads bring: a heap
+
+    def begin(self, reads: Sequence[int], now: int) -> int:
+        """The first clock from `now` on at which an instruction that reads so many registers of each bank goes on."""
+        while self._arriving and self._arriving[0][0] <= now:
+            self._occupy(*heapq.heappop(self._arriving))
+        clock = max([now, *(self._free[bank] - max(0, WINDOW - many) for bank, many in enumerate(reads) if many)])
+        self._occupy(clock, reads)
+        return clock
+
+    def arrive(self, clock: int, registers: Sequence[int]) -> None:
+        """At `clock` so many registers of each bank are there from a load."""
+        if any(registers):
+            heapq.heappush(self._arriving, (clock, registers))
+
+    def _occupy(self, clock: int, registers: Sequence[int]) -> None:
+        for bank, many in enumerate(registers):
+            if many:
+                self._free[bank] = max(self._free[bank], clock) + many
+
+
+def loaded(instruction: Instruction) -> tuple[int, ...]:
+    """How many registers of each bank a load writes; none for other instructions."""
+    found = _REGISTER.match(instruction.operands) if instruction.name in _LOADS and not instruction.never else None
+    first, many = (int(found[1]), cdiv(bits(instruction), 32)) if found else (0, 0)
+    return tuple(sum(register % BANKS == bank for register in range(first, first + many)) for bank in range(BANKS))
 
 
 def bank_reads(trip: Sequence[Instruction]) -> list[tuple[int, ...]]:
