@@ -194,6 +194,8 @@ def _registers(frame: pd.DataFrame) -> Iterator[str]:
         before = kernel.get((best.stage, best.variant, best.warps, "as it is"))
         was = f", where it has {before:.3f} as it is" if before is not None else ""
         yield f"`{best.stage[:3]}` `{best.variant}` comes closest, {best.form}: {best.vs_cublas:.3f} of cuBLAS{was}"
+        times = rungs["clocks"] / rungs["predicted"]
+        yield f"Rungs take {_range(times, '.2f')} times the least clocks that their machine code allows"
 
 
 def _modes(frame: pd.DataFrame) -> Iterator[str]:

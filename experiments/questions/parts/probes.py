@@ -35,6 +35,7 @@ class Probe:
     unit: str
     math: str = ""  # empty for memory
     tolerance: float = 0.0  # of the check, absolute
+    build = None  # `roofs` compiles its micro-kernels itself, and says of each why it cannot be run
 
     @property
     def title(self) -> str:

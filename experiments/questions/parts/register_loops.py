@@ -51,7 +51,7 @@ class Loop:
     pattern: Callable[[Pools, int], Operands]
     operation: str = FFMA
     warps: int = 1  # of a scheduler
-    build = None  # a contender may have what compiles it ahead
+    build = None  # `registers` compiles an operation's loop when it first needs it
 
     def instructions(self, registers: Sequence[int], count: int) -> list[Operands]:
         """The operands of `count` instructions in a loop that owns these registers."""

@@ -6,12 +6,14 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cuda_kernels.ceilings import patched
 from cuda_kernels.ceilings.patched import UNROLL
-from experiments.questions import registers
+from experiments.questions import registers, roofs
 from experiments.questions.parts.register_loops import LOOPS
 from experiments.questions.parts.rewritten_rungs import FORMS, Rewritten
+from experiments.records.contenders import build_ahead
 from experiments.records.request import Request
 from experiments.records.rows import FAIL, PASS
 from gemm_ref import Problem
@@ -103,6 +105,20 @@ def test_a_wrong_register_fails_and_is_not_timed(monkeypatch):
     values = registers._measure(LOOPS[0], patched.compiled("FFMA", (9, 0)), sms=2)
     assert values["status"] == FAIL
     assert re.fullmatch(r"\d+ of 18432 registers do not hold what they should", values["detail"])
+
+
+@pytest.mark.parametrize("module", [registers, roofs], ids=lambda module: module.NAME)
+def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(module):
+    """The runner asks all that an experiment chose, before it measures on a GPU."""
+    build_ahead([each for each in module.CONTENDERS if not isinstance(each, Rewritten)], (9, 0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("loop", LOOPS[::20], ids=str)
+def test_on_a_gpu_a_loop_computes_what_its_registers_say(loop):
+    row = registers._loop_row(loop, "cuda")
+    assert row.status == PASS, row.detail
+    assert row.clocks_low <= row.clocks <= row.clocks_high and row.clocks >= 1
 
 
 def test_filters():
