@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments.plots.look import style
+from experiments.plots.parts.waits import waits
 from experiments.records import environment, store
-from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, defaults
+from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, beside_measured, defaults
 from gemm_ref import DIALECTS, get_stage
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.sass.occupancy import ARCHITECTURES
@@ -50,6 +51,9 @@ def draw(folder: Path, target: Path) -> list[Path]:
         paths += style.save(_limits(one, caption), target, "instructions_limits")
         if len(archs) > 1:
             paths += style.save(_architectures(frame, archs, caption), target, "instructions_architectures")
+        both, runs = beside_measured(folder)
+        if not both.empty:
+            paths += style.save(waits(both, environment.caption(runs)), target, "instructions_waits")
         return paths
 
 

@@ -9,9 +9,10 @@ for sizes that 16 divides and for other sizes, while CUDA has one for all. Regis
 what cuobjdump reads in the cubin; shared memory adds what the launch asks for. How many blocks fit follows from that
 and the architecture's limits (`gemm_ref.sass.occupancy`), for any grid. Counts are taken from nvdisasm's text of one
 trip through the main loop (`gemm_ref.sass.loop` says which): what one thread executes for a whole slice, instructions
-under a guard included. They are counts, never times. Trips differ in length (`k_per_trip` says how much a trip does), so
-compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one of
-the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole kernel.
+under a guard included. They are counts, never times. Trips differ in length (`k_per_trip` says how much a trip does),
+so compare shares. Where a loop over slices holds a loop over k that is not fully unrolled (s03 in CUDA), a trip is one
+of the inner loop. A rung with two kernels is counted in the one with the main loop. Spilled bytes are of the whole
+kernel.
 
 What a trip takes in fp32 on sm_90a is worked out from the machine code too: the least that reading registers allows
 (`gemm_ref.sass.ports`), and the clocks of a multiprocessor full of warps that go round the loop, with what its

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 import gemm_ref
+from experiments.records import store
+from experiments.records.rows import COLD
+from gemm_ref.launch import cdiv
+from gemm_ref.sass.occupancy import WARP
+from gemm_ref.sass.schedule import SCHEDULERS
 from gemm_ref.stage import DEFAULT_VARIANT
 
 MAIN_ARCHITECTURE = "sm_90a"  # what is shown where nothing else is said
@@ -32,3 +39,42 @@ def defaults(frame: pd.DataFrame) -> pd.DataFrame:
 def default_variant(stage: str, dialect: str) -> str:
     """The name of the variant that a rung's dialect runs by default."""
     return gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
+
+
+_MOSTLY = 0.5  # of a loop is FFMA in what `beside_measured` has: what else the others wait for is not known here
+
+
+def beside_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
+    """The compiled rows of fp32 loops that are mostly FFMA and were timed by `ladder`, and the runs of those times.
+
+    `predicted_clocks` and `measured_clocks` are a scheduler's for each multiply-add of a warp, at the GPU's highest
+    clock; the first has in it that the last tiles do not fill the GPU (`evenness`). Empty without a GPU's times.
+    """
+    frame = store.read(folder, "instructions")
+    frame = at_one_size(frame[(frame["arch"] == MAIN_ARCHITECTURE) & frame["clocks"].notna()])
+    timed = store.read(folder, "ladder")
+    timed = timed[(timed["mode"] == COLD) & timed["median_us"].notna()]
+    who = ["stage", "variant", "dialect", "math", "m", "n", "k"]
+    both = frame[frame["ffma_share"] >= _MOSTLY].merge(
+        timed[[*who, "median_us", "run"]], on=who, suffixes=("", "_timed")
+    )
+    runs = store.runs_of(both.assign(run=both["run_timed"]), folder)
+    if not runs or not runs[-1]["gpu"]:
+        return both[:0], []
+    gpu = runs[-1]["gpu"]
+    sms = gpu["multiprocessors"]
+    both["evenness"] = [_evenness(row, sms) for row in both.itertuples()]
+    both["predicted_clocks"] = both["clocks"] / both["ffma"] / both["evenness"]
+    multiply_adds = both["m"] * both["n"] * both["k"] / (WARP * SCHEDULERS * sms)  # of a scheduler
+    both["measured_clocks"] = both["median_us"] * gpu["max_sm_clock_mhz"] / multiply_adds
+    return both, runs
+
+
+def _evenness(row, sms: int) -> float:
+    x, y, z = gemm_ref.get_stage(row.stage).launch(row.m, row.n, row.k, row.variant, sms=sms).grid
+    return x * y * z / (sms * cdiv(x * y * z, sms))
+
+
+def error(both: pd.DataFrame) -> pd.Series:
+    """How far the predicted speed is from the measured one, as a share of it."""
+    return (both["measured_clocks"] / both["predicted_clocks"] - 1).abs()

@@ -1,10 +1,10 @@
 """What the compiler tells the scheduler with each instruction, read from the bytes of a cubin.
 
 From sm_70 on an instruction is 16 bytes, of which 21 bits are for the scheduler: Jia et al., 'Dissecting the NVIDIA
-Volta GPU Architecture via Microbenchmarking', 2018, section 2.1. From the lowest of them, bit 105: clocks until the warp's
-next instruction (4 bits), whether to stay with this warp (1), the counter that is one higher until the result is there
-and the one until the operands have been read (3 bits each, 7 for none), counters that have to be 0 before it (6), and
-what is kept for reuse, which nvdisasm prints (4).
+Volta GPU Architecture via Microbenchmarking', 2018, section 2.1. From the lowest of them, bit 105: clocks until the
+warp's next instruction (4 bits), whether to stay with this warp (1), the counter that is one higher until the result is
+there and the one until the operands have been read (3 bits each, 7 for none), counters that have to be 0 before it (6),
+and what is kept for reuse, which nvdisasm prints (4).
 """
 
 from __future__ import annotations

@@ -105,6 +105,12 @@ def test_a_load_between_does_not_disturb_what_is_kept():
     assert ports.clocks([Instruction("FFMA", "R6, R2, R5, R6"), load, ffma]).even == 4
 
 
+@pytest.mark.parametrize("opcode, clocks", [("LDS", 65), ("LDS.64", 65), ("LDS.128", 66)])
+def test_what_a_load_brings_takes_clocks_of_its_banks(opcode, clocks):
+    busy = [Instruction("FFMA", f"R{40 + 2 * i}, R2.reuse, R5, R{40 + 2 * i}") for i in range(64)]  # both at each clock
+    assert ports.clocks([Instruction(opcode, "R8, [UR4]"), *busy]).clocks == clocks  # in its own both are free
+
+
 def test_what_never_happens_reads_nothing():
     assert ports.clocks([Instruction("LDS", "RZ, [R4]", "@!PT")]).even == 0
 

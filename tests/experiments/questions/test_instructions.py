@@ -66,7 +66,9 @@ def test_reads_of_registers_are_counted_where_they_were_measured():
     here = rows.pop("sm_90a")
     assert here.ffma == 1024 and here.even_reads + here.odd_reads > 2 * here.ffma  # an operand of three may be kept
     assert here.port_clocks >= max(here.instructions, here.even_reads, here.odd_reads)
-    assert {row.port_clocks for row in rows.values()} == {None}
+    assert {row.port_clocks for row in rows.values()} == {row.clocks for row in rows.values()} == {None}
+    waited = here.wait_registers + here.wait_shared + here.wait_global + here.wait_barrier + here.wait_before
+    assert here.clocks - waited == pytest.approx(here.instructions, rel=0.05) and here.clocks > here.port_clocks
     (tensor_cores,) = measured("s16", math="bf16", backends=("triton",))[:1]
     assert tensor_cores.port_clocks is None
 
