@@ -6,7 +6,7 @@
 constexpr int VALUES = 144, SOURCES = 16;  // of a thread; those that no instruction of the loop writes
 constexpr int UNROLL = 256;                // instructions of a trip, beside the 3 or 4 of the loop
 
-// values: (threads, VALUES) words, the same for all blocks, which also write the same back.
+// values: (threads, VALUES) words, read and written by all blocks; what is left there is defined for one block alone.
 // clocks: (blocks,), of one warp for `trips` trips.
 extern "C" __global__ void __launch_bounds__(256) registers(unsigned* values, long long* clocks, int trips) {
     unsigned* mine = values + threadIdx.x * VALUES;

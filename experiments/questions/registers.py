@@ -35,13 +35,12 @@ from experiments.progress import Bars
 from experiments.questions.parts.register_loops import LOOPS, Loop
 from experiments.questions.parts.rewritten_rungs import Rewritten, rewritten, with_machine
 from experiments.records import workloads
-from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, Ported, Timed
+from experiments.records.rows import ERROR, FAIL, SKIPPED, Ported, Timed
 from gemm_ref import Problem
 from gemm_ref.sass import ports
 from gemm_ref.sass.listing import Instruction
-from gemm_ref.sass.occupancy import QUARTERS, WARP
+from gemm_ref.sass.occupancy import ARCHITECTURES, QUARTERS, WARP
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 NAME = "registers"
@@ -74,12 +73,18 @@ def measure(request: Request, chosen: Sequence[Loop | Rewritten], bars: Bars) ->
 
 
 def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: Bars) -> Iterator[Ported]:
+    capability = torch.cuda.get_device_capability() if device == "cuda" else REFERENCE_CAPABILITY
+    arch = next((name for name, sm in ARCHITECTURES.items() if sm.capability == capability), None)
+    if arch is None:
+        known = f"what a multiprocessor holds is known of {', '.join(ARCHITECTURES)}, and this GPU is another"
+        yield from (Ported.about(NAME, rung, problem, status=SKIPPED, detail=known) for rung in rungs)
+        return
     able: dict[tuple, Rewritten] = {}
     bars.begin(f"{problem}: machine code", len(rungs))
     with ThreadPoolExecutor() as pool:
         # of one text after the other: it is compiled once
         texts = [list(group) for _, group in groupby(rungs, lambda rung: (rung.stage, rung.variant, rung.form))]
-        for own in pool.map(lambda own: [with_machine(rung, problem, MAIN_ARCHITECTURE) for rung in own], texts):
+        for own in pool.map(lambda own: [with_machine(rung, problem, arch) for rung in own], texts):
             for rung in own:  # one that is alone anyway is not timed twice
                 able.setdefault((rung.stage, rung.variant, rung.form, rung.columns["warps"]), rung)
                 bars.done()
@@ -110,6 +115,8 @@ def _loop_row(loop: Loop, device: str) -> Ported:
     capability = torch.cuda.get_device_capability() if device == "cuda" else REFERENCE_CAPABILITY
     values: dict[str, Any] = {}
     try:
+        if refused := loop.refusal(capability):
+            return _about(loop, status=SKIPPED, detail=refused)
         code = patched.compiled(loop.operation, capability)
         operands = loop.instructions(tuple(code.values), UNROLL)
         trip = [Instruction(loop.operation, its.text(loop.operation)) for its in operands]
@@ -118,6 +125,10 @@ def _loop_row(loop: Loop, device: str) -> Ported:
             values |= _measure(loop, code, _multiprocessors())
     except Exception as error:  # one that breaks hides no other
         values |= {"status": ERROR, "detail": describe(error)}
+    return _about(loop, **values)
+
+
+def _about(loop: Loop, **values: Any) -> Ported:
     return Ported(
         experiment=NAME,
         stage=loop.operation,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from gemm_ref.sass import patch
 from gemm_ref.sass.patch import RZ, TWO, Operands
 
 EIGHT = 8
@@ -59,8 +60,12 @@ class Loop:
         return [self.pattern(pools, i) for i in range(count)]
 
     def refusal(self, capability: tuple[int, int]) -> str | None:
-        """It is for the measurement to say whether this GPU's machine code can be changed."""
-        return None
+        """Why the registers of this GPU's machine code cannot be chosen, or None if they can."""
+        first, last = patch.ARCHITECTURES
+        if first <= capability <= last:
+            return None
+        needs = "{}.{} to {}.{}".format(*first, *last)
+        return f"chosen registers need compute capability {needs}; this GPU has {capability[0]}.{capability[1]}"
 
     def __str__(self) -> str:
         return f"{self.operation}, {self.form}: {self.name}" + (f", {self.warps} warps" if self.warps > 1 else "")
@@ -109,8 +114,11 @@ def _reads() -> Iterator[Loop]:
             return Operands(pools.d(i, 0) if c == RZ else c, a, b, c)
 
         yield Loop("reads", f"{even} even, {odd} odd", pattern)
-    same = lambda pools, i: Operands(pools.c(i, 0), pools.a(i, 0), pools.a(i, 0), pools.c(i, 0))  # noqa: E731 (a row)
-    yield Loop("reads", "2 even, one of them twice", same)
+
+    def twice(pools: Pools, i: int) -> Operands:
+        return Operands(pools.c(i, 0), pools.a(i, 0), pools.a(i, 0), pools.c(i, 0))
+
+    yield Loop("reads", "2 even, one of them twice", twice)
 
 
 def _alternating() -> Iterator[Loop]:

@@ -15,7 +15,7 @@ from experiments.questions.parts.register_loops import LOOPS
 from experiments.questions.parts.rewritten_rungs import FORMS, Rewritten
 from experiments.records.contenders import build_ahead
 from experiments.records.request import Request
-from experiments.records.rows import FAIL, PASS
+from experiments.records.rows import FAIL, PASS, SKIPPED
 from gemm_ref import Problem
 from gemm_ref.sass.patch import RZ, TWO
 from tests.experiments.fixtures import NoBars
@@ -119,6 +119,14 @@ def test_on_a_gpu_a_loop_computes_what_its_registers_say(loop):
     row = registers._loop_row(loop, "cuda")
     assert row.status == PASS, row.detail
     assert row.clocks_low <= row.clocks <= row.clocks_high and row.clocks >= 1
+
+
+def test_another_gpu_is_skipped_with_a_reason(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
+    loop, rung = LOOPS[0], registers.CONTENDERS[-1]
+    rows = list(registers.measure(Request("cuda"), [loop, rung], NoBars()))
+    assert [row.status for row in rows] == [SKIPPED, SKIPPED]
+    assert "8.0 to 9.0; this GPU has 12.0" in rows[0].detail and "known of sm_80, sm_90a" in rows[1].detail
 
 
 def test_filters():
