@@ -24,8 +24,9 @@ Run: `python -m experiments run instructions [--stage S] [--backend cuda|triton|
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -84,7 +85,7 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     try:
         code = compile_to_cubin(contender, problem, sm.capability)
         in_fp32 = contender.math == "fp32" and sm.capability == ports.MEASURED
-        wavefronts = _wavefronts(contender) if in_fp32 else None
+        wavefronts = functools.partial(_wavefronts, contender, problem) if in_fp32 else None
         values = examine(code.cubin, sm, code.threads, code.dynamic_bytes, wavefronts)
     except _Uncounted as reason:
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
@@ -98,13 +99,17 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
     return Compiled.about(NAME, contender, problem, arch=arch, **values)
 
 
-def _wavefronts(contender: Contender) -> dict[str, float]:
+def _wavefronts(contender: Contender, problem: gemm_ref.Problem) -> dict[str, float]:
     """What a request of shared memory takes, by opcode, counted on the reference GPU in one tile of eight slices.
+
+    Sizes that 16 does not divide are as far from it as those of `problem`: Triton compiles the same kernel for them.
 
     Raises ValueError where that does not give the right result.
     """
     config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
-    rows = memory.count(contender, gemm_ref.Problem(config.BLOCK_M, config.BLOCK_N, 8 * (config.BLOCK_K or WARP)))
+    tile = (config.BLOCK_M, config.BLOCK_N, 8 * (config.BLOCK_K or WARP))
+    m, n, k = (size + rest % 16 for size, rest in zip(tile, (problem.m, problem.n, problem.k), strict=True))
+    rows = memory.count(contender, gemm_ref.Problem(m, n, k))
     if wrong := [row.detail for row in rows if row.status != PASS]:
         raise ValueError(f"its requests of shared memory could not be counted: {wrong[0]}")
     asked = [row for row in rows if row.view == COMPILED and row.space == "shared" and row.requests]
@@ -116,18 +121,23 @@ def _wavefronts(contender: Contender) -> dict[str, float]:
 
 
 def examine(
-    cubin: bytes, sm: Multiprocessor, threads: int, dynamic_bytes: int, wavefronts: Mapping[str, float] | None = None
+    cubin: bytes,
+    sm: Multiprocessor,
+    threads: int,
+    dynamic_bytes: int,
+    wavefronts: Callable[[], Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
     """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
 
-    threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: as `schedule.simulate` has it, and
-    None leaves out what the loop waits for. Raises ValueError where no kernel has a loop that computes, BuildError
-    where the tools are missing or cannot read the file.
+    threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: gives what `schedule.simulate`
+    has, and None leaves out what the loop waits for. Raises ValueError where no kernel has a loop that computes,
+    BuildError where the tools are missing or cannot read the file.
     """
-    kernel, trip = _main([schedule.controlled(kernel, cubin) for kernel in parse(tools.disassemble(cubin))])
+    kernel, trip = _main(parse(tools.disassemble(cubin)))
     use = tools.usage(cubin)[kernel.name]
     shared = asked_bytes(sm, use.shared_bytes, dynamic_bytes)
     held = occupancy(sm, threads, use.registers, shared)
+    warps = cdiv(threads, WARP)
     flop, read_bytes = sum(map(mix.flop_of, trip)), mix.shared_read_bytes(trip)
     counts = mix.count(trip)
     return {
@@ -145,7 +155,7 @@ def examine(
         "integer_share": counts["integer"] / len(trip),
         "ffma_per_lds_byte": flop / 2 / read_bytes if read_bytes else None,
         **(_register_reads(trip) if counts["ffma"] and sm.capability == ports.MEASURED else {}),
-        **(_waits(trip, cdiv(threads, WARP), held.blocks, wavefronts) if wavefronts is not None else {}),
+        **(_waits(schedule.controlled(kernel, cubin), warps, held.blocks, wavefronts()) if wavefronts else {}),
     }
 
 
@@ -154,8 +164,8 @@ def _register_reads(trip: Sequence[Instruction]) -> dict[str, int]:
     return {"even_reads": found.even, "odd_reads": found.odd, "port_clocks": found.clocks}
 
 
-def _waits(trip: Sequence[Instruction], warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
-    found = schedule.simulate(trip, warps, blocks, wavefronts)
+def _waits(kernel: Kernel, warps: int, blocks: int, wavefronts: Mapping[str, float]) -> dict[str, float]:
+    found = schedule.simulate(main_trip(kernel), warps, blocks, wavefronts)
     return {"clocks": found.clocks, **{f"wait_{reason}": clocks for reason, clocks in found.waiting.items()}}
 
 

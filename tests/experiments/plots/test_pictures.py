@@ -110,4 +110,4 @@ def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "_FEW", len(places) - 1)
     many = list(pictures.drawn_all(places, SVG))
     assert many == [pictures._draw(*place, (SVG,)) for place in places]
-    assert [len(files) for files in many] == [3, 1] and list(many[1]) == ["modes.svg"]
+    assert [len(files) for files in many] == [4, 1] and list(many[1]) == ["modes.svg"]
