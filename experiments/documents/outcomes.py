@@ -24,6 +24,7 @@ from experiments.records.rows import COLD, GRAPH, PASS, SKIPPED, WARM
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND, OTHERS
+from gemm_ref.sass.schedule import REASONS, REGISTERS
 from gemm_ref.stage import DEFAULT_VARIANT
 
 _SPLIT = "s13_split_k"
@@ -325,6 +326,12 @@ def _instructions(frame: pd.DataFrame) -> Iterator[str]:
     found = [(dialect, best.loc[dialect]) for dialect in DIALECTS if dialect in best.index]
     said = [f"{100 * row.ffma_share:.0f}% in {_title(dialect)} (`{row.stage[:3]}`)" for dialect, row in found]
     yield f"Of the instructions of a main loop in fp32, multiply-adds are at most {listed(said)}"
+    waits = rows[(rows["math"] == "fp32") & (rows["ffma_share"] >= compiled.MOSTLY) & rows["clocks"].notna()]
+    if len(waits):
+        longest = waits[[f"wait_{reason}" for reason in REASONS]].idxmax(axis=1)
+        most = (longest == f"wait_{REGISTERS}").sum()
+        said = "fp32 loops that are mostly multiply-adds wait for registers longer than for anything else"
+        yield f"By their machine code {most} of {len(waits)} {said}"
     spilled = rows[rows["spill_bytes"] > 0]
     worst = rows.loc[rows["spill_bytes"].idxmax()]
     most = f", the most by `{worst.stage[:3]}` in {_title(worst.dialect)}: {worst.spill_bytes:.0f} bytes"

@@ -41,7 +41,7 @@ def default_variant(stage: str, dialect: str) -> str:
     return gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
 
 
-_MOSTLY = 0.5  # of a loop is FFMA in what `beside_measured` has: what else the others wait for is not known here
+MOSTLY = 0.5  # of a loop is FFMA in what `beside_measured` has: what else the others wait for is not known here
 
 
 def beside_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
@@ -55,7 +55,7 @@ def beside_measured(folder: Path) -> tuple[pd.DataFrame, list[dict]]:
     timed = store.read(folder, "ladder")
     timed = timed[(timed["mode"] == COLD) & timed["median_us"].notna()]
     who = ["stage", "variant", "dialect", "math", "m", "n", "k"]
-    both = frame[frame["ffma_share"] >= _MOSTLY].merge(
+    both = frame[frame["ffma_share"] >= MOSTLY].merge(
         timed[[*who, "median_us", "run"]], on=who, suffixes=("", "_timed")
     )
     runs = store.runs_of(both.assign(run=both["run_timed"]), folder)
