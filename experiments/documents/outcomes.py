@@ -330,8 +330,8 @@ def _instructions(frame: pd.DataFrame) -> Iterator[str]:
     if len(waits):
         longest = waits[[f"wait_{reason}" for reason in REASONS]].idxmax(axis=1)
         most = (longest == f"wait_{REGISTERS}").sum()
-        said = "fp32 loops that are mostly multiply-adds wait for registers longer than for anything else"
-        yield f"By their machine code {most} of {len(waits)} {said}"
+        loops = "fp32 loops that are mostly multiply-adds wait for registers longer than for anything else"
+        yield f"By their machine code {most} of {len(waits)} {loops}"
     spilled = rows[rows["spill_bytes"] > 0]
     worst = rows.loc[rows["spill_bytes"].idxmax()]
     most = f", the most by `{worst.stage[:3]}` in {_title(worst.dialect)}: {worst.spill_bytes:.0f} bytes"
