@@ -23,7 +23,7 @@ def gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
-    stage: str,
+    stage: str | None = None,
     variant: str = "default",
     math: str | None = None,
     out: torch.Tensor | None = None,
@@ -32,15 +32,16 @@ def gemm(
 ) -> torch.Tensor:
     """a (M, K) @ b (K, N) with the CUDA kernel of one rung; returns C (M, N), or `out` filled with it.
 
-    `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16,
-    multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass:
-    operands that require grad are refused, unless grad mode is off.
+    Without `stage` it is the last rung that takes such operands and runs on their GPU, in fp32 with the tile that is
+    chosen for their shape. `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In
+    fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There
+    is no backward pass: operands that require grad are refused, unless grad mode is off.
 
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
-    return run(a, b, out, _prepare, stage, "cuda", variant, math, scale_a, scale_b)
+    return run(a, b, out, prepare, stage, "cuda", variant, math, scale_a, scale_b)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -97,7 +98,8 @@ def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Call
     return fn
 
 
-def _prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
     if a.device.type == "cpu":
         return functools.partial(_run_on_reference_gpu, call)
     return launcher.prepare(call, a, b, c)
@@ -128,10 +130,12 @@ def _run_on_reference_gpu(
         of_scales = [0 if scale is None else scale for scale in scales]
         ptx.run(first, launch, [*maps, rows, columns, k, *of_scales], names=("left", "right", "C"))
         return
-    if launch.then is None:
-        ptx.run(first, launch, [a, b, c, m, n, k], names=("A", "B", "C"))
+    sizes = [m, n, k]
+    if not implementation.stage.second_kernel:
+        ptx.run(first, launch, [a, b, c, *sizes], names=("A", "B", "C"))
         return
     partials = torch.full((launch.partials,), float("nan"), dtype=c.dtype)  # a place that the first kernel misses shows
-    ptx.run(first, launch, [a, b, partials, m, n, k], names=("A", "B", "partials"))
-    second, splits = load(implementation.stage.second_kernel), launch.grid[2]
-    ptx.run(second, launch.then, [partials, c, m * n, splits], names=("partials", "C"))
+    ptx.run(first, launch, [a, b, c, partials, *sizes], names=("A", "B", "C", "partials"))
+    if launch.then is not None:
+        second = load(implementation.stage.second_kernel)
+        ptx.run(second, launch.then, [partials, c, *sizes, launch.parts], names=("partials", "C"))

@@ -9,11 +9,12 @@
 #include "launch.cuh"
 #include "vector.cuh"
 
-// A[M, K] @ B[K, N] = C[M, N], or the part of it that split blockIdx.z of K gives, to the z-th matrix of C
+// A[M, K] @ B[K, N] = C[M, N]; the part of it that split blockIdx.z of K gives to the z-th matrix of `partials`
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int NUM_STAGES,
           int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
-s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {
+s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+            float* __restrict__ partials, int M, int N, int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
     static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: 4 x 8 or 8 x 4");
@@ -132,7 +133,7 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
     }
 
     // Store
-    C += (size_t)blockIdx.z * M * N;
+    if (gridDim.z > 1) C = partials + (size_t)blockIdx.z * M * N;
     const auto store_tile = [&](auto store) {
 #pragma unroll
         for (int m = 0; m < THREAD_M; ++m) {
@@ -149,9 +150,9 @@ s13_split_k(const float* __restrict__ A, const float* __restrict__ B, float* __r
 }
 
 // The sum of the splits' matrices, (splits, M, N), in their order: the same bits in every run.
-__global__ void s13_add_partials(const float* __restrict__ partials, float* __restrict__ C, size_t elements,
+__global__ void s13_add_partials(const float* __restrict__ partials, float* __restrict__ C, int M, int N, int K,
                                  int splits) {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, elements = (size_t)M * N;
     if (i >= elements) return;
     float sum = 0.0f;
 #pragma unroll 8
@@ -165,9 +166,8 @@ extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, i
     using namespace config;
     const auto kernel =
         s13_split_k<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, NUM_STAGES, BLOCKS_PER_SM>;
-    if (shape.then == nullptr) return launch_kernel(kernel, shape, stream, A, B, C, M, N, K);
-    const cudaError_t error = launch_kernel(kernel, shape, stream, A, B, shape.partials, M, N, K);
-    if (error != cudaSuccess) return error;
+    const cudaError_t error = launch_kernel(kernel, shape, stream, A, B, C, shape.partials, M, N, K);
+    if (error != cudaSuccess || shape.then == nullptr) return error;
     const int splits = shape.grid[2];
-    return launch_kernel(s13_add_partials, *shape.then, stream, shape.partials, C, (size_t)M * N, splits);
+    return launch_kernel(s13_add_partials, *shape.then, stream, shape.partials, C, M, N, K, splits);
 }

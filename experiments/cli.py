@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from experiments import interrupt
 from experiments.records.request import UsageError
-from gemm_ref.build import BuildError, CannotWrite
+from gemm_ref.build import CHECKOUT, BuildError, CannotWrite
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -243,6 +243,22 @@ def plot(
     runner.draw_published(published, own, out)
     if not drawn and not published:
         raise UsageError(f"no data to draw in {own}: `python -m experiments run` measures some")
+
+
+@app.command()
+def fit(results: Results = None) -> None:
+    """Make the table that `gemm_ref.choice` chooses tiles by, for the GPU that `run choice --preset full` was run on.
+
+    Needs no GPU. Prints what the choice loses by the old table and by the new one.
+    """
+    from experiments import fit as fitting
+    from experiments.bench import provenance
+    from experiments.records.store import RESULTS
+    from experiments.selection import choose_device
+
+    if CHECKOUT is None:
+        raise UsageError("the table is part of the installed package: run this in a checkout of the repo")
+    _tell(str(fitting.fit(results or RESULTS / provenance.slug(choose_device("auto")))), out)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from gemm_ref.stage import Box, Config
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
 PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer
-MIN_SLICES = 4  # split-K: slices that a block must have to be worth its start
+MIN_SLICES = 4  # where K is split: slices that a block must have to be worth its start
 WARPGROUP, WGMMA_M = 128, 64  # threads that one wgmma takes, and rows of C that it gives
 SWIZZLE_ROW, SWIZZLE_ATOM = 128, 1024  # bytes of a row in TMA's widest swizzle, and after which it repeats
 ADD_THREADS = 256  # split-K: threads in a block of the kernel that adds the partial sums
@@ -82,7 +82,34 @@ def split_k(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     if splits == 1:
         return launch
     add = Launch((cdiv(m * n, ADD_THREADS), 1, 1), (ADD_THREADS, 1, 1))
-    return replace(launch, grid=(x, y, splits), partials=splits * m * n, then=add)
+    return replace(launch, grid=(x, y, splits), partials=splits * m * n, parts=splits, then=add)
+
+
+def dealt_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
+    """Tiles dealt to the blocks that the GPU holds at a time, each with MIN_SLICES at least.
+
+    `gemm_ref.call.settle` has the number that takes the least time.
+    """
+    tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    most = tiles * max(1, cdiv(k, config.BLOCK_K) // MIN_SLICES)
+    return deal(config, m, n, k, max(1, min(sms * config.BLOCKS_PER_SM, most)))
+
+
+def deal(config: Config, m: int, n: int, k: int, blocks: int) -> Launch:
+    """The tiles dealt to `blocks` blocks: whole ones in turn, then to each an equal share of the K of those left.
+
+    Shares go to `partials`, two tiles for each block, and a second kernel adds those of each tile in the order of K, a
+    thread for each vector of a tile. With as many blocks as tiles nothing is shared (Osama et al., 'Stream-K', PPoPP
+    2023, has tiles dealt so).
+    """
+    tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    launch = replace(async_stages(config, m, n, k, 0), grid=(blocks, 1, 1))
+    left = tiles % blocks
+    if not left:
+        return launch
+    vectors = config.BLOCK_M * config.BLOCK_N // VECTOR
+    add = Launch((cdiv(vectors, ADD_THREADS), left, 1), (ADD_THREADS, 1, 1))
+    return replace(launch, partials=2 * blocks * vectors * VECTOR, parts=blocks, then=add)
 
 
 def wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:

@@ -14,15 +14,17 @@ def cdiv(a: int, b: int) -> int:
 class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
-    `then` is the launch of a second kernel that finishes the work; the first then writes `partials` floats of device
-    memory in place of C, and the second reads them. `cluster` is how many neighbouring blocks along x, y and z make up
-    a cluster. `loaders` of a block's threads load for the others, and do not multiply.
+    `then` is the launch of a second kernel that finishes the work: the first writes up to `partials` floats of
+    device memory, sums of the `parts` that K or the tiles are dealt in, and the second adds them. `cluster` is how
+    many neighbouring blocks along x, y and z make up a cluster. `loaders` of a block's threads load for the others,
+    and do not multiply.
     """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int = 0
     partials: int = 0
+    parts: int = 0
     then: Launch | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     loaders: int = 0

@@ -6,7 +6,6 @@ takes; a test fails when an entry, a file, a README row or a section of the docs
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -40,6 +39,69 @@ _MMA_TILES = MappingProxyType(
     }
 )
 
+
+def _tile(
+    BLOCK_M: int, BLOCK_N: int, WARP_M: int, WARP_N: int, *, THREAD_N: int, BLOCKS_PER_SM: int,
+    THREAD_M: int = 8, NUM_STAGES: int = 4,
+) -> Config:  # fmt: skip
+    """A tile of s14, whose slices of B are copied as vectors."""
+    return Config(
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=8, WARP_M=WARP_M, WARP_N=WARP_N, THREAD_M=THREAD_M, THREAD_N=THREAD_N,
+        COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
+    )  # fmt: skip
+
+
+_TILES = {
+    "tile128": _tile(128, 128, 64, 64, THREAD_N=16, BLOCKS_PER_SM=2),
+    "tile64x128": _tile(64, 128, 64, 64, THREAD_N=16, BLOCKS_PER_SM=4),
+    "tile64": _tile(64, 64, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
+    "tile32x128": _tile(32, 128, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
+    "tile32": _tile(32, 32, 16, 32, THREAD_M=4, THREAD_N=4, BLOCKS_PER_SM=12),
+    "tile16x128": _tile(16, 128, 16, 128, THREAD_N=8, BLOCKS_PER_SM=12),
+    "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, NUM_STAGES=8, BLOCKS_PER_SM=3),
+}
+# In Gluon one program of 128 x 256 is faster than two of 128 x 128.
+_GLUON_TILES = {
+    "tile128x256": _tile(128, 256, 64, 64, THREAD_N=16, BLOCKS_PER_SM=1),
+    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32")},
+    "tile16x256": _tile(16, 256, 16, 128, THREAD_N=8, BLOCKS_PER_SM=6),
+    "tile8x256": replace(_TILES["tile8x256"], NUM_STAGES=4, BLOCKS_PER_SM=8),
+}
+
+
+def _triton_tile(
+    BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, dot: tuple[int, int], warps: int, NUM_STAGES: int, BLOCKS_PER_SM: int
+) -> Config:
+    """A tile of s14 in Triton, multiplied in pieces of `dot`; what each warp has of it Triton decides."""
+    return Config(
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=BLOCK_M, WARP_N=BLOCK_N // warps,
+        DOT_M=dot[0], DOT_N=dot[1], COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
+    )  # fmt: skip
+
+
+_TRITON_TILES = {
+    "tile128x256": _triton_tile(128, 256, 16, (64, 128), warps=8, NUM_STAGES=3, BLOCKS_PER_SM=1),
+    "tile64x256": _triton_tile(64, 256, 16, (32, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
+    "tile128": _triton_tile(128, 128, 16, (128, 64), warps=8, NUM_STAGES=3, BLOCKS_PER_SM=1),
+    "tile64x128": _triton_tile(64, 128, 16, (32, 64), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
+    "tile64": _triton_tile(64, 64, 16, (64, 32), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=4),
+    "tile32x256": _triton_tile(32, 256, 16, (32, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
+    "tile32x64": _triton_tile(32, 64, 32, (32, 64), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=6),
+    "tile16x256": _triton_tile(16, 256, 32, (16, 256), warps=4, NUM_STAGES=2, BLOCKS_PER_SM=3),
+    "tile16x128": _triton_tile(16, 128, 32, (16, 128), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=4),
+    "tile8x128": _triton_tile(8, 128, 32, (8, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=4),
+    "tile1x256": _triton_tile(1, 256, 64, (1, 256), warps=4, NUM_STAGES=2, BLOCKS_PER_SM=1),
+    "tile128x32": _triton_tile(128, 32, 16, (128, 32), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=3),
+    "tile64x16": _triton_tile(64, 16, 32, (64, 16), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=7),
+}
+
+
+def _with_floats(tiles: Mapping[str, Config]) -> Mapping[str, Config]:
+    """The tiles, and the same where rows of B are no whole vectors, and go float by float."""
+    floats = {f"{name}_floats": replace(config, COPY_N=1) for name, config in tiles.items()}
+    return MappingProxyType({**tiles, **floats})
+
+
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
@@ -63,7 +125,7 @@ def _warp_tiles(more: Mapping[str, Mapping[str, Any]], **values: Any) -> Mapping
     return MappingProxyType({**variants, **changed})
 
 
-def _each(**dialects: str | tuple[str, ...]) -> Mapping:
+def _each(**dialects: str | tuple[str, ...] | Mapping[str, Config]) -> Mapping:
     """Something for each dialect, by name."""
     return MappingProxyType(dialects)
 
@@ -181,6 +243,15 @@ _LADDER = (
         second_kernel="s13_add_partials",
     ),
     Stage(
+        id="s14_register_banks",
+        title="Register banks",
+        idea="products ordered and sums freed so that no FFMA waits for its registers; tile and split chosen by shape",
+        variants=_only(_TILES["tile128"]),
+        tiles=_each(cuda=_with_floats(_TILES), triton=_with_floats(_TRITON_TILES), gluon=_with_floats(_GLUON_TILES)),
+        launch_shape=grids.dealt_tiles,
+        second_kernel="s14_add_shares",
+    ),
+    Stage(
         id="s15_wmma",
         title="WMMA",
         idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
@@ -251,8 +322,8 @@ def get_stage(name: str) -> Stage:
     lower = name.lower()  # S04 for s04
     if missing := _missing_rung(lower):
         raise ValueError(missing)
-    if close := difflib.get_close_matches(lower, by_number, n=1, cutoff=0.7):  # s4 for s04
-        raise ValueError(f"unknown stage {name!r}: did you mean {by_number[close[0]].id}?")
+    if (short := re.fullmatch(r"s?(\d)", lower)) and f"s0{short[1]}" in by_number:  # s4 for s04
+        raise ValueError(f"unknown stage {name!r}: did you mean {by_number[f's0{short[1]}'].id}?")
     raise ValueError(unknown("stage", name, STAGES))
 
 
@@ -286,7 +357,13 @@ class Implementation:
 
     @property
     def config(self) -> Config:
-        return self.stage.variants[self.variant]
+        return self.stage.config(self.variant, self.dialect)
+
+    @property
+    def first_tile(self) -> Implementation:
+        """The kernel that is meant where there is no shape to choose one for: itself, or the first of its tiles."""
+        tiles = self.stage.tiles.get(self.dialect)
+        return replace(self, variant=next(iter(tiles))) if tiles and self.variant == DEFAULT_VARIANT else self
 
     def __str__(self) -> str:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gemm_ref.compilers import FINDINGS
-from gemm_ref.dialect import DIALECTS
+from gemm_ref.dialect import BY_HAND, DIALECTS
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_SMS
 
@@ -42,6 +42,9 @@ class Config:
     WARP_N: int = _UNUSED  # columns of C that a warp owns
     THREAD_M: int = _UNUSED  # rows of C that a thread owns
     THREAD_N: int = _UNUSED  # columns of C that a thread owns
+    DOT_M: int = _UNUSED  # rows of C that Triton multiplies at once, in one `tl.dot`
+    DOT_N: int = _UNUSED  # columns of C that it multiplies at once
+    COPY_N: int = _UNUSED  # neighbouring floats of B that a thread copies at once: 4, or 1 where rows are no vectors
     GROUP_M: int = _UNUSED  # tiles along M that blocks walk down before they go on along N, for L2
     NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
     FRAGMENT_SETS: int = _UNUSED  # sets of registers for what a thread multiplies; with 2 the next k is read ahead
@@ -82,6 +85,7 @@ class Stage:
     launch_shape: Callable[[Config, int, int, int, int], Launch]  # (config, m, n, k, SMs) -> the launch
     second_kernel: str = ""  # of the .cu, if any: what its launch's `then` starts; the first is called as the rung
     dialects: tuple[str, ...] = tuple(DIALECTS)
+    tiles: Mapping[str, Mapping[str, Config]] = field(default_factory=dict)  # dialect -> what "default" is chosen from
     best: Mapping[str, str] = field(default_factory=dict)  # dialect -> the variant that `"default"` is; else the first
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dialect -> the variants it has, if not all
     maths: tuple[str, ...] = ("fp32",)
@@ -106,6 +110,13 @@ class Stage:
         """The layouts (`operands.B_LAYOUTS`) in which a kernel reads B; from others it is copied to the first."""
         return ("kn", "nk") if math == "tf32" and dialect in self.turned else self.b_layouts.get(math, ("kn",))
 
+    def config(self, variant: str, dialect: str) -> Config:
+        """The compile-time shape of a variant, or of a tile that its default variant is chosen from."""
+        tiles = self.tiles.get(dialect, {})
+        if tiles and variant == DEFAULT_VARIANT:  # chosen by shape: where there is none, the first
+            return next(iter(tiles.values()))
+        return tiles[variant] if variant in tiles else self.variants[variant]
+
     def variants_in(self, dialect: str) -> tuple[str, ...]:
         """The names of the variants that are written in one dialect."""
         return self.only.get(dialect, tuple(self.variants))
@@ -118,13 +129,24 @@ class Stage:
         there = self.variants_in(dialect)
         if name == DEFAULT_VARIANT:
             return self.best.get(dialect, there[0])
+        if name in self.tiles.get(dialect, ()):
+            return name
         if name not in self.variants:
             raise ValueError(unknown(f"variant of {self.id}", name, self.variants))
         if name not in there:
             raise ValueError(f"{self.id} has no variant {name!r} in {dialect}: there it has {', '.join(there)}")
         return name
 
-    def launch(self, m: int, n: int, k: int, variant: str = DEFAULT_VARIANT, *, sms: int = REFERENCE_SMS) -> Launch:
+    def launch(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        variant: str = DEFAULT_VARIANT,
+        *,
+        dialect: str = BY_HAND,
+        sms: int = REFERENCE_SMS,
+    ) -> Launch:
         """The launch that computes an M x N result of depth K on a GPU of `sms` multiprocessors (`call.sms_of`).
 
         `"default"` is the first variant.
@@ -132,9 +154,9 @@ class Stage:
         Raises ValueError for a variant that the rung has not, and where the grid would pass the GPU's limits.
         """
         name = next(iter(self.variants)) if variant == DEFAULT_VARIANT else variant
-        if name not in self.variants:
+        if name not in self.variants and name not in self.tiles.get(dialect, ()):
             raise ValueError(unknown(f"variant of {self.id}", name, self.variants))
-        launch = self.launch_shape(self.variants[name], m, n, k, sms)
+        launch = self.launch_shape(self.config(name, dialect), m, n, k, sms)
         for axis, size, limit in zip("xyz", launch.grid, MAX_GRID, strict=True):
             if size > limit:
                 raise ValueError(

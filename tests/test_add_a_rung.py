@@ -86,7 +86,8 @@ def add() -> None:
         row = f"| [`{NEW}`](docs/ladder.md#{NEW})<br>{idea} | fp32 | {none}<br>"
         assert row in Path(readme).read_text(encoding="utf-8")
         repo().test_readme_has_a_row_for_every_rung_and_no_other(readme)
-    assert f"{begin}\n| TFLOP/s (% of cuBLAS), times `s13` |" in Path("docs/ladder.md").read_text(encoding="utf-8")
+    below = [stage.id for stage in STAGES.values() if "fp32" in stage.maths][-2].split("_")[0]
+    assert f"{begin}\n| TFLOP/s (% of cuBLAS), times `{below}` |" in Path("docs/ladder.md").read_text(encoding="utf-8")
     repo().test_every_rung_has_its_section(STAGES[NEW])
 
 

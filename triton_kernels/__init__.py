@@ -22,7 +22,7 @@ def gemm(
     a: torch.Tensor,
     b: torch.Tensor,
     *,
-    stage: str,
+    stage: str | None = None,
     dialect: str = "triton",
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
@@ -30,7 +30,7 @@ def gemm(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """C = A @ B by the rung `stage`, as Triton or Gluon compiles it.
+    """C = A @ B by the rung `stage`, as Triton or Gluon compiles it; without one, by the last that takes such operands.
 
     a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). `math` is
     by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16, multiplied by
@@ -43,7 +43,7 @@ def gemm(
     """
     if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
-    return run(a, b, out, _prepare, stage, dialect, variant, math, scale_a, scale_b)
+    return run(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:
@@ -61,5 +61,6 @@ def kernel_module(implementation: Implementation) -> types.ModuleType:
         raise ModuleNotFoundError(message, name=error.name) from error
 
 
-def _prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
     return kernel_module(call.implementation).prepare(call, a, b, c)

@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Call
+from gemm_ref.call import Call, copies_vectors, settle
 from gemm_ref.call.plan import Scales, stream_of
 from gemm_ref.inputs import meta_operands
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -33,6 +33,7 @@ def prepare(
     *,
     num_stages: int,
     num_warps: int | None = None,
+    names: tuple[str, ...] = ("A", "B", "C"),
     describe: Callable[..., tuple[Descriptor, ...]] | None = None,
     **more: int | str,
 ) -> Prepared:
@@ -40,7 +41,8 @@ def prepare(
 
     The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
     the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for them: tensors of one
-    element, or None for 1. describe: from a, b and c to the tensor descriptors that the kernel takes in their place.
+    element, or None for 1. names: of the matrices, where it takes more than these. describe: from a, b and c to the
+    tensor descriptors that the kernel takes in their place.
     """
     problem, implementation, shape = call.problem, call.implementation, call.launch
     if num_warps is not None:
@@ -51,7 +53,7 @@ def prepare(
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
     sizes = problem.m, problem.n, problem.k
-    return Prepared(kernel, shape, ("A", "B", "C"), sizes, describe, num_stages=num_stages, **constants)
+    return Prepared(kernel, shape, names, sizes, describe, num_stages=num_stages, **constants)
 
 
 class Prepared:
@@ -197,9 +199,10 @@ def compile_for_inspection(
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma)
+    call = settle(Call(implementation, problem), copies_vectors(dialect, a, b))
     before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:
-        return kernel_module(implementation).prepare(Call(implementation, problem), a, b, c)(a, b, c, (None, None))
+        return kernel_module(implementation).prepare(call, a, b, c)(a, b, c, (None, None))
     finally:
         without_gpu.capability.reset(before[0])
         without_gpu.anew.reset(before[1])

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from cuda_kernels import source, tensor_map
-from gemm_ref.call import Call
+from gemm_ref.call import Call, settle
 from gemm_ref.correct import underflow
+from gemm_ref.grids import VECTOR
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
 from gemm_ref.operands import row_elements
@@ -38,12 +39,15 @@ def export(implementation: Implementation, problem: Problem) -> str:
     """
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
+    call = settle(Call(implementation, problem), vectors=problem.n % VECTOR == 0)
+    implementation = call.implementation
     rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
-    parts = (_header(implementation, problem), _inlined(rung, implementation, set()), _values(implementation, problem))
+    parts = (_header(call), _inlined(rung, implementation, set()), _values(call))
     return "\n".join((*parts, _MAIN.read_text(encoding="utf-8")))
 
 
-def _header(implementation: Implementation, problem: Problem) -> str:
+def _header(call: Call) -> str:
+    implementation, problem = call.implementation, call.problem
     name, stage, math = implementation.stage.id.split("_")[0], implementation.stage, implementation.math
     alone = stage.only_capability is not None
     arch = "-gencode arch=compute_90a,code=sm_90a" if alone else "-arch=native"
@@ -54,7 +58,7 @@ def _header(implementation: Implementation, problem: Problem) -> str:
 //     nvcc -O3 -std=c++17 {arch} {name}.cu -o {name} && ./{name}
 //
 // exits with 0 if C is right, with 1 if it is wrong, and with 2 where the GPU cannot run it. The launch in this file is
-// for this size, and for a GPU of {Call(implementation, problem).sms} multiprocessors. Another size:
+// for this size, and for a GPU of {call.sms} multiprocessors. Another size:
 //
 //     python -m cuda_kernels export {name} {options} --size 1024x2048x512 > {name}.cu
 """
@@ -77,9 +81,10 @@ def _inlined(text: str, implementation: Implementation, seen: set[str]) -> str:
     return _INCLUDE.sub(put, text).replace("#pragma once\n", "")
 
 
-def _values(implementation: Implementation, problem: Problem) -> str:
+def _values(call: Call) -> str:
     """What `main.cu` is told: types and sizes, how the matrices are stored, the launch, and what an error may be."""
-    math, call = MATHS[problem.math], Call(implementation, problem)
+    implementation, problem = call.implementation, call.problem
+    math = MATHS[problem.math]
     a, b, c = meta_operands(problem, implementation.stage.tma)
     stored_b = b if problem.b_layout == "kn" else b.t()
     boxed: tuple[tensor_map.Boxed, ...] = ()

@@ -3,27 +3,33 @@
 #pragma once
 #include "vector.cuh"
 
-// Copies one float, or writes 0 where it is not inside the matrix (then nothing is read).
-__device__ __forceinline__ void copy_float_async(float& to, const float* from, bool inside) {
+// Copies one float to an address in shared memory, or writes 0 where it is not inside the matrix (nothing is read then).
+__device__ __forceinline__ void copy_float_async_at(unsigned to, const float* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
-    const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
     const int bytes = inside ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 #else
-    to = inside ? *from : 0.0f;
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(inside ? *from : 0.0f) : "memory");
 #endif
+}
+__device__ __forceinline__ void copy_float_async(float& to, const float* from, bool inside) {
+    copy_float_async_at(shared_address(&to), from, inside);
 }
 
 // Copies 4 floats, of which the first `inside` are in the matrix (none if it is 0 or less), and 0 for the others: in a
 // matrix with vector rows (cp.async.cg, past the L1 cache too), and in any other.
-__device__ __forceinline__ void copy_vector_async(float& to, const float* from, int inside) {
+__device__ __forceinline__ void copy_vector_async_at(unsigned to, const float* from, int inside) {
 #if __CUDA_ARCH__ >= 800
-    const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(&to));
     const int bytes = inside > 0 ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 #else
-    as_vector(to) = load_vector(from, inside);
+    const float4 x = load_vector(from, inside);
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
 #endif
+}
+__device__ __forceinline__ void copy_vector_async(float& to, const float* from, int inside) {
+    copy_vector_async_at(shared_address(&to), from, inside);
 }
 __device__ __forceinline__ void copy_floats_async(float& to, const float* from, int inside) {
 #pragma unroll

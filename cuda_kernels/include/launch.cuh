@@ -11,7 +11,7 @@ struct LaunchShape {
     unsigned block[3];
     unsigned shared_bytes;           // dynamic
     unsigned asks = 1;               // whether it asks for so many, where that is needed: once, a kernel keeps them
-    float* partials;                 // what the first of two kernels writes in place of C; null where there is one
+    float* partials;                 // of sums that the first of two kernels writes; null where there is one
     const LaunchShape* then;         // the second kernel's launch; null where there is one
     const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
     const float* scales[2];          // of A and B, in device memory; null is 1

@@ -2,12 +2,9 @@
 // Instructions: mbarrier'): a barrier in shared memory that counts arrivals of threads, and bytes that copies bring.
 // A phase is complete when all of both have come; then the next begins, of the other parity. sm_90.
 #pragma once
+#include "vector.cuh"
 
 using Mbarrier = unsigned long long;
-
-__device__ __forceinline__ unsigned shared_address(const void* x) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(x));
-}
 
 // `arrivals` complete a phase.
 __device__ __forceinline__ void mbarrier_init(Mbarrier& barrier, int arrivals) {

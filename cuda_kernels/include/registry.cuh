@@ -123,6 +123,20 @@ inline constexpr int NUM_STAGES = 3;
 inline constexpr int BLOCKS_PER_SM = 1;
 }
 
+namespace registry::s14_register_banks {
+inline constexpr int BLOCK_M = 128;
+inline constexpr int BLOCK_N = 128;
+inline constexpr int BLOCK_K = 8;
+inline constexpr int WARP_M = 64;
+inline constexpr int WARP_N = 64;
+inline constexpr int THREAD_M = 8;
+inline constexpr int THREAD_N = 16;
+inline constexpr int COPY_N = 4;
+inline constexpr int GROUP_M = 8;
+inline constexpr int NUM_STAGES = 4;
+inline constexpr int BLOCKS_PER_SM = 2;
+}
+
 namespace registry::s15_wmma {
 inline constexpr int BLOCK_M = 128;
 inline constexpr int BLOCK_N = 128;

@@ -9,6 +9,17 @@ __device__ __forceinline__ const float4& as_vector(const float& first) {
     return reinterpret_cast<const float4&>(first);
 }
 
+// Where something is in shared memory: 32 bits, as instructions take it.
+__device__ __forceinline__ unsigned shared_address(const void* x) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(x));
+}
+
+// The 4 floats at such an address, a multiple of 16 bytes.
+__device__ __forceinline__ void read_vector(float& to, unsigned from) {
+    float4& x = as_vector(to);
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(from));
+}
+
 // Whether every row is made of whole vectors: the matrix starts at a multiple of 16 bytes, and so does each row. A
 // vector is then inside its row or outside, never across its end.
 __device__ __forceinline__ bool has_vector_rows(const float* matrix, int columns) {

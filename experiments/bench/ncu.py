@@ -21,7 +21,8 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
-from gemm_ref.call import sms_of
+from gemm_ref.call import Call, copies_vectors, settle, sms_of
+from gemm_ref.inputs import meta_operands
 
 _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
 _WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op"
@@ -111,8 +112,12 @@ def assign(
 
 def _kernels(contender: Contender, problem: gemm_ref.Problem, sms: int) -> int:
     """How many kernels one call launches."""
-    stage = gemm_ref.get_stage(contender.stage)
-    return 2 if stage.launch(problem.m, problem.n, problem.k, contender.variant, sms=sms).then else 1
+    assert contender.kernel
+    vectors = copies_vectors(contender.kernel.dialect, *meta_operands(problem, ())[:2])
+    call = settle(
+        Call(contender.kernel, problem, sms), vectors, torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    )
+    return 2 if call.launch.then else 1
 
 
 def _launch_each(problem: gemm_ref.Problem, names: Sequence[str]) -> None:

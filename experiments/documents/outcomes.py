@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.documents import over_shapes
 from experiments.documents.ladder_tables import default_row
 from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads
 from experiments.records.ceilings import TITLES
-from experiments.records.controls import CONTROL, Controls
+from experiments.records.controls import CONTROL
 from experiments.records.rows import COLD, GRAPH, PASS, SKIPPED, WARM
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
@@ -126,38 +127,6 @@ def _beside_powers(rows: pd.DataFrame) -> list[float]:
     speed = rows.pivot_table(index="stage", columns="m", values="tflops")
     there = [(size, power) for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.columns)]
     return [float((speed[size] / speed[power]).median()) for size, power in there]
-
-
-def _shapes(frame: pd.DataFrame) -> Iterator[str]:
-    timed = frames.timed(frame)
-    timed = Controls(timed).passed(timed)
-    sizes, timed = list(frames.SIZES), frames.off_cubes(timed)
-    own = frames.rungs(timed)
-    if own.empty:
-        return
-    best = own.loc[own.groupby(sizes)["median_us"].idxmin()]
-    faster, same = ((best["verdict"] == word).sum() for word in (stats.FASTER, stats.SAME))
-    yield f"Of {len(best)} shapes, no cubes, the best rung is faster than cuBLAS at {faster} and level at {same}"
-    by_dialect = frames.leaders(own).groupby("dialect")
-    found = [(name, by_dialect.get_group(name)) for name in DIALECTS if name in by_dialect.groups]
-    reached = [
-        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {_title(name)} (at worst "
-        f"{number(100 * rows['vs_cublas'].min())}%, {_size(rows.loc[rows['vs_cublas'].idxmin()])})"
-        for name, rows in found
-    ]
-    yield f"The best rung's share of cuBLAS is on average (geometric mean) {listed(reached)}"
-    alone = [
-        f"`{stage[:3]}` in {_title(name)} {100 * mean:.0f}%" for name, (stage, mean) in frames.for_all(own).items()
-    ]
-    yield f"One rung for all of them reaches at most: {listed(alone)}"
-    often = best["stage"].value_counts()
-    said = listed(f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items())
-    yield f"The best is most often {said}"
-    library = timed[timed["backend"] == "cublaslt"]
-    missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
-    if len(library):
-        tried = len(library[sizes].drop_duplicates())
-        yield f"At {len(missed)} of {tried} another algorithm of cuBLASLt is faster than the one that cuBLAS chose"
 
 
 def _roofs(frame: pd.DataFrame) -> Iterator[str]:
@@ -375,10 +344,6 @@ def _range(values: pd.Series, form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _size(row: pd.Series) -> str:
-    return " x ".join(str(row[name]) for name in frames.SIZES)
-
-
 def _span(sizes: Sequence[int]) -> str:
     return f"at {sizes[0]}" if len(sizes) == 1 else f"from {sizes[0]} to {sizes[-1]}"
 
@@ -393,7 +358,8 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "ladder": _ladder,
         "tensor_cores": _tensor_cores,
         "squares": _squares,
-        "shapes": _shapes,
+        "shapes": over_shapes.shapes,
+        "choice": over_shapes.choice,
         "cost": _cost,
         "host": _host,
         "correctness": _correctness,

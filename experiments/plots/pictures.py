@@ -42,6 +42,7 @@ PICTURES: dict[str, Draw] = {
     "ladder": ladder.draw,
     "squares": squares.draw,
     "shapes": shapes.draw,
+    "choice": shapes.draw_choice,
     "roofs": roofs.draw,
     "registers": registers.draw,
     "modes": modes.draw,

@@ -1,4 +1,7 @@
-"""Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N."""
+"""Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N.
+
+And of `choice`: what is lost by choosing, and how near predicted times are to measured ones.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,60 @@ def draw(folder: Path, target: Path) -> list[Path]:
     return paths
 
 
+def draw_choice(folder: Path, target: Path) -> list[Path]:
+    """Draw choice.csv of `folder` into `target` as PNG and SVG; nothing where no candidate was timed."""
+    frame = frames.held_out(frames.tried(store.read(folder, "choice")))
+    own = frames.rungs(frame)
+    if own.empty:
+        return []
+    controls, caption = Controls(frame), environment.caption(store.runs_of(own, folder))
+    with style.themed():
+        return [
+            *style.save(_regret(own, controls, caption), target, "choice_regret"),
+            *style.save(_predicted(own, caption), target, "choice_predicted"),
+        ]
+
+
+def _regret(own: pd.DataFrame, controls: Controls, caption: str) -> Figure:
+    """What is lost at each problem, in each dialect, and by Triton's autotune."""
+    found = frames.regrets(own).assign(stage="", median_us=0.0)
+    sizes = list(dict.fromkeys(found[list(frames.SIZES)].itertuples(index=False, name=None)))
+    shapes = [workloads.Shape("", "", "", "", "", each) for each in sizes]
+    subtitle = "% that the chosen tile and blocks take longer than the fastest; x is what Triton's autotune picked"
+    figure, ax = _rows("What is lost by choosing without trying", subtitle, shapes, controls, caption)
+    ax.set_xlabel("% of the fastest candidate's time", size=9)
+    chosen = found[found["regret"].notna()]
+    _mark(ax, shapes, chosen, lambda row: 100 * row.regret, lambda row: "", width=0.5)
+    for row in found[found["tuned"].notna()].itertuples():
+        y = sizes.index((row.m, row.n, row.k))
+        ax.plot(100 * row.tuned, y, "x", color=style.look_of(row.dialect).colour, ms=5, mew=1)
+    ax.set_xlim(-1, max(16, 1.05 * ax.get_xlim()[1]))
+    return figure
+
+
+def _predicted(own: pd.DataFrame, caption: str) -> Figure:
+    """A panel for each dialect: every candidate's predicted time over its measured one."""
+    there = [name for name in DIALECTS if name in set(own["dialect"])]
+    figure = Figure(figsize=(style.WIDTH, 4.2))
+    subtitle = "every candidate that was timed; those that were chosen are filled"
+    top = style.heading(figure, "Predicted beside measured times", subtitle)
+    bottom = style.footer(figure, caption)
+    axes = figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
+    ends = [own[["median_us", "predicted_us"]].min().min(), own[["median_us", "predicted_us"]].max().max()]
+    for ax, dialect in zip(axes, there, strict=True):
+        of, look = own[own["dialect"] == dialect], style.look_of(dialect)
+        taken = of[of["chosen"] == 1]
+        off = 100 * np.abs(of["predicted_us"] / of["median_us"] - 1).median()
+        ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
+        ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **style.OTHER)
+        ax.plot(taken["median_us"], taken["predicted_us"], look.marker, color=look.colour, ms=4.5, ls="none")
+        ax.set(xscale="log", yscale="log", xlabel="measured µs")
+        ax.set_title(f"{DIALECTS[dialect].title}: {off:.0f}% off, median", size=9.5)
+    axes[0].set_ylabel("predicted µs")
+    figure.tight_layout(rect=(0, bottom, 1, top))
+    return figure
+
+
 def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
     """The best rung of each dialect at each named problem."""
     subtitle = "fp32, the median of the ratios in a round; each dialect's best rung and its share"
@@ -54,6 +111,7 @@ def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Contro
     ax.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     ax.xaxis.set_minor_locator(ticker.NullLocator())
     ax.set_xlabel("% of cuBLAS' speed, log scale", size=9)
+    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     _mark(ax, named, frame, lambda row: 100 * row.vs_cublas, lambda row: f" {row.stage[:3]}", width=0.72)
     return figure
 
@@ -65,6 +123,7 @@ def _read_roof(
     subtitle = f"bytes of A, B and C over time, beside {roofs.read:.2f} TB/s, which `roofs` measured; library: cuBLAS"
     figure, ax = _rows("How near shapes bound by memory are to the read roof", subtitle, bound, controls, caption)
     ax.set_xlabel("% of the read roof", size=9)
+    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     rows = timed[(timed["dialect"] != "") | (timed["backend"] == "cublas")]
 
     def share(row: Any) -> float:
@@ -92,7 +151,6 @@ def _rows(
     style.bands(ax, len(shapes))
     style.bare(ax, "y")
     _part(ax, shapes, -0.5)
-    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     return figure, ax
 
 
@@ -117,7 +175,8 @@ def _mark(
 
 def _name(shape: workloads.Shape, controls: Controls) -> str:
     m, n, k = shape.sizes
-    return f"{shape.name} ({m} × {n} × {k}){controls.mark(m=m, n=n, k=k)}"
+    sizes = f"{m} × {n} × {k}"
+    return f"{f'{shape.name} ({sizes})' if shape.name else sizes}{controls.mark(m=m, n=n, k=k)}"
 
 
 def _part(ax: Axes, shapes: list[workloads.Shape], above: float) -> None:

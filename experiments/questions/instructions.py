@@ -27,7 +27,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import gemm_ref
@@ -38,7 +38,7 @@ from experiments.progress import Bars
 from experiments.questions import memory
 from experiments.records import workloads
 from experiments.records.compiled import MAIN_ARCHITECTURE
-from experiments.records.contenders import Contender
+from experiments.records.contenders import Contender, gemm_of
 from experiments.records.request import FULL, Request
 from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
 from gemm_ref.launch import cdiv
@@ -52,7 +52,7 @@ NAME = "instructions"
 
 
 class _Uncounted(ValueError):
-    """The kernel computes with instructions whose operations cannot be counted from the text."""
+    """Operations of the kernel, or its requests, cannot be counted."""
 
 
 _TCGEN05 = re.compile(r"UTC\w*MMA")  # tensor cores from compute capability 10.0 on: the shape is in a descriptor
@@ -91,7 +91,7 @@ def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled
         return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
-    config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
+    config = gemm_ref.get_stage(contender.stage).config(contender.variant, contender.dialect)
     launch = launch_of(contender, problem)
     loaders = launch.loaders if code.threads == launch.threads else 0  # a twin with other warps has none
     products = values["flop_per_trip"] / 2 * (code.threads - loaders)
@@ -106,10 +106,14 @@ def _wavefronts(contender: Contender, problem: gemm_ref.Problem) -> dict[str, fl
 
     Raises ValueError where that does not give the right result.
     """
-    config = gemm_ref.get_stage(contender.stage).variants[contender.variant]
+    config = gemm_ref.get_stage(contender.stage).config(contender.variant, contender.dialect)
     tile = (config.BLOCK_M, config.BLOCK_N, 8 * (config.BLOCK_K or WARP))
     m, n, k = (size + rest % 16 for size, rest in zip(tile, (problem.m, problem.n, problem.k), strict=True))
+    if contender.kernel:
+        contender = replace(contender, load=functools.partial(gemm_of, contender.kernel.first_tile))
     rows = memory.count(contender, gemm_ref.Problem(m, n, k))
+    if skipped := [row.detail for row in rows if row.status == SKIPPED]:
+        raise _Uncounted(skipped[0])
     if wrong := [row.detail for row in rows if row.status != PASS]:
         raise ValueError(f"its requests of shared memory could not be counted: {wrong[0]}")
     asked = [row for row in rows if row.view == COMPILED and row.space == "shared" and row.requests]

@@ -6,7 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ from gemm_ref.stage import DEFAULT_VARIANT, Config
 
 if TYPE_CHECKING:
     import torch
+
+    from gemm_ref.call import Call
+    from gemm_ref.call.plan import Launcher
 
 Gemm = Callable[..., "torch.Tensor"]  # fn(a, b, out=None) -> C
 
@@ -66,21 +69,7 @@ class Contender:
 
 def contenders() -> list[Contender]:
     """Every kernel of the registry in ladder order, then every baseline."""
-    rungs = [
-        Contender(
-            stage=item.stage.id,
-            variant=item.variant,
-            backend=item.backend,
-            dialect=item.dialect,
-            math=item.math,
-            devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
-            load=functools.partial(gemm_of, item),
-            config=item.config,
-            build=functools.partial(_build, item) if DIALECTS[item.dialect].compiled_ahead else None,
-            kernel=item,
-        )
-        for item in gemm_ref.implementations()
-    ]
+    rungs = [_rung(item, item.variant, functools.partial(gemm_of, item)) for item in gemm_ref.implementations()]
     baselines = [
         Contender(
             stage=item.name,
@@ -96,6 +85,26 @@ def contenders() -> list[Contender]:
         for math in item.maths
     ]
     return rungs + baselines
+
+
+def dealt(tile: gemm_ref.Implementation, blocks: int) -> Contender:
+    """One of the tiles that a rung chooses from, with the tiles of C dealt to so many blocks whatever the shape."""
+    return _rung(tile, f"{tile.variant} x{blocks}", functools.partial(_gemm_dealt, tile, blocks))
+
+
+def _rung(item: gemm_ref.Implementation, variant: str, load: Callable[[], Gemm]) -> Contender:
+    return Contender(
+        stage=item.stage.id,
+        variant=variant,
+        backend=item.backend,
+        dialect=item.dialect,
+        math=item.math,
+        devices=("cpu", "cuda"),  # CPU tensors run on the reference GPU
+        load=load,
+        config=item.config,
+        build=functools.partial(_build, item) if DIALECTS[item.dialect].compiled_ahead else None,
+        kernel=item,
+    )
 
 
 def build_ahead(chosen: Iterable[Contender], capability: tuple[int, int]) -> None:
@@ -133,6 +142,20 @@ def gemm_of(item: gemm_ref.Implementation) -> Gemm:
     if item.dialect != item.backend:
         names["dialect"] = item.dialect
     return functools.partial(_package(item).gemm, **names)
+
+
+def _gemm_dealt(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
+    from gemm_ref.call.plan import run  # with torch
+
+    package = _package(tile)
+
+    def prepare(call: Call, *matrices: torch.Tensor) -> Launcher:
+        return package.prepare(replace(call, blocks=blocks), *matrices)
+
+    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return run(a, b, out, prepare, tile.stage.id, tile.dialect, tile.variant, tile.math, None, None)
+
+    return fn
 
 
 def _package(item: gemm_ref.Implementation) -> ModuleType:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.records import stats, store
+from experiments.records import stats, store, workloads
 from experiments.records.workloads import LARGEST
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -98,6 +98,31 @@ def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
         if shares.count() == problems:
             means.setdefault(str(dialect), {})[str(stage)] = stats.geometric_mean(shares)
     return {dialect: max(of.items(), key=lambda item: item[1]) for dialect, of in means.items()}
+
+
+def tried(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed rows of `choice`, of each problem and dialect those of the latest run: a later table chose anew."""
+    frame = timed(frame)
+    return frame[frame["run"] == frame.groupby([*SIZES, "dialect"])["run"].transform("max")]
+
+
+def held_out(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of problems that no table of the choice is fitted on."""
+    fitted = set(workloads.FITTED)
+    keep = [sizes not in fitted for sizes in frame[list(SIZES)].itertuples(index=False, name=None)]
+    return frame[np.array(keep, dtype=bool)]
+
+
+def regrets(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the choice loses: a row for each problem and dialect of timed rows of `choice`.
+
+    `regret` is the time of the chosen candidate over the least that was timed there, less 1; NaN where the chosen one
+    has no time. `tuned` is the same of what Triton's autotune picked, NaN where it was not asked.
+    """
+    own, by = rungs(frame), [*SIZES, "dialect"]
+    loss = own["median_us"] / own.groupby(by)["median_us"].transform("min") - 1
+    of = own.assign(regret=loss.where(own["chosen"] == 1), tuned=loss.where(own["autotune_s"].notna()))
+    return of.groupby(by, sort=False)[["regret", "tuned", "autotune_s", "candidates"]].max().reset_index()
 
 
 def spread(row) -> tuple[float, float]:

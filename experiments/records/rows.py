@@ -148,6 +148,21 @@ class Ported(Timed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried(Timed):
+    """As `Timed`, of a tile (`variant`) and blocks that could have been chosen for the problem."""
+
+    blocks: int = 0  # that the tiles are dealt to; 0 for a library
+    predicted_us: float | None = None
+    chosen: int = 0  # 1 where the model chose it
+    candidates: int = 0  # for this problem and dialect, with those that were not tried
+    autotune_s: float | None = None  # where Triton's autotune picked it: the seconds that this took
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCost(Row):
     """What one call of a contender costs the host: the time until it is in the GPU's queue, C allocated."""
 
@@ -291,6 +306,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "ladder": Timed,
     "squares": Timed,
     "shapes": Timed,
+    "choice": Tried,
     "roofs": Ceiling,
     "registers": Ported,
     "modes": Timed,

@@ -6,6 +6,7 @@ A size is (M, N, K), or one number for a cube. Real-world problems are in worklo
 from __future__ import annotations
 
 import functools
+import random
 import tomllib
 from dataclasses import dataclass
 from itertools import product
@@ -69,6 +70,29 @@ MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of
 HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 INPUTS = 8192  # long enough calls to hold a GPU at its power cap
+
+# Of `choice`: nobody chose them, and the model is judged at none that it was fitted on.
+FLOPS, MOST_BYTES = (1e8, 4e11), 1e9
+
+
+def drawn(count: int, seed: int) -> tuple[tuple[int, int, int], ...]:
+    """Random problems, log-uniform in each size; seeded. In turn: of any sizes, and as layers have them.
+
+    Any: M and N from 1 to 2^14, K to 2^16. Layers: multiples of 64 from 128 on. Within FLOPS, and MOST_BYTES of A, B
+    and C.
+    """
+    dice, found = random.Random(seed), dict[tuple[int, int, int], None]()
+    while len(found) < count:
+        least, unit = ((0, 1), (7, 64))[len(found) % 2]
+        sizes = [2 ** (least + (most - least) * dice.random()) for most in (14, 14, 16)]
+        m, n, k = (unit * round(size / unit) for size in sizes)
+        if FLOPS[0] <= 2 * m * n * k <= FLOPS[1] and 4 * (m * k + k * n + m * n) <= MOST_BYTES:
+            found[m, n, k] = None
+    return tuple(found)
+
+
+FITTED = drawn(24, seed=1)  # what `experiments fit` makes the table of a device from
+UNSEEN = {DEFAULT: drawn(12, seed=2), FULL: drawn(40, seed=2)}
 
 # --- errors, and counts --------------------------------------------------------------------------------------
 

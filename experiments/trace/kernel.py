@@ -15,6 +15,7 @@ from experiments.trace.origin import Ids, Operands
 from experiments.trace.record import NOWHERE, Array, Started, Tile, Trace
 from experiments.trace.tables import Tables, staged_bytes
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
+from gemm_ref.call import Call, copies_vectors, settle
 from gemm_ref.grids import MIN_SLICES
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
@@ -114,9 +115,10 @@ def trace(item: Implementation, compiler: str) -> Trace:
 
 def _run(item: Implementation, problem: Problem, operands: Operands, again: bool = False) -> Watcher:
     """The kernel on the reference GPU, watched."""
+    item = item.first_tile  # not what such small sizes choose
     a, b = operands
     c = aligned(torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
-    launch = item.stage.launch(problem.m, problem.n, problem.k, item.variant)
+    launch = settle(Call(item, problem), copies_vectors(item.dialect, a, b)).launch
     # a kernel may compute C transposed, and call A and B something else
     watcher = Watcher(shown_block(launch), {a.data_ptr(): "A", b.data_ptr(): "B"}, again)
     with ptx.watched(watcher):

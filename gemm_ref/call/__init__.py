@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gemm_ref import choice, grids
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.launch import Launch
-from gemm_ref.operands import check_shapes
+from gemm_ref.operands import check_shapes, has_vector_rows
 from gemm_ref.problem import MATHS, MAX_SIZE, Problem
-from gemm_ref.registry import Implementation, get_stage
-from gemm_ref.stage import DEFAULT_VARIANT
-from gemm_ref.toolchain import REFERENCE_SMS
+from gemm_ref.registry import STAGES, Implementation, get_stage
+from gemm_ref.stage import DEFAULT_VARIANT, Stage
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,38 @@ class Call:
     problem: Problem
     sms: int = REFERENCE_SMS  # multiprocessors of the device
     least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
+    blocks: int | None = None  # that the tiles are dealt to; None where the rung's grid follows from the sizes
 
     @property
     def launch(self) -> Launch:
         """How the kernel is launched there."""
-        stage, problem = self.implementation.stage, self.problem
-        launch = stage.launch(problem.m, problem.n, problem.k, self.implementation.variant, sms=self.sms)
+        item, problem = self.implementation, self.problem
+        sizes = problem.m, problem.n, problem.k
+        if self.blocks is None:
+            launch = item.stage.launch(*sizes, item.variant, dialect=item.dialect, sms=self.sms)
+        else:
+            launch = grids.deal(item.config, *sizes, self.blocks)
         return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes))
+
+
+def settle(call: Call, vectors: bool, gpu: str = "") -> Call:
+    """The call with the tile and the blocks that its shape has chosen (`gemm_ref.choice`); itself for other rungs.
+
+    vectors: what `copies_vectors` says. gpu: the kind of GPU, as torch names it. A tile that was asked for by name is
+    kept.
+    """
+    item, problem = call.implementation, call.problem
+    if item.dialect not in item.stage.tiles:
+        return call
+    tile = "" if item.variant == DEFAULT_VARIANT else item.variant.removesuffix(choice.FLOATS)
+    sizes = problem.m, problem.n, problem.k
+    chosen = choice.choose(item.stage, item.dialect, *sizes, call.sms, vectors, gpu, tile)
+    return replace(call, implementation=replace(item, variant=chosen.tile), blocks=chosen.blocks)
+
+
+def copies_vectors(dialect: str, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the rows that a tile is to copy as vectors of 16 bytes are whole ones: of B, and in Triton of A too."""
+    return has_vector_rows(b) and (dialect != "triton" or has_vector_rows(a))
 
 
 def validate(
@@ -37,7 +63,7 @@ def validate(
     b: torch.Tensor,
     out: torch.Tensor | None = None,
     *,
-    stage: str,
+    stage: str | None,
     dialect: str = "cuda",
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
@@ -46,14 +72,15 @@ def validate(
 ) -> Call:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
 
+    stage: None is the last rung of the ladder that takes such operands and runs on their GPU.
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
     `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
     mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. scale_a, scale_b: fp32
     tensors of one element, which C is multiplied by; for fp8 alone.
     """
-    rung = get_stage(stage)
     if dialect not in DIALECTS:
         raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
+    rung = _highest(a, dialect, math) if stage is None else get_stage(stage)
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
     variant = rung.find_variant(variant, dialect)
@@ -74,6 +101,25 @@ def validate(
         if scale is not None:
             _check_scale(name, scale, a, math)
     return Call(Implementation(rung, variant, dialect, math), problem, sms_of(a.device))
+
+
+def _highest(a: object, dialect: str, math: str | None) -> Stage:
+    """The last rung that is written in a dialect, takes such an operand and runs on its GPU."""
+    if not isinstance(a, torch.Tensor):
+        raise ValueError(f"a must be a torch.Tensor, not {type(a).__name__}: torch.as_tensor(a) makes one")
+    capability = torch.cuda.get_device_capability(a.device) if a.is_cuda else REFERENCE_CAPABILITY
+    modes = [math] if math else [name for name, mode in MATHS.items() if mode.dtype == a.dtype and not mode.operand_eps]
+    fitting = [
+        stage
+        for stage in STAGES.values()
+        if dialect in stage.dialects and set(modes) & set(stage.maths) and stage.refusal(capability) is None
+    ]
+    if not fitting:
+        taken = f"math={math!r}" if math else f"{a.dtype}"
+        raise ValueError(
+            f"no rung in {dialect} takes {taken} on this GPU: name a stage, or another of {', '.join(MATHS)}"
+        )
+    return fitting[-1]
 
 
 def sms_of(device: torch.device) -> int:

@@ -7,6 +7,7 @@ import torch
 from gemm_ref.launch import cdiv
 from gemm_ref.operands.transpose import transposed
 
+VECTOR_BYTES = 16  # what a thread loads or stores at once
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 
 
@@ -38,6 +39,11 @@ def as_layout(b: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "kn":
         return b.contiguous()
     return b if lies_in(b, "nk") else transposed(b.contiguous()).t()
+
+
+def has_vector_rows(x: torch.Tensor) -> bool:
+    """Whether every row of a row-major x is made of whole vectors of 16 bytes, and starts at a multiple of them."""
+    return x.data_ptr() % VECTOR_BYTES == 0 and x.shape[1] * x.itemsize % VECTOR_BYTES == 0
 
 
 def as_operand(x: torch.Tensor) -> torch.Tensor:

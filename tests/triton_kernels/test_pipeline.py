@@ -1,4 +1,4 @@
-"""What Triton decides by itself on the rungs of pipelines, s10 to s12: the evidence behind the registry's sentences.
+"""What Triton decides by itself on the rungs of pipelines, s10 to s14: the evidence behind the registry's sentences.
 
 Read off the TTGIR and the PTX that the installed Triton makes for an H200 (sm_90), and off the addresses that the PTX
 asks shared memory for on the reference GPU. A test that fails here after an upgrade means that a sentence is no longer
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -29,9 +30,9 @@ def config(stage: str, variant: str):
 
 
 def main_loop(*which) -> Counter[str]:
-    """The instructions of the one loop."""
+    """The instructions of the one loop that has none in it."""
     text = body(*which)
-    (label,) = re.findall(r"^(\$L\w+):[^\n]*Inner Loop", text, re.MULTILINE)
+    (label,) = re.findall(r"^(\$L\w+):(?:[^\n]*\n +//)*[^\n]*Inner Loop", text, re.MULTILINE)
     return opcodes_in(text.split(f"{label}:", 1)[1].rsplit(label, 1)[0])
 
 
@@ -148,3 +149,23 @@ def test_s12_gluon_copies_a_by_the_element_and_b_by_the_vector():
 def test_s11_gluon_keeps_the_compact_warp():
     text = ttgir("s11", "gluon", "tile128")
     assert "lane = [[0, 4], [4, 0], [0, 8], [0, 16], [8, 0]], warp = [[0, 64], [32, 0], [64, 0]]" in text
+
+
+def test_s14_gluon_multiplies_column_by_column():
+    """And each sum by one before the store, so that it may have any register until then."""
+    which = "s14", "gluon", "tile128x256"
+    shape = get_stage("s14").tiles["gluon"]["tile128x256"]
+    columns = re.findall(r"fma\.rn\.f32\s+%r\d+, %r\d+, (%r\d+), ", body(*which))
+    assert len(columns) == main_loop(*which)["fma.rn.f32"] == 2 * shape.BLOCK_K * shape.THREAD_M * shape.THREAD_N
+    changes = sum(one != other for one, other in pairwise(columns))
+    assert changes < 1.1 * len(columns) / shape.THREAD_M  # row by row it would be each time
+    assert opcodes_in(body(*which))["mul.f32"] == shape.THREAD_M * shape.THREAD_N
+
+
+def test_s14_gluon_has_a_barrier_a_slice_and_no_read_ahead_of_a_trip():
+    which = "s14", "gluon", "tile128x256"
+    counts, ahead = main_loop(*which), body(*which).split("Inner Loop", 1)[0]
+    assert counts["bar.sync"] == counts["cp.async.wait_group"] == 2  # slices of a trip
+    assert counts["ld.shared.v4.b32"] == 2 * 8 * (8 + 16) // 4
+    assert opcodes_in(ahead)["ld.shared.v4.b32"] == 0  # where the source reads what the first products multiply
+    assert copied_bytes(*which) == {"0x4", "0x10"}

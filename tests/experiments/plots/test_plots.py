@@ -235,7 +235,7 @@ def test_accuracy_names_each_line_once(drawn, on_gpu):
         if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
     ]
     (svg,) = drawn("accuracy", rows).values()
-    own = "<!-- s01 to s13; " if on_gpu else "<!-- CPU loop; NumPy BLAS; torch BLAS -->"
+    own = f"<!-- s01 to {stages_in('fp32')[-1].id[:3]}; " if on_gpu else "<!-- CPU loop; NumPy BLAS; torch BLAS -->"
     assert svg.count("<!-- s01") == on_gpu and own in svg
     assert svg.count("<!-- fp16 ") == on_gpu  # one line, since all have the same errors
 

@@ -1,0 +1,229 @@
+// Idea:         registers have two banks, and each gives one operand a clock: the products go column by column, back and
+//               forth, and the sums are free to be in any register, so that hardly an FFMA waits for its operands.
+// Changed:      from s13, the order of the products, and what is dealt to the blocks: whole tiles first, and the K of the
+//               tiles that are left in equal shares. Tile and shares are chosen by shape (gemm_ref/choice.py).
+// Tile/threads: 16 x 256 to 128 x 256, a thread 8 x 16 or 8 x 8; gemm_ref/registry.py has the list. Block b of G has
+//               tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a tile that is shared.
+// Cost:         as s12's; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes.
+//               Shares are added in order: the same bits in every run of one grid.
+// Requires:     any M, N, K; row-major A, B, C. Where rows of B are no whole vectors it is copied float by float, and C
+//               where those of C are none.
+#include <type_traits>
+#include "async_copy.cuh"
+#include "launch.cuh"
+#include "tile_order.cuh"
+#include "vector.cuh"
+
+// What is dealt to the blocks: whole tiles in turn, and of the tiles that are then left the slices of K, all in a row, to
+// each block as many. They are less than a tile each, and in two tiles at most.
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K>
+struct Deal {
+    int tiles_m, tiles_n, slices;  // of C; of K
+    int whole;                     // tiles that are not shared
+    int share, shared;             // slices of a block, and of all
+
+    __device__ Deal(int M, int N, int K, int blocks)
+        : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
+          tiles_n((N + BLOCK_N - 1) / BLOCK_N),
+          slices(max((K + BLOCK_K - 1) / BLOCK_K, 1)),
+          whole(tiles_m * tiles_n / blocks * blocks) {
+        shared = (tiles_m * tiles_n - whole) * slices;
+        share = (shared + blocks - 1) / blocks;
+    }
+};
+
+// A[M, K] @ B[K, N] = C[M, N]. What a block has of a tile that is shared goes to `partials`, (block, 2, m, n), instead.
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
+          int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM>
+__global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
+s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+                   float* __restrict__ partials, int M, int N, int K) {
+    constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
+    static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
+    static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: whole warps");
+    static_assert(NUM_STAGES >= 2, "NUM_STAGES: one slice is copied while another is read");
+    static_assert(THREAD_M % VECTOR == 0 && THREAD_N % VECTOR == 0, "THREAD_M, THREAD_N: whole vectors");
+    constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
+    // A is transposed, and neighbouring rows start 4 banks apart, as in s12. Stages are told apart by where they begin.
+    constexpr int PITCH = BLOCK_M + VECTOR, A_FLOATS = BLOCK_K * PITCH, STAGE = A_FLOATS + BLOCK_K * BLOCK_N;
+    constexpr int LAST_STAGE = (NUM_STAGES - 1) * STAGE;
+    // A place in shared memory is an address of 32 bits, as instructions take it, and not a pointer of 64.
+    extern __shared__ __align__(16) float smem[];  // (stage, A (k, m) and B (k, n))
+    constexpr int FLOAT = sizeof(float);
+    const unsigned first_stage = shared_address(smem), last_stage = first_stage + LAST_STAGE * FLOAT;
+
+    // Who am I: as in s12
+    constexpr int STEP_M = LANES_M * VECTOR, STEP_N = LANES_N * VECTOR;
+    const int thread = threadIdx.x;
+    const int warp = thread / 32, lane = thread % 32;
+    const int lane_m = lane / 2 % 2 + lane / (2 * LANES_N) * 2;
+    const int lane_n = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+    const int warp_m = warp / (BLOCK_N / WARP_N) * WARP_M, warp_n = warp % (BLOCK_N / WARP_N) * WARP_N;
+    const int thread_m = warp_m + lane_m * VECTOR;
+    const int thread_n = warp_n + lane_n * VECTOR;
+
+    // What I copy of a slice: of A floats, BLOCK_K threads per row; of B vectors, or floats where its rows are none
+    constexpr int A_STEP = THREADS / BLOCK_K, A_COPIES = BLOCK_M / A_STEP;         // rows from a copy to the next
+    constexpr int B_ROW = BLOCK_N / COPY_N, B_COPIES = BLOCK_K * B_ROW / THREADS;  // copies of a row, and of a thread
+    static_assert(A_STEP * BLOCK_K == THREADS && A_COPIES * A_STEP == BLOCK_M, "BLOCK_M, BLOCK_K: whole copies");
+    static_assert(B_COPIES * THREADS == BLOCK_K * B_ROW && (B_ROW % THREADS == 0 || THREADS % B_ROW == 0),
+                  "BLOCK_K, BLOCK_N: as many copies per thread, in whole rows");
+    // Behind the reads for the first products, as in s12; before them where copies are many and registers few
+    constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
+    const int a_m = thread / BLOCK_K, a_k = thread % BLOCK_K;
+    const int b_k = thread / B_ROW, b_n = thread % B_ROW * COPY_N;
+    const unsigned a_to = (a_k * PITCH + a_m) * FLOAT, b_to = (A_FLOATS + b_k * BLOCK_N + b_n) * FLOAT;  // in a stage
+    const unsigned a_at = thread_m * FLOAT, b_at = (A_FLOATS + thread_n) * FLOAT;                        // what I read
+
+    const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, gridDim.x);
+    int shared = blockIdx.x * deal.share, place = 0;  // my next share: its first slice, and which of mine it is
+    const int shared_end = min(shared + deal.share, deal.shared);
+    for (int next = blockIdx.x; next < deal.whole || shared < shared_end; next += gridDim.x) {
+        // A whole tile, or a share of one
+        const bool is_whole = next < deal.whole;
+        const int tile = is_whole ? next : deal.whole + shared / deal.slices;
+        const int first = is_whole ? 0 : shared % deal.slices;
+        const int slices = is_whole ? deal.slices : min(deal.slices - first, shared_end - shared);
+        const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
+        const int row = at.m * BLOCK_M, col = at.n * BLOCK_N;
+
+        // Start to copy the next slice. Past K and N it is 0; a row past M repeats the last one, in sums that are never
+        // stored.
+        int k_next = first * BLOCK_K;
+        const float *a_from[A_COPIES], *b_from = &B[(size_t)(k_next + b_k) * N + col + b_n];
+#pragma unroll
+        for (int c = 0; c < A_COPIES; ++c)
+            a_from[c] = &A[(size_t)min(row + a_m + c * A_STEP, M - 1) * K + k_next + a_k];
+        const auto copy_slice = [&](unsigned stage) {
+#pragma unroll
+            for (int c = 0; c < A_COPIES; ++c) {
+                copy_float_async_at(stage + a_to + c * A_STEP * FLOAT, a_from[c], k_next + a_k < K);
+                a_from[c] += BLOCK_K;
+            }
+#pragma unroll
+            for (int c = 0; c < B_COPIES; ++c) {
+                const int k = c * THREADS / B_ROW, n = c * THREADS % B_ROW * COPY_N;  // from the first copy on
+                const unsigned to = stage + b_to + (k * BLOCK_N + n) * FLOAT;
+                const bool inside = col + b_n + n < N && k_next + b_k + k < K;
+                if constexpr (COPY_N == 1) copy_float_async_at(to, b_from + n, inside);
+                else copy_vector_async_at(to, b_from + n, inside);
+                if ((c + 1) * THREADS % B_ROW == 0) b_from += (size_t)max(THREADS / B_ROW, 1) * N;  // the next row
+            }
+            commit_copies();
+            k_next += BLOCK_K;
+        };
+
+        // Read what a thread multiplies at one k into one of two sets of registers
+        alignas(16) float a_frag[2][THREAD_M], b_frag[2][THREAD_N];
+        const auto read_fragments = [&](int to, unsigned stage, int k) {
+#pragma unroll
+            for (int m = 0; m < THREAD_M; m += VECTOR) {
+                read_vector(a_frag[to][m], stage + a_at + (k * PITCH + m / VECTOR * STEP_M) * FLOAT);
+            }
+#pragma unroll
+            for (int n = 0; n < THREAD_N; n += VECTOR) {
+                read_vector(b_frag[to][n], stage + b_at + (k * BLOCK_N + n / VECTOR * STEP_N) * FLOAT);
+            }
+        };
+
+        alignas(16) float acc[THREAD_M][THREAD_N] = {};
+        __syncthreads();  // everyone has read the slices of the part before
+#pragma unroll
+        for (int stage = 0; stage < LAST_STAGE; stage += STAGE) copy_slice(first_stage + stage * FLOAT);
+        wait_for_copies<NUM_STAGES - 2>();
+        __syncthreads();  // the first slice has landed
+        read_fragments(0, first_stage, 0);
+        unsigned stage = first_stage, free_stage = last_stage;
+#pragma unroll 1
+        for (int slice = 0; slice < slices; ++slice) {
+            // Multiply the slice, while the next fragments are on their way from shared memory
+#pragma unroll
+            for (int k = 0; k < BLOCK_K; ++k) {
+                if (k == BLOCK_K - 1) {
+                    wait_for_copies<NUM_STAGES - 2>();
+                    __syncthreads();  // the next slice has landed, and everyone has read this one
+                    stage = stage == last_stage ? first_stage : stage + STAGE * FLOAT;
+                }
+                read_fragments((k + 1) % 2, stage, (k + 1) % BLOCK_K);
+                if (k == COPY_AT) {
+                    copy_slice(free_stage);
+                    free_stage = stage;
+                }
+#pragma unroll
+                for (int n = 0; n < THREAD_N; ++n) {
+#pragma unroll
+                    for (int i = 0; i < THREAD_M; ++i) {
+                        const int m = n % 2 ? THREAD_M - 1 - i : i;  // down a column, and back up the next
+                        acc[m][n] += a_frag[k % 2][m] * b_frag[k % 2][n];
+                    }
+                }
+            }
+        }
+        wait_for_copies<0>();  // of slices past the part, which nobody reads
+
+        // Four neighbouring sums are stored at once, and so ptxas would have them in four neighbouring registers from
+        // the first product on. What is stored is another value, if by one: the sums may be anywhere.
+        const float one = K >= 0 ? 1.0f : 0.0f;  // which the compiler cannot know
+#pragma unroll
+        for (int m = 0; m < THREAD_M; ++m) {
+#pragma unroll
+            for (int n = 0; n < THREAD_N; ++n) acc[m][n] *= one;
+        }
+
+        // Store
+        const auto store_tile = [&](auto store, float* to, int pitch, int columns) {
+#pragma unroll
+            for (int m = 0; m < THREAD_M; ++m) {
+#pragma unroll
+                for (int n = 0; n < THREAD_N; n += VECTOR) {
+                    const int c_row = thread_m + m / VECTOR * STEP_M + m % VECTOR,
+                              c_col = thread_n + n / VECTOR * STEP_N;
+                    store(&to[(size_t)c_row * pitch + c_col], as_vector(acc[m][n]),
+                          row + c_row < M ? columns - c_col : 0);
+                }
+            }
+        };
+        if (!is_whole) {
+            store_tile(store_vector, &partials[((size_t)blockIdx.x * 2 + place) * BLOCK_M * BLOCK_N], BLOCK_N, BLOCK_N);
+            place += 1, shared += slices;
+        } else if (has_vector_rows(C, N)) {
+            store_tile(store_vector, &C[(size_t)row * N + col], N, N - col);
+        } else {
+            store_tile(store_floats, &C[(size_t)row * N + col], N, N - col);
+        }
+    }
+}
+
+// Adds the shares of a tile in the order of K: blockIdx.y is the tile, a thread has 4 columns of it.
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int GROUP_M>
+__global__ void
+s14_add_shares(const float* __restrict__ partials, float* __restrict__ C, int M, int N, int K, int blocks) {
+    const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, blocks);
+    const TilePlace at = tile_place<GROUP_M>(deal.whole + blockIdx.y, deal.tiles_m, deal.tiles_n);
+    const int i = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR, m = i / BLOCK_N, n = i % BLOCK_N;
+    const int row = at.m * BLOCK_M + m, col = at.n * BLOCK_N + n;
+    if (m >= BLOCK_M || row >= M || col >= N) return;
+    const int first = blockIdx.y * deal.slices, last = first + deal.slices - 1;  // of its slices
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 16  // so many reads are on their way at a time
+    for (int block = first / deal.share; block <= last / deal.share; ++block) {
+        const int place = block * deal.share < first;  // a block's second share is in its second tile
+        const float4 part = as_vector(partials[((size_t)block * 2 + place) * BLOCK_M * BLOCK_N + i]);
+        sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+    }
+    if (has_vector_rows(C, N)) store_vector(&C[(size_t)row * N + col], sum, N - col);
+    else store_floats(&C[(size_t)row * N + col], sum, N - col);
+}
+
+namespace config = registry::s14_register_banks;
+extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s14_register_banks<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N,
+                                           GROUP_M, NUM_STAGES, BLOCKS_PER_SM>;
+    const cudaError_t error = launch_kernel(kernel, shape, stream, A, B, C, shape.partials, M, N, K);
+    if (error != cudaSuccess || shape.then == nullptr) return error;
+    const auto add = s14_add_shares<BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M>;
+    const int blocks = shape.grid[0];
+    return launch_kernel(add, *shape.then, stream, shape.partials, C, M, N, K, blocks);
+}

@@ -1,0 +1,82 @@
+"""What came of `shapes` and `choice`, in sentences made from their rows: part of `experiments.documents.outcomes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from experiments.documents.markdown import listed
+from experiments.plots.look.style import number
+from experiments.records import frames, stats
+from experiments.records.controls import Controls
+from gemm_ref import DIALECTS
+
+
+def shapes(frame: pd.DataFrame) -> Iterator[str]:
+    """Sentences on rows of `shapes`; none where no rung was timed off the cubes."""
+    timed = frames.timed(frame)
+    timed = Controls(timed).passed(timed)
+    sizes, timed = list(frames.SIZES), frames.off_cubes(timed)
+    own = frames.rungs(timed)
+    if own.empty:
+        return
+    best = own.loc[own.groupby(sizes)["median_us"].idxmin()]
+    faster, same = ((best["verdict"] == word).sum() for word in (stats.FASTER, stats.SAME))
+    yield f"Of {len(best)} shapes, no cubes, the best rung is faster than cuBLAS at {faster} and level at {same}"
+    by_dialect = frames.leaders(own).groupby("dialect")
+    found = [(name, by_dialect.get_group(name)) for name in DIALECTS if name in by_dialect.groups]
+    reached = [
+        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {DIALECTS[name].title} (at worst "
+        f"{number(100 * rows['vs_cublas'].min())}%, {_size(rows.loc[rows['vs_cublas'].idxmin()])})"
+        for name, rows in found
+    ]
+    yield f"The best rung's share of cuBLAS is on average (geometric mean) {listed(reached)}"
+    alone = frames.for_all(own)
+    said = [f"`{alone[d][0][:3]}` in {DIALECTS[d].title} {100 * alone[d][1]:.0f}%" for d in DIALECTS if d in alone]
+    yield f"One rung for all of them reaches at most: {listed(said)}"
+    often = best["stage"].value_counts()
+    counts = [f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items()]
+    yield f"The best is most often {listed(counts)}"
+    library = timed[timed["backend"] == "cublaslt"]
+    missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
+    if len(library):
+        tried = len(library[sizes].drop_duplicates())
+        yield f"At {len(missed)} of {tried} another algorithm of cuBLASLt is faster than the one that cuBLAS chose"
+
+
+def choice(frame: pd.DataFrame) -> Iterator[str]:
+    """Sentences on rows of `choice`; none where no chosen candidate was timed at a shape that no model has seen."""
+    own = frames.rungs(frames.held_out(frames.tried(frame)))
+    found = frames.regrets(own)
+    found = found[found["regret"].notna()]
+    if found.empty:
+        return
+    worst = {name: rows.loc[rows["regret"].idxmax()] for name, rows in found.groupby("dialect")}
+    said = [
+        f"{_percent_over(found[found['dialect'] == name]['regret'])} in {DIALECTS[name].title} (at worst "
+        f"{number(100 * worst[name]['regret'])}%, {_size(worst[name])})"
+        for name in DIALECTS
+        if name in worst
+    ]
+    count = len(found[list(frames.SIZES)].drop_duplicates())
+    yield (
+        f"At {count} shapes that the model was not fitted on, what it chooses takes longer than the fastest candidate "
+        f"by, on average (geometric mean), {listed(said)}"
+    )
+    off = 100 * (own["predicted_us"] / own["median_us"] - 1).abs().median()
+    tried = f"{len(own)} of {found['candidates'].sum():.0f} candidates were tried"
+    yield f"A predicted time is off by {off:.0f}% (median); {tried}, those predicted within 3 times the best"
+    tuned = found[found["tuned"].notna()]
+    if len(tuned):
+        seconds = number(tuned["autotune_s"].median())
+        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {_percent_over(tuned['tuned'])}"
+
+
+def _percent_over(losses: pd.Series) -> str:
+    """The geometric mean of times that are longer by these shares, in %."""
+    return f"{100 * (stats.geometric_mean(1 + losses) - 1):.1f}%"
+
+
+def _size(row: pd.Series) -> str:
+    return " x ".join(str(row[name]) for name in frames.SIZES)

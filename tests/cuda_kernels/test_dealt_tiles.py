@@ -1,0 +1,34 @@
+"""Each tile of s14: the default variant runs only those that it chooses."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import cuda_kernels
+import gemm_ref
+from gemm_ref import Problem, make_inputs
+from tests.conftest import DEVICES
+
+RUNG = gemm_ref.get_stage("s14")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tile", [name for name in RUNG.tiles["cuda"] if not name.endswith("_floats")])
+@pytest.mark.parametrize("columns", [132, 131], ids=["vectors", "floats"])
+def test_every_tile_bit_exact(tile, columns, device):
+    """Tiles past both edges, shares of them, and a slice of K that is not whole."""
+    for sizes in ((131, columns, 76), (33, columns, 17)):
+        a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
+        gemm_ref.checked_run(functools.partial(cuda_kernels.gemm, stage="s14", variant=tile), a, b, exact=True)
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="the reference GPU is slow, and has no races to lose")
+@pytest.mark.parametrize("sizes", [(512, 512, 4096), (8, 4096, 4096), (1025, 1023, 515), (4096, 4096, 4096)], ids=str)
+def test_the_same_bits_in_every_run(sizes):
+    a, b = make_inputs(Problem(*sizes), device="cuda")
+    first = cuda_kernels.gemm(a, b, stage="s14")
+    for _ in range(200):
+        assert torch.equal(cuda_kernels.gemm(a, b, stage="s14"), first)
