@@ -151,8 +151,8 @@ class Shapes:
     worst: Mapping[str, Best]  # by dialect: its best kernel at the problem where that is furthest behind cuBLAS
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
-    lacking: Mapping[str, dict[str, int]]  # by dialect: the fp32 rungs that it has no kernel of, where there are any,
-    # and at how many of the problems each is CUDA's best
+    lacking: Mapping[str, dict[str, int]]  # by dialect: the fp32 rungs that it has no kernel of, and at how many of the
+    # problems each is CUDA's best, where that is more than a quarter
 
     @property
     def take(self) -> str | None:
@@ -213,7 +213,7 @@ class Answer:
     def shapes(self) -> Shapes | None:
         """None where they were not timed."""
         rows = frames.defaults(frames.timed(store.read(self._folder, "shapes")))
-        rows = frames.rungs(Controls(rows).passed(rows))
+        rows = frames.with_last_rung(frames.rungs(Controls(rows).passed(rows)))
         found: dict[tuple[int, int, int], list[Any]] = {}
         for row in rows.itertuples():
             found.setdefault((row.m, row.n, row.k), []).append(row)
@@ -273,4 +273,5 @@ def _beside(hand: Any, row: Any, dialect: str) -> Best:
 
 def _lacking(dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
     led = Counter(best.row.stage for best in by_hand)
-    return {stage.id: led[stage.id] for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects}
+    absent = [stage.id for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects]
+    return {stage: led[stage] for stage in absent if 4 * led[stage] > len(by_hand)}

@@ -171,7 +171,8 @@ class Data:
 
         Geometric mean and least of their shares of cuBLAS, in %, at problems whose control is SAME.
         """
-        rows = frames.leaders(frames.off_cubes(Controls(self._shapes).passed(self._shapes)))
+        rows = Controls(self._shapes).passed(self._shapes)
+        rows = frames.leaders(frames.with_last_rung(frames.off_cubes(rows)))
         titles = {shape.sizes: shape.title for shape in workloads.named_shapes()}
         of = [titles.get(sizes, _MAP) for sizes in rows[list(frames.SIZES)].itertuples(index=False, name=None)]
         found = []

@@ -17,7 +17,7 @@ def shapes(frame: pd.DataFrame) -> Iterator[str]:
     """Sentences on rows of `shapes`; none where no rung was timed off the cubes."""
     timed = frames.timed(frame)
     timed = Controls(timed).passed(timed)
-    sizes, timed = list(frames.SIZES), frames.off_cubes(timed)
+    sizes, timed = list(frames.SIZES), frames.with_last_rung(frames.off_cubes(timed))
     own = frames.rungs(timed)
     if own.empty:
         return

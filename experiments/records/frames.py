@@ -80,6 +80,13 @@ def off_cubes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame[list(SIZES)].nunique(axis=1) > 1]
 
 
+def with_last_rung(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the problems at which the last of the rungs was timed: at others the best is not known yet."""
+    own = rungs(frame)
+    last = own[own["stage"] == own["stage"].max()][list(SIZES)].drop_duplicates()
+    return frame.merge(last, on=list(SIZES))
+
+
 def leaders(frame: pd.DataFrame) -> pd.DataFrame:
     """The fastest of each dialect's own kernels at each problem of a frame of timed rows."""
     own = rungs(frame)

@@ -153,7 +153,7 @@ def test_the_speed_over_the_rung_below_is_one_number():
     at_size = frames.at_tables(store.PUBLISHED, "fp32")
     times = ladder_tables.gain(below, stage, "narrow", "triton", at_size)
     (line,) = [line for line in lines_about(stage.id, store.PUBLISHED) if "Triton" in line]
-    assert f": {times:.3f} (" in line and f", {times:.3g} |" in blocks.block(stage.id, store.PUBLISHED)
+    assert f": {times:.3f} (" in line and f", {times:#.3g} |" in blocks.block(stage.id, store.PUBLISHED)
     old, new = (ladder_tables.default_row(at_size, rung, "triton") for rung in (below, stage))
     assert times == pytest.approx(new.vs_cublas / old.vs_cublas, rel=1e-3)
     assert ladder_tables.gain(None, stage, "narrow", "triton", at_size) is None
