@@ -82,7 +82,7 @@ def split_k(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     if splits == 1:
         return launch
     add = Launch((cdiv(m * n, ADD_THREADS), 1, 1), (ADD_THREADS, 1, 1))
-    return replace(launch, grid=(x, y, splits), partials=splits * m * n, parts=splits, then=add)
+    return replace(launch, grid=(x, y, splits), partials=splits * m * n, parts=splits, partly=("C",), then=add)
 
 
 def dealt_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
@@ -108,8 +108,9 @@ def deal(config: Config, m: int, n: int, k: int, blocks: int) -> Launch:
     if not left:
         return launch
     vectors = config.BLOCK_M * config.BLOCK_N // VECTOR
-    add = Launch((cdiv(vectors, ADD_THREADS), left, 1), (ADD_THREADS, 1, 1))
-    return replace(launch, partials=2 * blocks * vectors * VECTOR, parts=blocks, then=add)
+    add = Launch((cdiv(vectors, ADD_THREADS), left, 1), (ADD_THREADS, 1, 1), partly=("C",))
+    room = 2 * blocks * vectors * VECTOR
+    return replace(launch, partials=room, parts=blocks, partly=("C", "partials"), then=add)
 
 
 def wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:

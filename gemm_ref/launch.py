@@ -15,9 +15,9 @@ class Launch:
     """A CUDA launch: `grid` and `block` as (x, y, z), dynamic shared memory in bytes.
 
     `then` is the launch of a second kernel that finishes the work: the first writes up to `partials` floats of
-    device memory, sums of the `parts` that K or the tiles are dealt in, and the second adds them. `cluster` is how
-    many neighbouring blocks along x, y and z make up a cluster. `loaders` of a block's threads load for the others,
-    and do not multiply.
+    device memory, sums of the `parts` that K or the tiles are dealt in, and the second adds them. `partly` names
+    the matrices of which it leaves a part to the other launch. `cluster` is how many neighbouring blocks along x, y
+    and z make up a cluster. `loaders` of a block's threads load for the others, and do not multiply.
     """
 
     grid: tuple[int, int, int]
@@ -25,6 +25,7 @@ class Launch:
     shared_bytes: int = 0
     partials: int = 0
     parts: int = 0
+    partly: tuple[str, ...] = ()
     then: Launch | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     loaders: int = 0

@@ -74,6 +74,7 @@ class Prepared:
         **constants: int | str,
     ) -> None:
         self._kernel, self._grid, self._names, self._sizes, self._describe = kernel, shape.grid, names, sizes, describe
+        self._partly = shape.partly
         self._options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
         self._scaled = "scale_a" in kernel.arg_names
         self._again: Callable[..., CompiledKernel] | None = None
@@ -101,7 +102,7 @@ class Prepared:
             self._kernel, *_without_ones(self._kernel, args), grid=self._grid, **self._options
         )
         if not matrices[0].is_meta:
-            _run_on_reference_gpu(compiled, self._grid, args, self._names)
+            _run_on_reference_gpu(compiled, self._grid, args, self._names, self._partly)
         return compiled
 
     def _launched(
@@ -248,10 +249,14 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
 
 
 def _run_on_reference_gpu(
-    compiled: CompiledKernel, grid: tuple[int, int, int], args: Sequence, names: tuple[str, ...]
+    compiled: CompiledKernel,
+    grid: tuple[int, int, int],
+    args: Sequence,
+    names: tuple[str, ...],
+    partly: tuple[str, ...] = (),
 ) -> None:
     block = (32 * compiled.metadata.num_warps, 1, 1)
-    on = gemm_ref.Launch(grid, block, compiled.metadata.shared)
+    on = gemm_ref.Launch(grid, block, compiled.metadata.shared, partly=partly)
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
     values, called = _with_tensor_maps(compiled, _without_nones(args), names)
     gemm_ref.ptx.run(kernel, on, [*values, *[0] * _SCRATCH_POINTERS], names=called)

@@ -124,7 +124,10 @@ def run(
             parameters.append(Tile(value, memory.tensors[-1]))
             continue
         if isinstance(value, torch.Tensor):
+            elements = value.numel()
             value = memory.add(name, value)
+            if name in launch.partly:  # so no element of it has to be written
+                memory.tensors[-1].reached = functools.partial(np.zeros, elements, bool)
         parameters.append(_parameter(value, kind))
     symbols = {
         variable.name: memory.add(variable.name, _initial(variable))

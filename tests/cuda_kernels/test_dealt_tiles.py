@@ -9,7 +9,8 @@ import torch
 
 import cuda_kernels
 import gemm_ref
-from gemm_ref import Problem, make_inputs
+from gemm_ref import Implementation, Problem, make_inputs, ptx
+from gemm_ref.call import Call, settle
 from tests.conftest import DEVICES
 
 RUNG = gemm_ref.get_stage("s14")
@@ -23,6 +24,16 @@ def test_every_tile_bit_exact(tile, columns, device):
     for sizes in ((131, columns, 76), (33, columns, 17)):
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
         gemm_ref.checked_run(functools.partial(cuda_kernels.gemm, stage="s14", variant=tile), a, b, exact=True)
+
+
+@pytest.mark.parametrize(("tile", "sizes"), [("tile128", (130, 132, 400)), ("tile8x256", (40, 300, 600))])
+def test_shares_of_tiles_have_no_fault(tile, sizes):
+    """Two launches fill C and the partial sums between them, so neither has to write all of them."""
+    a, b = make_inputs(Problem(*sizes))
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.check(cuda_kernels.gemm(a, b, stage="s14", variant=tile), a, b)
+    item = Implementation(RUNG, tile, "cuda", "fp32")
+    assert settle(Call(item, Problem(*sizes)), vectors=True).launch.then and detectors.findings == ()
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="the reference GPU is slow, and has no races to lose")

@@ -106,8 +106,9 @@ class Instruction:
 
     @property
     def caller(self) -> str:
-        """The first of `callers`; empty where the line was not inlined."""
-        return self.callers[0] if self.callers else ""
+        """The first of `callers` in another file; of one in the same the first; empty where it was not inlined."""
+        elsewhere = [caller for caller in self.callers if not caller.startswith(self.file)]
+        return (elsewhere or [*self.callers, ""])[0]
 
     @property
     def place(self) -> str:
