@@ -2,8 +2,8 @@
 
 A model of time, not a search: the busiest multiprocessor's slices, what starting, storing and adding up cost beside
 them, and the bytes that memory has to bring. What a slice of each tile takes was measured once per kind of GPU
-(`choice.toml`, written by `python -m experiments fit`); a GPU that is not in the table has the figures of the first
-one there. `experiments run choice` says how much is lost against trying everything.
+(`choice.toml`; `python -m experiments fit` makes the table of another); a GPU that is not in it has the figures of the
+first one there. `experiments run choice` says how much is lost against trying everything.
 """
 
 from __future__ import annotations
