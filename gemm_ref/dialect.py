@@ -21,6 +21,7 @@ class Dialect:
     folder: str  # of its files, from the root
     suffix: str = ".py"
     compiled_ahead: bool = False  # its package's `build_all` compiles kernels before they are called
+    vectors: tuple[str, ...] = ("B",)  # the operands that a tile of it copies as vectors, where it copies any so
 
     @property
     def package(self) -> str:
@@ -39,7 +40,7 @@ class Dialect:
 
 _TABLE = (
     Dialect("cuda", "CUDA", "cuda", "cuda_kernels", suffix=".cu", compiled_ahead=True),
-    Dialect("triton", "Triton", "triton", "triton_kernels"),
+    Dialect("triton", "Triton", "triton", "triton_kernels", vectors=("A", "B")),
     Dialect("gluon", "Gluon", "triton", "triton_kernels/gluon"),
 )
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in _TABLE})

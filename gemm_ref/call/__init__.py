@@ -54,8 +54,9 @@ def settle(call: Call, vectors: bool, gpu: str = "") -> Call:
 
 
 def copies_vectors(dialect: str, a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the rows that a tile is to copy as vectors of 16 bytes are whole ones: of B, and in Triton of A too."""
-    return has_vector_rows(b) and (dialect != "triton" or has_vector_rows(a))
+    """Whether rows are whole vectors of 16 bytes in all operands that a dialect's tiles copy as such."""
+    operands = {"A": a, "B": b}
+    return all(has_vector_rows(operands[name]) for name in DIALECTS[dialect].vectors)
 
 
 def validate(
