@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call, copies_vectors, settle
-from gemm_ref.call.plan import Scales, stream_of
+from gemm_ref.call.plan import Launcher, Scales, stream_of
 from gemm_ref.inputs import meta_operands
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
@@ -54,6 +54,22 @@ def prepare(
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
     sizes = problem.m, problem.n, problem.k
     return Prepared(kernel, shape, names, sizes, describe, num_stages=num_stages, **constants)
+
+
+def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
+    """What runs two kernels whose tiles are dealt to programs: one to C and `floats` of partial sums, one to add them.
+
+    add: None where no tile is shared; then no partial sum is stored either.
+    """
+
+    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+        partials = c.new_empty(floats) if add else c
+        compiled = multiply(a, b, c, partials, scales)
+        if add:
+            add(partials, c)
+        return compiled
+
+    return launch
 
 
 class Prepared:

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Scales
+from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import VECTOR
 from triton_kernels import launcher
 from triton_kernels.tiles import tile_place
@@ -156,16 +156,9 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     num_stages = config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
     multiply = launcher.prepare(_gemm_kernel, call, names=("A", "B", "C", "partials"), num_stages=num_stages)
     if shape.then is None:
-        return lambda a, b, c, scales: multiply(a, b, c, c, scales)  # nothing is shared, so no partial sum is stored
+        return launcher.dealt(multiply, None, 0)
     sizes = problem.m, problem.n, problem.k, shape.parts
     tile = {name: getattr(config, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")}
     block = VECTOR * shape.then.block[0]
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, BLOCK=block, UNROLL=UNROLL, **tile)
-
-    def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
-        partials = c.new_empty(shape.partials)
-        compiled = multiply(a, b, c, partials, scales)
-        add(partials, c)
-        return compiled
-
-    return launch_both
+    return launcher.dealt(multiply, add, shape.partials)

@@ -23,7 +23,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Scales
+from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import VECTOR
 from triton_kernels import launcher
 from triton_kernels.gluon.layouts import steps, warp_layout
@@ -233,16 +233,9 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     names = "A", "B", "C", "partials"
     multiply = launcher.prepare(_gemm_kernel, call, num_stages=1, names=names, WHOLE_SLICES=whole)
     if shape.then is None:
-        return lambda a, b, c, scales: multiply(a, b, c, c, scales)
+        return launcher.dealt(multiply, None, 0)
     constants = call.implementation.config.constants()
     constants = {name: constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "COPY_N", "GROUP_M")}
     sizes = problem.m, problem.n, problem.k, shape.parts
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, **constants)
-
-    def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
-        partials = c.new_empty(shape.partials)
-        compiled = multiply(a, b, c, partials, scales)
-        add(partials, c)
-        return compiled
-
-    return launch_both
+    return launcher.dealt(multiply, add, shape.partials)
