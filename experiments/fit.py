@@ -69,17 +69,18 @@ def fit(folder: Path, path: Path = choice.TABLE) -> Fit:
 class Row:
     """A candidate that was timed."""
 
-    config: gemm_ref.Config
+    stage: gemm_ref.Stage
     dialect: str
     tile: str
-    sizes: tuple[int, int, int]
+    problem: gemm_ref.Problem
     blocks: int
     measured_ns: float
     weight: float  # the nearer to the fastest of its problem, the more it counts
 
     def predicted_ns(self, gpu: choice.Device, sms: int) -> float:
         """By the table `gpu`."""
-        return choice.predict(self.config, gpu.tiles[self.dialect][self.tile], gpu, *self.sizes, sms, self.blocks)
+        config, costs = self.stage.config(self.tile, self.dialect), gpu.tiles[self.stage.id][self.dialect][self.tile]
+        return choice.predict(config, costs, gpu, self.problem, sms, self.blocks)
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -88,13 +89,13 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
     there = zip(own["stage"], own["dialect"], own["variant"], strict=True)
     known = [tile in gemm_ref.STAGES[stage].tiles.get(dialect, ()) for stage, dialect, tile in there]
     own = own[np.array(known, dtype=bool)]
-    least = own.groupby([*frames.SIZES, "dialect"])["median_us"].transform("min")
+    least = own.groupby([*frames.SIZES, "math", "stage", "dialect"])["median_us"].transform("min")
     return [
         Row(
-            gemm_ref.STAGES[row.stage].config(row.variant, row.dialect),
+            gemm_ref.STAGES[row.stage],
             row.dialect,
             row.variant,
-            (row.m, row.n, row.k),
+            gemm_ref.Problem(row.m, row.n, row.k, row.math),
             row.blocks,
             1e3 * row.median_us,
             fastest / row.median_us,
@@ -106,11 +107,12 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
     """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
     gpu = start
-    kinds = sorted({(row.dialect, row.tile) for row in rows})
+    kinds: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        kinds.setdefault((row.stage.id, row.dialect, row.tile), []).append(row)
     for _ in range(ROUNDS):
-        for dialect, tile in kinds:
-            own = [row for row in rows if (row.dialect, row.tile) == (dialect, tile)]
-            gpu = _least(gpu, own, sms, start, *_of_tile(dialect, tile))
+        for kind, own in kinds.items():
+            gpu = _least(gpu, own, sms, start, *_of_tile(*kind))
         gpu = _least(gpu, rows, sms, start, *_SHARED)
     return gpu
 
@@ -119,14 +121,15 @@ Get = Callable[[choice.Device], Sequence[float]]
 Put = Callable[[choice.Device, Sequence[float]], choice.Device]
 
 
-def _of_tile(dialect: str, tile: str) -> tuple[Get, Put]:
+def _of_tile(stage: str, dialect: str, tile: str) -> tuple[Get, Put]:
     """How to read and how to write the costs of one tile."""
 
     def put(gpu: choice.Device, values: Sequence[float]) -> choice.Device:
-        of = {**gpu.tiles[dialect], tile: choice.Costs(*values)}
-        return replace(gpu, tiles={**gpu.tiles, dialect: of})
+        of = gpu.tiles[stage]
+        of = {**of, dialect: {**of[dialect], tile: choice.Costs(*values)}}
+        return replace(gpu, tiles={**gpu.tiles, stage: of})
 
-    return lambda gpu: astuple(gpu.tiles[dialect][tile]), put
+    return lambda gpu: astuple(gpu.tiles[stage][dialect][tile]), put
 
 
 _SHARED: tuple[Get, Put] = (
@@ -155,7 +158,7 @@ def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
     """What each problem and dialect would lose by the table `gpu`, of the candidates that were timed there."""
     problems: dict[tuple, list[Row]] = {}
     for row in rows:
-        problems.setdefault((row.sizes, row.dialect), []).append(row)
+        problems.setdefault((row.problem, row.stage.id, row.dialect), []).append(row)
     return [
         min(own, key=lambda row: row.predicted_ns(gpu, sms)).measured_ns / min(row.measured_ns for row in own) - 1
         for own in problems.values()
@@ -171,11 +174,14 @@ def _percent(share: float) -> str:
 
 
 def written(table: dict[str, choice.Device]) -> str:
-    """The text of choice.toml: a section for each kind of GPU, one for each of its dialects, a line for each tile."""
+    """The text of choice.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile."""
     lines: list[str] = []
     for name, gpu in table.items():
         lines += [f'["{name}"]', *(f"{field} = {getattr(gpu, field):.0f}" for field in SHARED), ""]
-        for dialect, tiles in gpu.tiles.items():
-            of = [f"{tile} = [{', '.join(f'{cost:.0f}' for cost in astuple(tiles[tile]))}]" for tile in sorted(tiles)]
-            lines += [f'["{name}".tiles.{dialect}]', *of, ""]
+        for stage, dialects in gpu.tiles.items():
+            for dialect, tiles in dialects.items():
+                of = [
+                    f"{tile} = [{', '.join(f'{cost:.0f}' for cost in astuple(tiles[tile]))}]" for tile in sorted(tiles)
+                ]
+                lines += [f'["{name}".{stage}.{dialect}]', *of, ""]
     return "\n".join(lines).rstrip() + "\n"

@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
-from gemm_ref.call import Call, copies_vectors, settle
+from gemm_ref.call import Call, settle
 from gemm_ref.call.plan import Launcher, Scales, stream_of
 from gemm_ref.inputs import meta_operands
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -216,7 +216,7 @@ def compile_for_inspection(
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma)
-    call = settle(Call(implementation, problem), copies_vectors(dialect, a, b))
+    call = settle(Call(implementation, problem), a, b)
     before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:
         return kernel_module(implementation).prepare(call, a, b, c)(a, b, c, (None, None))

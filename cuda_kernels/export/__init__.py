@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from cuda_kernels import source, tensor_map
-from gemm_ref.call import Call, copies_vectors, settle
+from gemm_ref.call import Call, settle
 from gemm_ref.correct import underflow
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
@@ -39,7 +39,7 @@ def export(implementation: Implementation, problem: Problem) -> str:
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
     a, b, _ = meta_operands(problem, implementation.stage.tma)
-    call = settle(Call(implementation, problem), copies_vectors(implementation.dialect, a, b))
+    call = settle(Call(implementation, problem), a, b)
     implementation = call.implementation
     rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
     parts = (_header(call), _inlined(rung, implementation, set()), _values(call))

@@ -21,7 +21,7 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.store import short
-from gemm_ref.call import Call, copies_vectors, settle, sms_of
+from gemm_ref.call import Call, settle, sms_of
 from gemm_ref.inputs import meta_operands
 
 _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1tex_", "smsp__sass_l1tex"))
@@ -113,10 +113,8 @@ def assign(
 def _kernels(contender: Contender, problem: gemm_ref.Problem, sms: int) -> int:
     """How many kernels one call launches."""
     assert contender.kernel
-    vectors = copies_vectors(contender.kernel.dialect, *meta_operands(problem, ())[:2])
-    call = settle(
-        Call(contender.kernel, problem, sms), vectors, torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    )
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    call = settle(Call(contender.kernel, problem, sms, gpu=gpu), *meta_operands(problem, ())[:2])
     return 2 if call.launch.then else 1
 
 

@@ -86,7 +86,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, gpu: str = "") -
     """
     assert rung.kernel
     vectors = copies_vectors(rung.dialect, *meta_operands(problem, ())[:2])
-    asked = rung.kernel.stage, rung.dialect, problem.m, problem.n, problem.k, sms, vectors, gpu
+    asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predictions(*asked), choice.choose(*asked)
     least = min(found.values())
     of_tile: dict[str, list[choice.Candidate]] = {}

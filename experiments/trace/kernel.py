@@ -15,7 +15,7 @@ from experiments.trace.origin import Ids, Operands
 from experiments.trace.record import NOWHERE, Array, Started, Tile, Trace
 from experiments.trace.tables import Tables, staged_bytes
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
-from gemm_ref.call import Call, copies_vectors, settle
+from gemm_ref.call import Call, settle
 from gemm_ref.grids import MIN_SLICES
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
@@ -118,7 +118,7 @@ def _run(item: Implementation, problem: Problem, operands: Operands, again: bool
     item = item.first_tile  # not what such small sizes choose
     a, b = operands
     c = aligned(torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
-    launch = settle(Call(item, problem), copies_vectors(item.dialect, a, b)).launch
+    launch = settle(Call(item, problem), a, b).launch
     # a kernel may compute C transposed, and call A and B something else
     watcher = Watcher(shown_block(launch), {a.data_ptr(): "A", b.data_ptr(): "B"}, again)
     with ptx.watched(watcher):

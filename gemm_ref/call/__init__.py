@@ -24,6 +24,7 @@ class Call:
     problem: Problem
     sms: int = REFERENCE_SMS  # multiprocessors of the device
     least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
+    gpu: str = ""  # the kind of GPU, as torch names it; empty where there is none
     blocks: int | None = None  # that the tiles are dealt to; None where the rung's grid follows from the sizes
 
     @property
@@ -38,18 +39,17 @@ class Call:
         return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes))
 
 
-def settle(call: Call, vectors: bool, gpu: str = "") -> Call:
+def settle(call: Call, a: torch.Tensor, b: torch.Tensor) -> Call:
     """The call with the tile and the blocks that its shape has chosen (`gemm_ref.choice`); itself for other rungs.
 
-    vectors: what `copies_vectors` says. gpu: the kind of GPU, as torch names it. A tile that was asked for by name is
-    kept.
+    a, b: the operands as the kernel will read them. A tile that was asked for by name is kept.
     """
     item, problem = call.implementation, call.problem
     if item.dialect not in item.stage.tiles:
         return call
     tile = "" if item.variant == DEFAULT_VARIANT else item.variant.removesuffix(choice.FLOATS)
-    sizes = problem.m, problem.n, problem.k
-    chosen = choice.choose(item.stage, item.dialect, *sizes, call.sms, vectors, gpu, tile)
+    vectors = copies_vectors(item.dialect, a, b)
+    chosen = choice.choose(item.stage, item.dialect, problem, call.sms, vectors, call.gpu, tile)
     return replace(call, implementation=replace(item, variant=chosen.tile), blocks=chosen.blocks)
 
 
@@ -101,7 +101,7 @@ def validate(
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if scale is not None:
             _check_scale(name, scale, a, math)
-    return Call(Implementation(rung, variant, dialect, math), problem, sms_of(a.device))
+    return Call(Implementation(rung, variant, dialect, math), problem, sms_of(a.device), gpu=gpu_of(a.device))
 
 
 def _highest(a: object, dialect: str, math: str | None) -> Stage:
@@ -126,6 +126,11 @@ def _highest(a: object, dialect: str, math: str | None) -> Stage:
 def sms_of(device: torch.device) -> int:
     """How many multiprocessors a device has: a GPU its own, and any other device those of the reference GPU."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else REFERENCE_SMS
+
+
+def gpu_of(device: torch.device) -> str:
+    """The kind of GPU that a device is, as torch names it; empty for any other device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
 
 
 def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gemm_ref.call import Call, check_overlap, copies_vectors, settle, span, validate
+from gemm_ref.call import Call, check_overlap, settle, span, validate
 from gemm_ref.operands import (
     TMA_BYTES,
     as_operand,
@@ -170,8 +170,7 @@ def _plan(call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: t
         return with_tma_lines(b, b_layout) if stage.tma else b
 
     laid_a, laid_b = lay_a(a), lay_b(b)
-    vectors = copies_vectors(call.implementation.dialect, laid_a, laid_b)
-    call = settle(call, vectors, torch.cuda.get_device_name(a.device) if a.is_cuda else "")
+    call = settle(call, laid_a, laid_b)
     c = out if direct else a.new_empty(shape, dtype=dtype)
     if "C" in stage.tma and not has_tma_rows(c):
         launch = _beside(prepare(call, laid_a, laid_b, padded(c)))

@@ -27,19 +27,20 @@ def _other(dice):
     gpu = choice.device()
     tiles = {
         name: choice.Costs(*(cost * 1.5 ** dice.uniform(-1, 1) for cost in astuple(costs)))
-        for name, costs in gpu.tiles[BY_HAND].items()
+        for name, costs in gpu.tiles[STAGE.id][BY_HAND].items()
     }
-    return replace(gpu, tiles={**gpu.tiles, BY_HAND: tiles})
+    of = gpu.tiles[STAGE.id]
+    return replace(gpu, tiles={**gpu.tiles, STAGE.id: {**of, BY_HAND: tiles}})
 
 
 def _times(gpu, sizes, dice):
     """Rows of `choice` whose times are those of the table `gpu`, 1% off."""
     rows = []
-    for m, n, k in sizes:
-        for name, config in choice.tiles_for(STAGE, BY_HAND, n % 4 == 0).items():
-            for blocks in choice.blocks_for(config, m, n, k, SMS)[:4]:
-                took = choice.predict(config, gpu.tiles[BY_HAND][name], gpu, m, n, k, SMS, blocks)
-                row = Tried.about("choice", RUNG, Problem(m, n, k), median_us=took / 1e3 * dice.gauss(1, 0.01))
+    for problem in (Problem(*each) for each in sizes):
+        for name, config in choice.tiles_for(STAGE, BY_HAND, problem.n % 4 == 0).items():
+            for blocks in choice.blocks_for(config, problem, SMS)[:4]:
+                took = choice.predict(config, gpu.tiles[STAGE.id][BY_HAND][name], gpu, problem, SMS, blocks)
+                row = Tried.about("choice", RUNG, problem, median_us=took / 1e3 * dice.gauss(1, 0.01))
                 rows.append(replace(row, variant=name, blocks=blocks, chosen=0))
     return rows
 

@@ -21,22 +21,22 @@ sizes = st.integers(1, 9000)
 @pytest.mark.parametrize("dialect", RUNG.tiles)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_least_of_what_is_predicted(shape, dialect):
-    gpu = choice.device()
+    gpu, problem = choice.device(), Problem(*shape)
+    costs = gpu.tiles[RUNG.id][dialect]
     for vectors in (True, False):
-        chosen = choice.choose(RUNG, dialect, *shape, 132, vectors)
-        least = choice.predict(
-            RUNG.config(chosen.tile, dialect), gpu.tiles[dialect][chosen.tile], gpu, *shape, 132, chosen.blocks
-        )
+        chosen = choice.choose(RUNG, dialect, problem, 132, vectors)
+        least = choice.predict(RUNG.config(chosen.tile, dialect), costs[chosen.tile], gpu, problem, 132, chosen.blocks)
         for tile, config in choice.tiles_for(RUNG, dialect, vectors).items():
-            for blocks in choice.blocks_for(config, *shape, 132):
-                assert least <= choice.predict(config, gpu.tiles[dialect][tile], gpu, *shape, 132, blocks)
+            for blocks in choice.blocks_for(config, problem, 132):
+                assert least <= choice.predict(config, costs[tile], gpu, problem, 132, blocks)
 
 
 @pytest.mark.parametrize("dialect", RUNG.tiles)
 def test_every_tile_has_its_costs(dialect):
     for name, gpu in choice.devices().items():
-        assert set(gpu.tiles[dialect]) == set(RUNG.tiles[dialect]), name
-        assert all(cost.slice_ns > 0 and cost.part_ns > 0 for cost in gpu.tiles[dialect].values())
+        costs = gpu.tiles[RUNG.id][dialect]
+        assert set(costs) == set(RUNG.tiles[dialect]), name
+        assert all(cost.slice_ns > 0 and cost.part_ns > 0 for cost in costs.values())
     assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
 
 
@@ -46,7 +46,7 @@ def test_dealt_tiles_are_all_there(m, n, k, tile, sms):
     config = RUNG.config(tile, "cuda")
     tiles = grids.cdiv(m, config.BLOCK_M) * grids.cdiv(n, config.BLOCK_N)
     slices = grids.cdiv(k, config.BLOCK_K)
-    for blocks in choice.blocks_for(config, m, n, k, sms):
+    for blocks in choice.blocks_for(config, Problem(m, n, k), sms):
         launch = grids.deal(config, m, n, k, blocks)
         left = tiles % blocks
         assert launch.grid == (blocks, 1, 1) and (launch.then is None) == (left == 0)
@@ -61,13 +61,14 @@ def test_a_call_is_settled_once_its_operands_are_known():
     a, b = torch.zeros(40, 24), torch.zeros(24, 36)
     call = validate(a, b, stage="s14")
     assert call.implementation.variant == "default"
-    wide, narrow = settle(call, vectors=True), settle(call, vectors=False)
+    odd = torch.zeros(24, 35)  # whose rows are no whole vectors
+    wide, narrow = settle(call, a, b), settle(call, a, odd)
     assert wide.implementation.config.COPY_N == 4 and narrow.implementation.config.COPY_N == 1
     asked = replace(call, implementation=replace(call.implementation, variant="tile64"))
-    assert settle(asked, vectors=True).implementation.variant == "tile64"
-    assert settle(asked, vectors=False).implementation.variant == "tile64_floats"
+    assert settle(asked, a, b).implementation.variant == "tile64"
+    assert settle(asked, a, odd).implementation.variant == "tile64_floats"
     other = Call(Implementation(gemm_ref.get_stage("s12"), "wide", "cuda", "fp32"), Problem(8, 8, 8))
-    assert settle(other, vectors=True) is other
+    assert settle(other, a, b) is other
     with pytest.raises(ValueError, match="unknown variant of s14_register_banks 'tile65'"):
         validate(a, b, stage="s14", variant="tile65")
 

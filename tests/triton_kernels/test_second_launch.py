@@ -56,7 +56,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     monkeypatch.setattr(without_gpu._NoGpu, "get_current_stream", lambda *_: 7)
     rung = get_stage(stage)
     implementation = Implementation(rung, rung.find_variant("default", dialect), dialect, math, problem.b_layout)
-    call = settle(Call(implementation, problem), vectors=True)
+    call = settle(Call(implementation, problem), *matrices[:2])
     if call.blocks is not None:
         call = replace(call, blocks=7)  # which share tiles, so that there is a second kernel
     triton_kernels.kernel_module(implementation).prepare(call, *matrices)(*matrices, scales)

@@ -112,11 +112,8 @@ def test_of_many_counts_of_blocks_some_are_tried_and_the_chosen_one_always():
     assert sum(each.chosen for each in found.values()) == 1
     assert all(tiles.count(tile) <= question.MOST + 1 for tile in tiles)
     assert max(each.predicted_us for each in found.values()) <= 3 * min(each.predicted_us for each in found.values())
-    assert {each.candidates for each in found.values()} == {len(choice.predictions(*_asked(rung, 128, 128, 65536)))}
-
-
-def _asked(rung, *sizes):
-    return rung.kernel.stage, rung.dialect, *sizes, 132, True
+    all_of_them = choice.predictions(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
+    assert {each.candidates for each in found.values()} == {len(all_of_them)}
 
 
 def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
