@@ -3,6 +3,7 @@
 //               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile
 //               below the other, each load half of the right operand for both (multicast).
 // Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
+//               Variants leave one of these out: see PERSISTENT, OVERLAP and CLUSTER_M in gemm_ref/stage.py.
 // Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs
 //               idle.
 // Requires:     as s17, except that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).
@@ -20,7 +21,7 @@ constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 
 // speaks for all; where warps also read the slice themselves, each must.
 constexpr int SIGNALLERS = TURNED ? 4 : 1;
 
-template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M>
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M, bool OVERLAP>
 __global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
 s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
                      const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a,
@@ -95,6 +96,10 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
             wgmma_fence_accumulators(acc);
             if (STEPS_UNDER_WAY > 1) free_slice(before);
             store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
+            if constexpr (!OVERLAP) {
+                if (threadIdx.x % WARPGROUP == 0) tma_store_wait<0>();
+                bar_sync(1 + CONSUMERS, CONSUMERS * WARPGROUP);  // the whole tile is stored before one multiplies on
+            }
         }
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }
@@ -104,7 +109,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
 extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
-    const auto kernel = s18_warp_specialized<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, GROUP_M>;
+    const auto kernel = s18_warp_specialized<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, GROUP_M, OVERLAP>;
     const CUtensorMap* maps = shape.tensor_maps;
     return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], M, N, K, shape.scales[0], shape.scales[1]);
 }

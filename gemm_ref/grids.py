@@ -122,11 +122,13 @@ def wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
 def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """A block for each SM, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
 
+    Where it is not PERSISTENT, a block for each tile.
+
     Tiles are of C or, where the kernel turns the product round (`is_turned`), of its transpose; there are as many
     blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
     """
     across = max(_clusters(config, m, n), _clusters(config, n, m))
-    clusters = min(across, max(1, sms // config.CLUSTER_M))
+    clusters = min(across, max(1, sms // config.CLUSTER_M)) if config.PERSISTENT else across
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
     grid = (clusters * config.CLUSTER_M, 1, 1)
     return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)

@@ -113,6 +113,10 @@ _WGMMA_B = MappingProxyType(
 )
 
 
+_ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
+_PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
+
+
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
     """The same variants with that many slices in shared memory."""
     return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
@@ -288,12 +292,16 @@ _LADDER = (
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
         variants=MappingProxyType(
             {
-                "pairs": replace(_WGMMA, CLUSTER_M=2, GROUP_M=8),
-                "alone": replace(_WGMMA, CLUSTER_M=1),
-                "group8": replace(_WGMMA, CLUSTER_M=1, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
+                "pairs": _PAIRS,
+                # What each idea is worth: one of them left out, and all but the warpgroup that loads
+                "alone": _ROLES,
+                "one_tile": replace(_PAIRS, PERSISTENT=0),
+                "waits": replace(_PAIRS, OVERLAP=0),
+                "roles": replace(_ROLES, PERSISTENT=0),
+                "group8": replace(_ROLES, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
             }
         ),
-        only=_each(cuda=("pairs", "alone"), triton=("group8",), gluon=("group8",)),
+        only=_each(cuda=("pairs", "alone", "one_tile", "waits", "roles"), triton=("group8",), gluon=("group8",)),
         launch_shape=grids.persistent_clusters,
         boxes=grids.wgmma_boxes,
         tma=("A", "B", "C"),

@@ -51,6 +51,8 @@ class Config:
     LOAD_AT: int = _UNUSED  # k of a slice at which the next is loaded: 0 before all reads, else behind those of that k
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
+    PERSISTENT: int = _UNUSED  # 1: as many blocks as the GPU holds take tile after tile; 0: a block for each tile
+    OVERLAP: int = _UNUSED  # 1: a tile is stored while the next is multiplied; 0: its store is waited for
     LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: how a slice is stored in shared memory
 
     def constants(self) -> dict[str, int | str]:

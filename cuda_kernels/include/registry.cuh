@@ -179,6 +179,8 @@ inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 8;
 inline constexpr int NUM_STAGES = 4;
 inline constexpr int CLUSTER_M = 2;
+inline constexpr int PERSISTENT = 1;
+inline constexpr int OVERLAP = 1;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }

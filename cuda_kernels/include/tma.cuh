@@ -37,6 +37,12 @@ __device__ __forceinline__ void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
 }
 
+// The same until they have been written too.
+template <int GROUPS>
+__device__ __forceinline__ void tma_store_wait() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(GROUPS) : "memory");
+}
+
 // Has the map at hand before it is needed.
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

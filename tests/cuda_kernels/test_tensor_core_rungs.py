@@ -7,7 +7,8 @@ import torch
 
 import cuda_kernels
 import gemm_ref
-from gemm_ref import STAGES, Problem, make_inputs, ptx
+from cuda_kernels import source
+from gemm_ref import STAGES, Problem, call, make_inputs, ptx
 from tests.matrices import shifted
 
 RUNGS = ("s15_wmma", "s16_mma_sync")
@@ -63,6 +64,18 @@ def test_the_order_of_tiles_covers_each_once(tiles):
     with ptx.watched(detectors := ptx.Detectors()):
         gemm_ref.checked_run(gemm_of("s16_mma_sync", "tile128", "bf16"), a, b, math="bf16", exact=True)
     assert not detectors.findings  # nor is any element written twice
+
+
+@pytest.mark.parametrize("variant", STAGES["s18_warp_specialized"].variants_in("cuda"))
+def test_a_block_takes_tile_after_tile(variant, monkeypatch):
+    """On two multiprocessors there are many for each block, and `waits` alone has each stored before the next."""
+    monkeypatch.setattr(call, "REFERENCE_SMS", 2)
+    a, b = make_inputs(Problem(385, 513, 70, "bf16"), "integers", seed=7)
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.checked_run(gemm_of("s18_warp_specialized", variant, "bf16"), a, b, math="bf16", exact=True)
+    assert not detectors.findings
+    item = source.choose(STAGES["s18_warp_specialized"], variant)
+    assert ("cp.async.bulk.wait_group 0" in source.ptx(item)) == (variant == "waits")
 
 
 @pytest.mark.parametrize("rung, variant, math", EACH)

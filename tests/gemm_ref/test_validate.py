@@ -110,8 +110,9 @@ def test_how_many_multiprocessors(monkeypatch):
     for sms in (REFERENCE_SMS, 78):
         deep = gemm_ref.get_stage("s13").launch(128, 128, 65536, sms=sms)
         assert sms // 2 < deep.grid[2] <= sms
-        for variant in gemm_ref.get_stage("s18").variants:
-            assert gemm_ref.get_stage("s18").launch(4096, 4096, 64, variant, sms=sms).grid == (sms, 1, 1)
+        for variant, config in gemm_ref.get_stage("s18").variants.items():
+            blocks = sms if config.PERSISTENT else 4096 // config.BLOCK_M * (4096 // config.BLOCK_N)
+            assert gemm_ref.get_stage("s18").launch(4096, 4096, 64, variant, sms=sms).grid == (blocks, 1, 1)
     others = [stage for stage in gemm_ref.STAGES.values() if stage.id[:3] not in ("s13", "s14", "s18")]
     assert all(stage.launch(512, 512, 512) == stage.launch(512, 512, 512, sms=7) for stage in others)
 
