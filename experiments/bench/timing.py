@@ -23,6 +23,7 @@ from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.contenders import Contender, Gemm, contenders
 from experiments.records.controls import CONTROL
+from experiments.records.frames import LAYOUT
 from experiments.records.request import Request
 from experiments.records.rows import COLD, SKIPPED, Timed, TimedLayout
 
@@ -63,12 +64,23 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if request.device in contender.devices else f"{contender.backend} needs a GPU"
 
 
+def unsuited_in_its_mode(contender: Contender, request: Request) -> str:
+    """As `unsuited`, in every math mode: each that no --math leaves out is timed by itself (`by_math`)."""
+    return unsuited(contender, replace(request, math=contender.math))
+
+
+def by_math(request: Request, chosen: Sequence[Contender]) -> Iterator[tuple[Request, list[Contender]]]:
+    """The contenders of one math mode after the other, with the request for that mode alone."""
+    for math in gemm_ref.MATHS:
+        if own := [contender for contender in chosen if contender.math == math]:
+            yield replace(request, math=math), own
+
+
 def problems(request: Request, sizes: Iterable[tuple[int, int, int]]) -> list[gemm_ref.Problem]:
-    """The problems that were asked for, else those of `sizes`, in the math that is timed."""
+    """The problems that were asked for, else those of `sizes`, in the math that is timed, with B as LAYOUT has it."""
     math = request.math or "fp32"
-    if request.problems:
-        return [replace(problem, math=math) for problem in request.problems]
-    return [gemm_ref.Problem(*each, math=math) for each in sizes]
+    found = request.problems or [gemm_ref.Problem(*each) for each in sizes]
+    return [replace(problem, math=math, b_layout=LAYOUT[math]) for problem in found]
 
 
 def too_slow_on_cpu(contender: Contender, problem: gemm_ref.Problem) -> Verdict | None:

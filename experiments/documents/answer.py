@@ -144,14 +144,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The problems that are no cubes, in fp32."""
+    """The problems that are no cubes, in one math mode."""
 
     count: int
     mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
     worst: Mapping[str, Best]  # by dialect: its best kernel at the problem where that is furthest behind cuBLAS
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
-    lacking: Mapping[str, dict[str, int]]  # by dialect: the fp32 rungs that it has no kernel of, and at how many of the
+    lacking: Mapping[str, dict[str, int]]  # by dialect: the rungs that it has no kernel of, and at how many of the
     # problems each is CUDA's best, where that is more than a quarter
 
     @property
@@ -211,8 +211,16 @@ class Answer:
 
     @cached_property
     def shapes(self) -> Shapes | None:
-        """None where they were not timed."""
-        rows = frames.defaults(frames.timed(store.read(self._folder, "shapes")))
+        """In fp32; None where they were not timed."""
+        return self._shapes("fp32")
+
+    @cached_property
+    def tensor_shapes(self) -> dict[str, Shapes]:
+        """By math mode of tensor cores, where they were timed."""
+        return {math: found for math in gemm_ref.MATHS if math != "fp32" and (found := self._shapes(math))}
+
+    def _shapes(self, math: str) -> Shapes | None:
+        rows = frames.defaults(frames.timed(store.read(self._folder, "shapes"), math))
         rows = frames.with_last_rung(frames.rungs(Controls(rows).passed(rows)))
         found: dict[tuple[int, int, int], list[Any]] = {}
         for row in rows.itertuples():
@@ -230,7 +238,7 @@ class Answer:
             worst={name: min(found, key=lambda best: best.row.vs_cublas) for name, found in of.items()},
             beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
             slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
-            lacking={name: rungs for name in of if (rungs := _lacking(name, of.get(BY_HAND, [])))},
+            lacking={name: rungs for name in of if (rungs := _lacking(math, name, of.get(BY_HAND, [])))},
         )
 
     def paragraphs(self, language: str = "en") -> list[str]:
@@ -271,7 +279,7 @@ def _beside(hand: Any, row: Any, dialect: str) -> Best:
     return Best(dialect, row, frames.verdict(hand, row), frames.speedup(hand, row))
 
 
-def _lacking(dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
+def _lacking(math: str, dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
     led = Counter(best.row.stage for best in by_hand)
-    absent = [stage.id for stage in gemm_ref.stages_in("fp32") if dialect not in stage.dialects]
+    absent = [stage.id for stage in gemm_ref.stages_in(math) if dialect not in stage.dialects]
     return {stage: led[stage] for stage in absent if 4 * led[stage] > len(by_hand)}

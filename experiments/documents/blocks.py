@@ -41,7 +41,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *register_tables.RUNGS, *_rungs_of("ladder.md")),
     ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, *register_tables.PAGE),
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
-    ROOT / "docs" / "tensor_cores.md": (tensor_tables.OVERVIEW, *tensor_tables.PAGE, *_rungs_of("tensor_cores.md")),
+    ROOT / "docs" / "tensor_cores.md": (*tensor_tables.BLOCKS, *_rungs_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,

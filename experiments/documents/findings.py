@@ -221,7 +221,7 @@ class Data:
 
     def cublas_mode_share(self, size: int, mode: str) -> float:
         """The same for cuBLAS."""
-        own = self._read("modes")
+        own = frames.timed(self._read("modes"))
         times = own[(own["backend"] == "cublas") & (own["m"] == size)].set_index("mode")["median_us"]
         return float(times[mode] / times["cold"])
 

@@ -104,6 +104,19 @@ def _ladder(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _squares(frame: pd.DataFrame) -> Iterator[str]:
+    yield from _squares_in_fp32(frame)
+    best = frames.rungs(frames.on_tensor_cores(frame))
+    if len(best):
+        best = best.loc[best.groupby(["math", "m"])["median_us"].idxmin()]
+        least = best.loc[best.groupby("math")["vs_cublas"].idxmin()].set_index("math")
+        said = [
+            f"{number(100 * least.loc[math, 'vs_cublas'])}% in {math} (at {least.loc[math, 'm']})"
+            for math in frames.maths_of(best)
+        ]
+        yield f"On tensor cores the best rung has, at the size where that is least, of cuBLAS' speed {listed(said)}"
+
+
+def _squares_in_fp32(frame: pd.DataFrame) -> Iterator[str]:
     own = frames.rungs(frames.timed(frame))
     if own.empty:
         yield from _of_the_cpu(frame)
@@ -169,22 +182,22 @@ def _registers(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _modes(frame: pd.DataFrame) -> Iterator[str]:
-    timed = frames.timed(frame)
-    rungs = frames.rungs(timed)
-    for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):
-        ours, theirs = (_of_cold(rows[rows["m"] == size]) for rows in (rungs, timed[timed["backend"] == "cublas"]))
-        if ours:
-            beside = f" (cuBLAS {theirs[0]:.0f}% and {theirs[1]:.0f}%)" if theirs else ""
-            with_warm, in_graph = (f"{share:.0f}%" for share in ours)
-            yield (
-                f"At {size} the median rung takes {with_warm} of its cold time with a warm cache and {in_graph} in a "
-                f"CUDA graph{beside}"
-            )
+    for where, timed in (("", frames.timed(frame)), (" on tensor cores", frames.on_tensor_cores(frame))):
+        rungs = frames.rungs(timed)
+        for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):
+            ours, theirs = (_of_cold(rows[rows["m"] == size]) for rows in (rungs, timed[timed["backend"] == "cublas"]))
+            if ours:
+                beside = f" (cuBLAS {theirs[0]:.0f}% and {theirs[1]:.0f}%)" if theirs else ""
+                with_warm, in_graph = (f"{share:.0f}%" for share in ours)
+                yield (
+                    f"At {size}{where} the median rung takes {with_warm} of its cold time with a warm cache and "
+                    f"{in_graph} in a CUDA graph{beside}"
+                )
 
 
 def _of_cold(rows: pd.DataFrame) -> list[float]:
     """The median time warm, and that in a graph, in % of the time from a cold cache; empty where one is missing."""
-    times = rows.pivot_table(index=["stage", "variant", "dialect"], columns="mode", values="median_us")
+    times = rows.pivot_table(index=["math", "stage", "variant", "dialect"], columns="mode", values="median_us")
     if not {COLD, WARM, GRAPH} <= set(times):
         return []
     return [100 * float((times[mode] / times[COLD]).median()) for mode in (WARM, GRAPH)]

@@ -14,10 +14,35 @@ from gemm_ref import DIALECTS
 
 
 def shapes(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on rows of `shapes`; none where no rung was timed off the cubes."""
-    timed = frames.timed(frame)
-    timed = Controls(timed).passed(timed)
-    sizes, timed = list(frames.SIZES), frames.with_last_rung(frames.off_cubes(timed))
+    """Sentences on rows of `shapes`, in fp32 and on tensor cores; none where no rung was timed off the cubes."""
+    yield from _fp32(frame)
+    means, worst = {}, []
+    for math in frames.maths_of(frames.on_tensor_cores(frame)):
+        best = frames.leaders(_judged(frame, math))
+        if len(best):
+            shares = best.groupby("dialect")["vs_cublas"]
+            found = [shares.get_group(name) for name in DIALECTS if name in shares.groups]
+            means[math] = " / ".join(f"{100 * stats.geometric_mean(of):.0f}" for of in found)
+            worst.append(best.loc[best["vs_cublas"].idxmin()])
+    if worst:
+        said = listed(f"{shares}% in {math}" for math, shares in means.items())
+        least = min(worst, key=lambda row: row["vs_cublas"])
+        where = f"{least['math']}, {DIALECTS[least['dialect']].title}, {_size(least)}"
+        titles = " / ".join(each.title for each in DIALECTS.values())
+        yield (
+            f"On tensor cores the best rungs in {titles} reach, of cuBLAS' speed, on average {said}, and at worst "
+            f"{number(100 * least['vs_cublas'])}% ({where})"
+        )
+
+
+def _judged(frame: pd.DataFrame, math: str) -> pd.DataFrame:
+    """The timed rows of one math mode off the cubes that can be judged, where the last rung was timed."""
+    timed = frames.timed(frame, math)
+    return frames.with_last_rung(frames.off_cubes(Controls(timed).passed(timed)))
+
+
+def _fp32(frame: pd.DataFrame) -> Iterator[str]:
+    sizes, timed = list(frames.SIZES), _judged(frame, "fp32")
     own = frames.rungs(timed)
     if own.empty:
         return

@@ -1,35 +1,62 @@
-"""The generated tables of the tensor-core rungs: a line per rung, and a table per math mode."""
+"""The generated tables of the tensor-core rungs: a line per rung, a table per math mode, and two that stand alone.
+
+`tensor_ablation` is what each idea of s18 is worth, `tensor_sweeps` the best rungs over square sizes and over shapes.
+"""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
+from experiments.documents.answer import Answer
+from experiments.documents.ladder_tables import default_row, row_of
 from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
+from gemm_ref.dialect import BY_HAND
 from gemm_ref.stage import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # a line per rung
 MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
 PAGE = tuple(f"tensor_{math}" for math in MATHS)  # a table each
-BLOCKS = (OVERVIEW, *PAGE)
+BLOCKS = (OVERVIEW, "tensor_ablation", "tensor_sweeps", *PAGE)
+_NOT_MEASURED = "not measured"
+# What all of s18 has and a kernel has not, in words: the kernel.
+_WITHOUT = {
+    "C is stored while the next tile is multiplied": ("s18", "waits"),
+    "blocks in pairs share what they load of B": ("s18", "alone"),
+    "a block goes on to the next tile": ("s18", "one_tile"),
+    "all three": ("s18", "roles"),
+    "all three, and a warpgroup that only loads": ("s17", DEFAULT_VARIANT),
+}
+_AS_STORED = "nk"  # the layout of B that no rung from s17 on copies
+_PICTURES = {  # drawn from rows of tensor cores, where there are any
+    "squares_tensor_cores": "Share of cuBLAS at every size",
+    "shapes_tensor_cores": "The best rung at real-world shapes",
+    "modes_tensor_cores": "What warm caches and graphs save",
+}
 
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
+    if name == "tensor_sweeps":
+        return _sweeps(published)
     frame = store.read(published, "tensor_cores")
     controls = Controls(frame)
+    if name == "tensor_ablation":
+        frame = frames.on_tensor_cores(frame)
+        return _ablation(frame[frame["b_layout"] == _AS_STORED], controls, published)
     if not frame.empty:
         frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != CONTROL)])
     if frame.empty:
-        return "not measured"
+        return _NOT_MEASURED
     if name == OVERVIEW:
         return _overview(frame, controls, published)
     return _table(frame, name.removeprefix("tensor_"), controls, published)
@@ -76,7 +103,7 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
     """TFLOP/s and % of cuBLAS of every kernel of one math mode, with B both ways at every size."""
     frame = frame[frame["math"] == math]
     if frame.empty:
-        return "not measured"
+        return _NOT_MEASURED
     columns = [(layout, size) for layout in gemm_ref.B_LAYOUTS for size in sorted(set(frame["m"]))]
     heads = [
         f"{'by rows' if layout == 'kn' else 'by columns'}, {size}{controls.mark(m=size, math=math, b_layout=layout)}"
@@ -104,3 +131,65 @@ def _cell(rows: pd.DataFrame) -> str:
     row = rows.iloc[0]
     share = "" if row.stage == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
     return f"{style.number(row.tflops)}{share}"
+
+
+def _ablation(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
+    """How many times as fast CUDA's s18 is as the same without some of its ideas, by math mode and size."""
+    whole, maths = gemm_ref.get_stage("s18"), frames.maths_of(frame)
+    lines = [["without", "kernel", "M = N = K", *maths], ["---", "---", "---:", *["---:"] * len(maths)]]
+    for size in sorted(set(frame["m"])):
+        at_size = {math: frame[(frame["m"] == size) & (frame["math"] == math)] for math in maths}
+        for words, (rung, variant) in _WITHOUT.items():
+            cells = [_worth(rows, gemm_ref.get_stage(rung), variant, whole) for rows in at_size.values()]
+            if any(cells):
+                marks = [controls.mark(m=size, math=math, b_layout=_AS_STORED) for math in maths]
+                shown = [f"{cell or _NOT_MEASURED}{mark}" for cell, mark in zip(cells, marks, strict=True)]
+                lines.append([words, markdown.named(rung, variant), str(size), *shown])
+    if len(lines) == 2:
+        return _NOT_MEASURED
+    said = (
+        f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
+        f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
+    )
+    caption = explained(environment.caption(store.runs_of(frame, published)), *itertools.chain(*lines))
+    return f"{markdown.table(lines)}\n\n{said} {caption}."
+
+
+def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_ref.Stage) -> str:
+    """The speed of `whole` over that of the kernel, and the verdict; empty where one is missing."""
+    old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
+    ratio = None if old is None or new is None else frames.speedup(old, new)
+    return f"{ratio.median:.3f}, {frames.verdict(old, new)}" if ratio else ""
+
+
+def _sweeps(published: Path) -> str:
+    """Each dialect's best rung in each math mode: its least share of cuBLAS over cubes, its mean and least off them."""
+    squares, shapes = (frames.on_tensor_cores(store.read(published, name)) for name in ("squares", "shapes"))
+    both, off_cubes = pd.concat([squares, shapes]), Answer(published).tensor_shapes
+    lines = [["mode", "dialect", "cubes: at worst", "at", "shapes: on average", "at worst", "at"]]
+    lines.append(["---", "---", *["---:"] * 5])
+    squares = frames.leaders(frames.defaults(Controls(squares).passed(squares)))
+    for math, dialect in itertools.product(frames.maths_of(frames.rungs(both)), DIALECTS):
+        cells = ["–"] * 5
+        own = squares[(squares["math"] == math) & (squares["dialect"] == dialect)]
+        if len(own):
+            least = own.loc[own["vs_cublas"].idxmin()]
+            cells[:2] = f"{style.number(100 * least['vs_cublas'])}%", str(least["m"])
+        if dialect in (of := off_cubes[math].worst if math in off_cubes else {}):
+            cells[2:] = f"{off_cubes[math].mean[dialect]:.0f}%", f"{of[dialect].percent}%", of[dialect].size
+        lines.append([math, DIALECTS[dialect].title, *cells])
+    if len(lines) == 2:
+        return _NOT_MEASURED
+    counts = squares["m"].nunique(), max((each.count for each in off_cubes.values()), default=0)
+    said = (
+        f"% of cuBLAS of each dialect's best rung, at {counts[0]} sizes of cubes and at {counts[1]} shapes that are no "
+        "cubes (on average: geometric mean)."
+    )
+    caption = frames.with_layout(environment.caption(store.runs_of(both, published)), frames.maths_of(both))
+    there = {file: published / f"{file}.png" for file in _PICTURES}
+    pictures = [
+        f"![{_PICTURES[file]}](../experiments/results/{published.name}/{path.name})"
+        for file, path in there.items()
+        if path.exists()
+    ]
+    return "\n\n".join([markdown.table(lines), f"{said} {caption}.", *pictures])

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.records import environment, frames, store
-from gemm_ref import DIALECTS
+from gemm_ref import DIALECTS, MATHS
 
 COLOURS = {"zeros": "#cbd2d9", "integers": "#94b8e0", "uniform": "#3f78b5", "normal": "#1c3f6b"}
 _PANELS = (
@@ -24,6 +24,7 @@ def draw(folder: Path, target: Path) -> list[Path]:
     """Draw inputs.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
     frame = store.read(folder, "inputs")
     frame = frames.defaults(frame[frame["median_us"].notna()])
+    frame = frame.sort_values("math", key=lambda names: names.map(list(MATHS).index), kind="stable")
     if frame.empty:
         return []
     caption = environment.caption(store.runs_of(frame, folder))

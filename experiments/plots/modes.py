@@ -1,4 +1,4 @@
-"""The plot of `modes`: the time of each kernel warm and from a graph, as a share of its time from a cold cache."""
+"""The plots of `modes`: the time of each kernel warm and from a graph, as a share of its time from a cold cache."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
@@ -20,45 +21,68 @@ _MARKS: dict[str, dict[str, Any]] = {
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw modes.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed cold."""
-    frame = frames.defaults(frames.timed(store.read(folder, "modes")))
+    """Draw modes.csv of `folder` into `target` as PNG and SVG, fp32 and tensor cores; nothing without a cold time."""
+    frame = store.read(folder, "modes")
+    with style.themed():
+        return [
+            *_draw(frames.timed(frame), folder, target, "modes"),
+            *_draw(frames.on_tensor_cores(frame), folder, target, "modes_tensor_cores"),
+        ]
+
+
+def _draw(frame: pd.DataFrame, folder: Path, target: Path, name: str) -> list[Path]:
+    frame = frames.defaults(frame)
     controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
     if not (frame["mode"] == COLD).any():
         return []
     sizes = sorted(set(frame["m"]))
     titles = {size: f"M = N = K = {size}{controls.mark(m=size, n=size, k=size)}" for size in sizes}
-    caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
-    with style.themed():
-        return style.save(_figure(frame, titles, caption), target, "modes")
+    caption = frames.with_layout(environment.caption(store.runs_of(frame, folder)), frames.maths_of(frame))
+    return style.save(_figure(frame, titles, explained(caption, *titles.values())), target, name)
 
 
 def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
-    rows = [*style.rungs_of(frame), *dict.fromkeys(frame[frame["dialect"] == ""]["stage"])]
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(rows)))
-    subtitle = "fp32 times as shares of the time from a cold cache; ring: warm cache; dot: replayed from a CUDA graph"
-    top = style.heading(figure, "What warm caches and graphs save", subtitle)
+    """A panel for each size across, and for each math mode down, where there are several."""
+    by_math = {math: frame[frame["math"] == math] for math in frames.maths_of(frame)}
+    rows = {
+        math: [*style.rungs_of(own), *dict.fromkeys(own[own["dialect"] == ""]["stage"])]
+        for math, own in by_math.items()
+    }
+    heights = [len(of_one) for of_one in rows.values()]
+    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * sum(heights)))
+    subtitle = "times as shares of the time from a cold cache; ring: warm cache; dot: replayed from a CUDA graph"
+    where = "fp32" if list(rows) == ["fp32"] else "on tensor cores"
+    top = style.heading(figure, f"What warm caches and graphs save, {where}", subtitle)
     bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(titles), sharey=True, sharex=True, squeeze=False)[0]
-    key = ["stage", "dialect"]
-    for ax, (size, title) in zip(axes, titles.items(), strict=True):
-        own = frame[frame["m"] == size]
-        cold = own[own["mode"] == COLD].set_index(key)["median_us"]
-        for mode, mark in _MARKS.items():
-            for row in own[own["mode"] == mode].itertuples():
-                if (row.stage, row.dialect) not in cold.index:
-                    continue
-                look = style.look_of(row.dialect)
-                share = row.median_us / cold[row.stage, row.dialect]
-                y = rows.index(row.stage) + style.LANE * look.lane
-                ax.plot(share, y, "o", color=look.colour, mew=1, **mark)
-        ax.axvline(1, color=style.BASELINE, lw=1)
+    axes = figure.subplots(
+        len(rows), len(titles), sharey="row", sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
+    for line, (math, own) in zip(axes, by_math.items(), strict=True):
+        for ax, size in zip(line, titles, strict=True):
+            _panel(ax, rows[math], own[own["m"] == size])
+        words = "" if math == "fp32" else f" {math}"
+        line[0].set_yticks(range(len(rows[math])), [style.label_of(row) + words for row in rows[math]], size=8)
+        line[0].set_ylim(len(rows[math]) - 0.5, -0.5)
+    for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title, size=9.5)
+    for ax in axes[-1]:
         ax.set_xlabel("of the cold time; less is better", size=9)
-        style.bare(ax, "y")
-        style.bands(ax, len(rows))
-        style.gaps(ax, rows, own)
-    axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows], size=8)
-    axes[0].set_ylim(len(rows) - 0.5, -0.5)
     style.legend(figure, frame["dialect"], "o")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
+
+
+def _panel(ax: Axes, rows: list[str], own: pd.DataFrame) -> None:
+    cold = own[own["mode"] == COLD].set_index(["stage", "dialect"])["median_us"]
+    for mode, mark in _MARKS.items():
+        for row in own[own["mode"] == mode].itertuples():
+            if (row.stage, row.dialect) not in cold.index:
+                continue
+            look = style.look_of(row.dialect)
+            share = row.median_us / cold[row.stage, row.dialect]
+            y = rows.index(row.stage) + style.LANE * look.lane
+            ax.plot(share, y, "o", color=look.colour, mew=1, **mark)
+    ax.axvline(1, color=style.BASELINE, lw=1)
+    style.bare(ax, "y")
+    style.bands(ax, len(rows))
+    style.gaps(ax, rows, own)

@@ -1,6 +1,7 @@
 """Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N.
 
-And of `choice`: what is lost by choosing, and how near predicted times are to measured ones.
+On tensor cores the best rungs at the named ones. And of `choice`: what is lost by choosing, and how near predicted
+times are to measured ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.parts import best_rungs
 from experiments.records import environment, frames, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
@@ -26,25 +28,41 @@ _ROW = 0.2  # inches of a problem's row
 
 def draw(folder: Path, target: Path) -> list[Path]:
     """Draw shapes.csv of `folder` into `target` as PNG and SVG; nothing where no rung was timed."""
-    timed = frames.timed(store.read(folder, "shapes"))
+    frame = store.read(folder, "shapes")
+    with style.themed():
+        return [*_fp32(frames.timed(frame), folder, target), *_tensor_cores(frame, folder, target)]
+
+
+def _tensor_cores(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
+    timed = frames.on_tensor_cores(frame)
+    controls, rungs = Controls(timed), frames.rungs(frames.defaults(timed))
+    named = {_name(shape, controls): shape.sizes for shape in workloads.named_shapes()}
+    named = {name: sizes for name, sizes in named.items() if not frames.at(rungs, sizes).empty}
+    if not named:
+        return []
+    rungs = rungs[[sizes in named.values() for sizes in rungs[list(frames.SIZES)].itertuples(index=False, name=None)]]
+    caption = environment.caption(store.runs_of(rungs, folder))
+    return style.save(best_rungs.over_shapes(rungs, named, controls, caption), target, "shapes_tensor_cores")
+
+
+def _fp32(timed: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
     controls, frame = Controls(timed), frames.rungs(frames.defaults(timed))
     if frame.empty:
         return []
     caption = environment.caption(store.runs_of(frame, folder))
     named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
     paths = []
-    with style.themed():
-        if named:
-            paths += style.save(_leaders(frame, named, controls, caption), target, "shapes_named")
-            paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
-        roofs = Roofs.of(folder)
-        bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
-        if roofs and bound:
-            paths += style.save(_read_roof(timed, bound, roofs, controls, caption), target, "shapes_read_roof")
-        on_map = frame[frame["k"] == workloads.MAP_K]
-        sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
-        if len(sides) > 1:
-            paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
+    if named:
+        paths += style.save(_leaders(frame, named, controls, caption), target, "shapes_named")
+        paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
+    roofs = Roofs.of(folder)
+    bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
+    if roofs and bound:
+        paths += style.save(_read_roof(timed, bound, roofs, controls, caption), target, "shapes_read_roof")
+    on_map = frame[frame["k"] == workloads.MAP_K]
+    sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
+    if len(sides) > 1:
+        paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
     return paths
 
 

@@ -1,4 +1,7 @@
-"""Plots of square problems: TFLOP/s over the size, a panel per rung; and a map of the share of cuBLAS."""
+"""Plots of square problems: in fp32 TFLOP/s over the size, a panel per rung, and a map of the share of cuBLAS.
+
+On tensor cores a map of each dialect's best rung in each math mode.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,39 @@ from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments.plots.look import maps, style
+from experiments.plots.parts import best_rungs
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw squares.csv of `folder` into `target` as PNG and SVG; nothing where fewer than two sizes were timed."""
-    frame = frames.timed(store.read(folder, "squares"))
+    """Draw squares.csv of `folder` into `target`, PNG and SVG; of what was timed at fewer than two sizes nothing."""
+    frame = store.read(folder, "squares")
+    with style.themed():
+        return [*_fp32(frames.timed(frame), folder, target), *_tensor_cores(frame, folder, target)]
+
+
+def _tensor_cores(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
+    frame = frames.on_tensor_cores(frame)
+    rungs = frames.rungs(frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL])))
+    if rungs["m"].nunique() < 2:
+        return []
+    caption = environment.caption(store.runs_of(rungs, folder))
+    return style.save(best_rungs.over_squares(rungs, Controls(frame), caption), target, "squares_tensor_cores")
+
+
+def _fp32(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
     timed = frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL]))
     if timed["m"].nunique() < 2:
         return []
     controls = Controls(frame)
     names = {size: f"{size}{controls.mark(m=size, n=size, k=size)}" for size in sorted(set(timed["m"]))}
     caption = explained(environment.caption(store.runs_of(timed, folder)), *names.values())
-    with style.themed():
-        paths = style.save(_over_sizes(timed, names, caption), target, "squares_tflops")
-        shares = frames.rungs(timed)
-        if not shares.empty:
-            paths += style.save(_map(shares, names, caption), target, "squares_vs_cublas")
+    paths = style.save(_over_sizes(timed, names, caption), target, "squares_tflops")
+    shares = frames.rungs(timed)
+    if not shares.empty:
+        paths += style.save(_map(shares, names, caption), target, "squares_vs_cublas")
     return paths
 
 

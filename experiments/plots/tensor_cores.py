@@ -53,8 +53,7 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
     top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
     top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
-    by_columns = " and ".join(math for math in maths if LAYOUT[math] == "nk")
-    caption = f"{by_columns}: {LAYOUT_WORDS['nk']} · {caption}" if by_columns else caption
+    caption = frames.with_layout(caption, maths)
     bottom = style.footer(figure, explained(style.with_absent(caption, texts.flat), *marks.values()))
     ax = figure.subplots()
     maps.kernel_map(ax, shares, rows, [f"{size}{marks[math, size]}" for math, size in columns], texts)

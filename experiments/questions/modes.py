@@ -3,15 +3,16 @@
 Expectation: at 4096 all three agree, since the operands do not fit the L2 cache and a launch takes microseconds of
 milliseconds. At 256 a warm cache and a replay without launches show speeds that a cold call does not reach.
 
-Method: that of `ladder`, in each of the timing modes of `experiments.bench.timers`; each ratio is to cuBLAS in the same
-mode.
+Method: that of `ladder`, in each of the timing modes of `experiments.bench.timers`, and in every math mode, with B by
+rows and in fp8 by columns; each ratio is to cuBLAS in the same modes.
 
-Run: `python -m experiments run modes [--stage S] [--backend B] [--size 256]`
+Run: `python -m experiments run modes [--stage S] [--backend B] [--math bf16] [--size 256]`
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from experiments.bench import timing
 from experiments.bench.rounds import Plan
@@ -34,13 +35,13 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "of the libraries, only cuBLAS takes part"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
-    return timing.unsuited(contender, request)
+    return timing.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
-    """A row for each contender, problem and mode, timed where it is right."""
-    for mode in MODES:
+    """A row for each contender, problem and timing mode, timed where it is right."""
+    for (asked, own), mode in product(timing.by_math(request, chosen), MODES):
         setting = timing.Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)
-        with timing.Bench(setting, chosen, bars) as bench:
-            for problem in timing.problems(request, map(workloads.cube, workloads.MODES)):
+        with timing.Bench(setting, own, bars) as bench:
+            for problem in timing.problems(asked, map(workloads.cube, workloads.MODES)):
                 yield from bench.time(problem)

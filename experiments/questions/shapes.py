@@ -3,11 +3,13 @@
 Expectation: away from large cubes the tile that covers C best wins, not the highest rung, and cuBLAS, which chooses
 among many kernels by shape, pulls ahead; where K is deep and C small, splitting K (s13) beats it.
 
-Method: that of `ladder`, for the rungs from s10 on. The problems are in workloads.toml, each with its reason and each
-group with its source; the map over M x N is at K = 4096, coarser in the default preset. Where the bytes of A, B and C
-take longer than the arithmetic, the share of the read roof that `roofs` measures is drawn as well.
+Method: that of `ladder`, for the rungs from s10 on in fp32 and from s17 on on tensor cores, in every math mode; B is by
+rows and in fp8, where cuBLAS supports only that, by columns. The problems are in workloads.toml, each with its reason
+and each group with its source; the default preset has every fourth. In fp32 there is a map over M x N at K = 4096,
+coarser in the default preset, too. Where the bytes of A, B and C take longer than the arithmetic in fp32, the share of
+the read roof that `roofs` measures is drawn as well.
 
-Run: `python -m experiments run shapes [--preset full] [--stage S] [--backend B] [--size 64x6144x4096]`
+Run: `python -m experiments run shapes [--preset full] [--stage S] [--backend B] [--math bf16] [--size 64x6144x4096]`
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from experiments.records.rows import Timed
 
 NAME = "shapes"
 FIRST = "s10_double_buffer"  # a rung below was a dialect's best at one of 70 shapes, by 9% (H200, 2026-11-21)
+FIRST_ON_TENSOR_CORES = "s17_wgmma_tma"  # none below was faster in `tensor_cores` (H200, 2026-11-21)
 PLAN = {DEFAULT: Plan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: Plan(each_s=0.3, total_s=4.0)}
 
 
@@ -33,14 +36,16 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "shapes are timed only on a GPU"
     if request.device not in contender.devices:
         return "the CPU does not take part"
-    if not contender.is_baseline and (not contender.is_default or contender.stage < FIRST):
-        return f"only the default variants of the rungs from {FIRST} on take part"
-    return timing.unsuited(contender, request)
+    first = FIRST if contender.math == "fp32" else FIRST_ON_TENSOR_CORES
+    if not contender.is_baseline and (not contender.is_default or contender.stage < first):
+        return f"only the default variants of the rungs from {first} on take part in {contender.math}"
+    return timing.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
-    sizes = [shape.sizes for shape in workloads.named_shapes()] + workloads.map_sizes(request.preset)
-    with timing.Bench(timing.Setting(NAME, request.device, plan=PLAN[request.preset]), chosen, bars) as bench:
-        for problem in timing.problems(request, dict.fromkeys(sizes)):
-            yield from bench.time(problem)
+    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset])
+    for asked, own in timing.by_math(request, chosen):
+        with timing.Bench(setting, own, bars) as bench:
+            for problem in timing.problems(asked, workloads.shapes(request.preset, asked.math)):
+                yield from bench.time(problem)

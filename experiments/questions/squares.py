@@ -3,11 +3,12 @@
 Expectation: a rung with large tiles needs a large C to fill the GPU, so the order of the rungs changes below about
 2048; a size just off a power of two pays for the unaligned path and the last partial tiles.
 
-Method: that of `ladder`, on cubes: powers of two, their neighbours, and primes. Each rung's default variant takes part.
-The default preset leaves out calls that take longer than half a second, and most neighbours; `full` times every rung at
-every size.
+Method: that of `ladder`, on cubes: powers of two, their neighbours, primes, and two sizes between. Each rung's default
+variant takes part, in each of its math modes, with B by rows; in fp8, where cuBLAS supports only that, by columns. The
+default preset leaves out calls that take longer than half a second, most neighbours, and most sizes on tensor cores;
+`full` times every rung at every size.
 
-Run: `python -m experiments run squares [--preset full] [--stage S] [--backend B] [--size 1021]`
+Run: `python -m experiments run squares [--preset full] [--stage S] [--backend B] [--math bf16] [--size 1021]`
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if not contender.is_default:
         return "only the default variant of a rung takes part"
-    return timing.unsuited(contender, request)
+    return timing.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
-    edges = workloads.SQUARES[request.preset] if request.device == "cuda" else workloads.SQUARES_ON_CPU
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], limit_s=LIMIT_S[request.preset])
-    with timing.Bench(setting, chosen, bars) as bench:
-        for problem in timing.problems(request, map(workloads.cube, edges)):
-            yield from bench.time(problem)
+    for asked, own in timing.by_math(request, chosen):
+        on_gpu = request.device == "cuda"
+        edges = workloads.squares(request.preset, asked.math) if on_gpu else workloads.SQUARES_ON_CPU
+        with timing.Bench(setting, own, bars) as bench:
+            for problem in timing.problems(asked, map(workloads.cube, edges)):
+                yield from bench.time(problem)

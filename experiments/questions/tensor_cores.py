@@ -35,15 +35,15 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "fp32 uses no tensor core: `ladder` times it"
     if request.device != "cuda":
         return "tensor cores are timed only on a GPU"
-    return timing.unsuited(contender, replace(request, math=contender.math))
+    return timing.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TimedLayout)
     sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]
-    for math in dict.fromkeys(contender.math for contender in chosen):
-        with timing.Bench(setting, [each for each in chosen if each.math == math], bars) as bench:
-            for problem in timing.problems(replace(request, math=math), sizes):
+    for asked, own in timing.by_math(request, chosen):
+        with timing.Bench(setting, own, bars) as bench:
+            for problem in timing.problems(asked, sizes):
                 for layout in B_LAYOUTS:
                     yield from bench.time(replace(problem, b_layout=layout))

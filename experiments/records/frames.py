@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,20 @@ SIZES = ("m", "n", "k")
 LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 
 
+def with_layout(caption: str, maths: Iterable[str]) -> str:
+    """A caption that says in which of these math modes B is stored by columns, if in any."""
+    by_columns = " and ".join(math for math in maths if LAYOUT[math] == "nk")
+    return f"{by_columns}: {LAYOUT_WORDS['nk']} · {caption}" if by_columns else caption
+
+
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:
     """The rows of one math mode that have a time."""
     return frame[frame["median_us"].notna() & (frame["math"] == math)]
+
+
+def on_tensor_cores(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that have a time, of all math modes but fp32."""
+    return frame[frame["median_us"].notna() & (frame["math"] != "fp32")]
 
 
 def is_default(stage: str, variant: str, dialect: str) -> bool:
@@ -88,9 +100,9 @@ def with_last_rung(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def leaders(frame: pd.DataFrame) -> pd.DataFrame:
-    """The fastest of each dialect's own kernels at each problem of a frame of timed rows."""
+    """The fastest of each dialect's own kernels at each problem and math mode of a frame of timed rows."""
     own = rungs(frame)
-    return own.loc[own.groupby([*SIZES, "dialect"], sort=False)["median_us"].idxmin()]
+    return own.loc[own.groupby([*SIZES, "math", "dialect"], sort=False)["median_us"].idxmin()]
 
 
 def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:

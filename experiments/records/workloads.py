@@ -56,10 +56,12 @@ LADDER = {"cuda": (cube(LARGEST), DEEP), "cpu": (cube(512),)}  # at 512 the CPU 
 POWERS = tuple(2**n for n in range(7, 15))  # 128 to 16384
 PRIMES = (509, 1021, 2039, 4093, 8191)  # 127 and 257 are neighbours of powers already
 NEIGHBOURS = tuple(2**n + one for n in range(7, 13) for one in (-1, 1))
+BETWEEN = (1536, 3000)  # whole tiles that fill no whole wave; and partial ones, with rows of 8 elements' multiple
 SQUARES = {
     DEFAULT: (127, 128, 129, 256, 512, 1021, 1024, 1025, 2048, 4095, 4096, 4097, 8192),
-    FULL: tuple(sorted({*POWERS, *PRIMES, *NEIGHBOURS})),
+    FULL: tuple(sorted({*POWERS, *PRIMES, *NEIGHBOURS, *BETWEEN})),
 }
+FEW_SQUARES = (256, 1024, 1025, 4096)  # the default preset's in each math mode of tensor cores
 SQUARES_ON_CPU = (128, 256, 512, 1024)
 AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power of two beside it
 
@@ -130,6 +132,20 @@ def named_shapes() -> tuple[Shape, ...]:
         for group in groups
         for each in group["problems"]
     )
+
+
+def squares(preset: str, math: str) -> tuple[int, ...]:
+    """The edges of cubes to time in one math mode."""
+    return SQUARES[preset] if math == "fp32" or preset == FULL else FEW_SQUARES
+
+
+def shapes(preset: str, math: str) -> list[tuple[int, int, int]]:
+    """The problems of `shapes` in one math mode: those with names and, in fp32, the map.
+
+    The default preset has every fourth of the named ones, so that each group has some.
+    """
+    named = [shape.sizes for shape in named_shapes()][:: 1 if preset == FULL else 4]
+    return list(dict.fromkeys(named + (map_sizes(preset) if math == "fp32" else [])))
 
 
 def map_sizes(preset: str) -> list[tuple[int, int, int]]:

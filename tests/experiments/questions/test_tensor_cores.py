@@ -124,6 +124,19 @@ def test_a_mode_has_every_kernel_size_and_layout(data, name):
     assert "–" not in text.split("TFLOP/s and")[0]
 
 
+def test_the_ablation_has_what_each_idea_of_s18_is_worth(data):
+    text = tensor_tables.block("tensor_ablation", data)
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert lines[0] == "| without | kernel | M = N = K | tf32 | fp16 | bf16 | fp8 |"
+    variants = set(STAGES["s18_warp_specialized"].variants_in("cuda"))
+    assert {line.split("| ")[2].split()[-1] for line in lines[2:]} == variants - {"pairs"} | {"`s17`"}
+    assert all(line.count("1.000, SAME") == 4 for line in lines[2:] if "`s18`" in line)
+    faster = SHARES["s18_warp_specialized"] / SHARES["s17_wgmma_tma"]
+    assert all(line.count(f"{faster:.3f}, FASTER") == 4 for line in lines[2:] if "`s17`" in line)
+    assert "B by columns" in text and text.rstrip(".").endswith("2020-02-02")
+
+
 def test_without_data_nothing_is_claimed(tmp_path):
+    assert tensor_tables.block("tensor_ablation", tmp_path) == "not measured"
     assert tensor_tables.block("tensor_cores", tmp_path) == "not measured"
     assert frames.at_tables(tmp_path, "bf16").empty

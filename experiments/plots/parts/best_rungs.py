@@ -1,0 +1,83 @@
+"""Tensor cores over many problems: each dialect's best rung in each math mode, with its share of cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.plots.look import maps, style
+from experiments.records import frames
+from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS
+
+_SUBTITLE = "each dialect's best rung, its number and its share: the median of the ratios in a round"
+_ROOM = {"left": 0.14, "right": 0.985}
+
+Sizes = tuple[int, int, int]
+
+
+def over_squares(timed: pd.DataFrame, controls: Controls, caption: str) -> Figure:
+    """A row for each math mode and dialect, a column for each edge of a cube."""
+    edges = sorted(set(timed["m"]))
+    marks = {edge: controls.mark(m=edge, n=edge, k=edge) for edge in edges}
+    shares, texts, who = _best(timed, [(edge, edge, edge) for edge in edges], "\n")
+    figure = Figure(figsize=(style.WIDTH, 2.1 + 0.34 * len(who)))
+    top, bottom = _words(figure, "Share of cuBLAS at every size, on tensor cores", caption, timed, *marks.values())
+    ax = figure.subplots()
+    rows = [f"{math} {DIALECTS[dialect].title}" for math, dialect in who]
+    maps.share_map(ax, shares.T, rows, [f"{edge}{mark}" for edge, mark in marks.items()], texts.T)
+    ax.tick_params(axis="x", rotation=90 if len(edges) > 14 else 0)
+    _part(ax.axhline, who)
+    figure.subplots_adjust(**_ROOM, top=top - 0.42 / figure.get_figheight(), bottom=bottom + 0.02)
+    return figure
+
+
+def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Controls, caption: str) -> Figure:
+    """A row for each named problem, a column for each math mode and dialect; geometric means come last."""
+    shares, texts, who = _best(timed, list(named.values()), " ")
+    means = np.exp(np.nanmean(np.log(shares), axis=0, keepdims=True))
+    shares = np.vstack([shares, means])
+    texts = np.vstack([texts, [[style.percent(mean) for mean in means[0]]]])
+    figure = Figure(figsize=(style.WIDTH, 2.8 + 0.2 * len(shares)))
+    top, bottom = _words(figure, "The best rung at real-world shapes, on tensor cores", caption, timed, *named)
+    ax = figure.subplots()
+    columns = [DIALECTS[dialect].title for _, dialect in who]
+    maps.share_map(ax, shares, [*named, "geometric mean"], columns, texts, size=7)
+    ax.axhline(len(named), color=style.MUTED, lw=0.8)
+    _part(ax.axvline, who)
+    for math in dict.fromkeys(math for math, _ in who):
+        places = [place for place, (other, _) in enumerate(who) if other == math]
+        over = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
+        ax.annotate(math, (np.mean(places) + 0.5, 1), (0, 20), xycoords=ax.get_xaxis_transform(), **over)
+    figure.subplots_adjust(left=0.35, right=0.985, top=top - 0.55 / figure.get_figheight(), bottom=bottom + 0.02)
+    return figure
+
+
+def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.ndarray, np.ndarray, list]:
+    """Shares in % and texts, (problems, who), of the best rung of each (math mode, dialect)."""
+    best = frames.leaders(timed)
+    there = set(zip(best["math"], best["dialect"], strict=True))
+    who = [(math, dialect) for math in frames.maths_of(best) for dialect in DIALECTS if (math, dialect) in there]
+    shares = np.full((len(problems), len(who)), np.nan)
+    texts = np.full(shares.shape, "", dtype=object)
+    places = {sizes: place for place, sizes in enumerate(problems)}
+    for row in best.itertuples():
+        place = places[row.m, row.n, row.k], who.index((row.math, row.dialect))
+        shares[place] = 100 * row.vs_cublas
+        texts[place] = f"{row.stage[:3]}{joint}{style.percent(shares[place])}"
+    return shares, texts, who
+
+
+def _words(figure: Figure, title: str, caption: str, timed: pd.DataFrame, *marked: str) -> tuple[float, float]:
+    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, style.heading(figure, title, _SUBTITLE))
+    return top, style.footer(figure, explained(frames.with_layout(caption, frames.maths_of(timed)), *marked))
+
+
+def _part(line, who: list[tuple[str, str]]) -> None:
+    """Lines between the math modes."""
+    for place in range(1, len(who)):
+        if who[place][0] != who[place - 1][0]:
+            line(place, color=style.MUTED, lw=0.8)
