@@ -1,4 +1,7 @@
-"""The command line. Heavy imports are inside the commands, so that `--help` answers at once."""
+"""The command line. Heavy imports are inside the commands, so that `--help` answers at once.
+
+Commands about one kernel are in `kernel_commands`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from experiments import interrupt
+from experiments import interrupt, kernel_commands
+from experiments.console import FAILED, err, out, tell
 from experiments.records.request import UsageError
 from gemm_ref.build import CHECKOUT, BuildError, CannotWrite
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+USAGE, INTERRUPTED = 2, 130
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)  # full, or not ours to write to
-
-out = Console()
-err = Console(stderr=True)
 
 
 class _Commands(TyperGroup):
@@ -34,7 +34,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interruption:  # of a command that keeps nothing of what it began
-            _tell("interrupted", err)
+            tell("interrupted", err)
             raise typer.Exit(INTERRUPTED) from interruption
         except (UsageError, BuildError, CannotWrite) as error:
             raise _refuse(str(error)) from error
@@ -45,13 +45,8 @@ class _Commands(TyperGroup):
 
 
 def _refuse(message: str) -> typer.Exit:
-    _tell(f"error: {message}", err, style="red")
+    tell(f"error: {message}", err, style="red")
     return typer.Exit(USAGE)
-
-
-def _tell(text: str, console: Console, style: str = "") -> None:
-    """Print as it is: no markup, no colours for paths and numbers, and lines as long as they are."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 app = typer.Typer(
@@ -127,26 +122,7 @@ def list_all() -> None:
     )
 
 
-@app.command()
-def demo(
-    stage: Annotated[str, typer.Argument(metavar="[STAGE]", help="A rung: s04 or s04_shared_tile.")] = "s04",
-) -> None:
-    """Start here: one rung is run, checked, counted and broken on purpose, and the answer is printed; in seconds.
-
-    No GPU is needed. Exit code: 0 if each dialect is right and each planted mistake is found, 1 if not, or if nothing
-    can be compiled here.
-    """
-    import gemm_ref
-
-    try:
-        rung = gemm_ref.get_stage(stage)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-    from experiments.demo import demo as show_demo
-
-    if not show_demo(rung, out):
-        raise typer.Exit(FAILED)
+app.command()(kernel_commands.demo)
 
 
 @app.command()
@@ -202,7 +178,7 @@ def run(
             runner.report(module.NAME, outcome, folder, out)
             if outcome.interrupted:
                 kept = "the rows above are kept, and `python -m experiments plot` with the same --results draws them"
-                _tell(f"interrupted: {kept if outcome.rows else f'nothing was measured in {module.NAME}'}", err)
+                tell(f"interrupted: {kept if outcome.rows else f'nothing was measured in {module.NAME}'}", err)
                 raise typer.Exit(INTERRUPTED)
             failed = failed or bool(outcome.failures or outcome.stopped)
             measured = measured or any(row.status != SKIPPED for row in outcome.rows)
@@ -211,7 +187,7 @@ def run(
     if request.device == "cpu" and results is None:
         runner.draw_published([module.NAME for module in modules], folder, out)
     if not measured:
-        _tell("nothing was measured: all of it was skipped, for the reasons above", err)
+        tell("nothing was measured: all of it was skipped, for the reasons above", err)
     if failed or not measured:
         raise typer.Exit(FAILED)
 
@@ -258,7 +234,7 @@ def fit(results: Results = None) -> None:
 
     if CHECKOUT is None:
         raise UsageError("the table is part of the installed package: run this in a checkout of the repo")
-    _tell(str(fitting.fit(results or RESULTS / provenance.slug(choose_device("auto")))), out)
+    tell(str(fitting.fit(results or RESULTS / provenance.slug(choose_device("auto")))), out)
 
 
 @app.command()
@@ -294,87 +270,12 @@ def compare(
                 each.experiment, ("kernel", "problem", "of cuBLAS", "now", "change (95%)", "by time", "verdict"), rows
             )
         for text in each.statuses:
-            _tell(text, out)
-        _tell(each.summary(), out)
+            tell(text, out)
+        tell(each.summary(), out)
 
 
-@app.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="A .cu with a __global__ function, or a .py with a Triton kernel.")],
-    kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
-    block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
-    grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
-    args: Annotated[str, typer.Option(help="What the parameters are, if their names do not say: A,B,C,M,N,K.")] = "",
-    template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
-    define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
-    shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
-    size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16 or bf16.")] = "",
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
-    ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-) -> None:
-    """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
-
-    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. Exit code: 0 for a sound
-    kernel, 1 for one with faults, 2 for a command that makes no sense or a kernel that cannot be run here.
-    """
-    import json
-    from dataclasses import asdict
-
-    from experiments.selection import make_request
-
-    request = make_request((), (), size or (), math, device)
-
-    from experiments.check.command import check as run_check
-    from experiments.check.cuda.cuda_file import Options
-    from experiments.check.show import show
-
-    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
-    found = run_check(file, options, request)
-    if as_json:
-        typer.echo(json.dumps({"sound": found.sound, **asdict(found)}, indent=1))
-    else:
-        show(found, out)
-    if not found.sound:
-        raise typer.Exit(FAILED)
-
-
-@app.command()
-def trace(
-    stage: Annotated[str, typer.Argument(help="The rung: s04 or s04_shared_tile.")],
-    dialect: Annotated[str, typer.Option(help="Only this one: cuda, triton or gluon.")] = "",
-    variant: Annotated[str, typer.Option(help="Only this variant of the rung.")] = "",
-    math: Annotated[str, typer.Option(help="The arithmetic. [the rung's first]")] = "",
-    output: Annotated[
-        Path | None,
-        typer.Option(help="A folder, or for one kernel a .json file. [traces in this machine's results folder]"),
-    ] = None,
-) -> None:
-    """Write what each thread of a block touches in the first slices of K, as JSON (`experiments/trace/record.py`).
-
-    The kernel runs on the reference GPU in a small problem, so no GPU is needed. What was traced before is read, unless
-    the kernel or anything else that it depends on was changed since. What has no compiler here is named and left out.
-    Exit code: 1 if nothing could be traced, 2 for a command that makes no sense or a file that cannot be written.
-    """
-    from experiments.selection import kernels
-
-    chosen = kernels(stage, dialect, variant, math)
-
-    from experiments.progress import Bars
-    from experiments.trace import gather, written
-
-    paths = written.paths(chosen, output)
-    with Bars(out) as bars:
-        found = gather(chosen, bars)
-    for trace in found.traces:
-        written.write(trace, paths[trace.name])
-        _tell(str(paths[trace.name]), out)
-    for name, why in found.lacking.items():
-        _tell(f"no trace of {name}: {why}", err, style="red")
-    if not found.traces:
-        raise typer.Exit(FAILED)
+app.command()(kernel_commands.check)
+app.command()(kernel_commands.trace)
 
 
 @app.command()
@@ -406,12 +307,12 @@ def report(
         return traced[0].traces
 
     path = make(folders, target, questions(), own=None if results else own, console=out, traces=traces)
-    _tell(str(path), out)
+    tell(str(path), out)
     if traced[0].traces:
-        _tell(str(path.with_name(EXPLORER)), out)
+        tell(str(path.with_name(EXPLORER)), out)
     if lacking := traced[0].lacking:
         name, why = next(iter(lacking.items()))
-        _tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
+        tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
 
 
 @app.command()

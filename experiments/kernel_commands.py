@@ -1,0 +1,109 @@
+"""The commands about one kernel: the demo, a check of a kernel of one's own, and a trace of a rung."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.console import FAILED, err, out, tell
+from experiments.records.request import UsageError
+
+
+def demo(
+    stage: Annotated[str, typer.Argument(metavar="[STAGE]", help="A rung: s04 or s04_shared_tile.")] = "s04",
+) -> None:
+    """Start here: one rung is run, checked, counted and broken on purpose, and the answer is printed; in seconds.
+
+    No GPU is needed. Exit code: 0 if each dialect is right and each planted mistake is found, 1 if not, or if nothing
+    can be compiled here.
+    """
+    import gemm_ref
+
+    try:
+        rung = gemm_ref.get_stage(stage)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+    from experiments.demo import demo as show_demo
+
+    if not show_demo(rung, out):
+        raise typer.Exit(FAILED)
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="A .cu with a __global__ function, or a .py with a Triton kernel.")],
+    kernel: Annotated[str, typer.Option(help="The __global__ function, or the function of a .py that launches.")] = "",
+    block: Annotated[str, typer.Option(help="Threads of a block: 16,16.")] = "",
+    grid: Annotated[str, typer.Option(help="Blocks, in M, N and K: 'cdiv(N,32),cdiv(M,32)'.")] = "",
+    args: Annotated[str, typer.Option(help="What the parameters are, if their names do not say: A,B,C,M,N,K.")] = "",
+    template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
+    define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
+    shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
+    size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
+    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16 or bf16.")] = "",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
+
+    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. Exit code: 0 for a sound
+    kernel, 1 for one with faults, 2 for a command that makes no sense or a kernel that cannot be run here.
+    """
+    import json
+    from dataclasses import asdict
+
+    from experiments.selection import make_request
+
+    request = make_request((), (), size or (), math, device)
+
+    from experiments.check.command import check as run_check
+    from experiments.check.cuda.cuda_file import Options
+    from experiments.check.show import show
+
+    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
+    found = run_check(file, options, request)
+    if as_json:
+        typer.echo(json.dumps({"sound": found.sound, **asdict(found)}, indent=1))
+    else:
+        show(found, out)
+    if not found.sound:
+        raise typer.Exit(FAILED)
+
+
+def trace(
+    stage: Annotated[str, typer.Argument(help="The rung: s04 or s04_shared_tile.")],
+    dialect: Annotated[str, typer.Option(help="Only this one: cuda, triton or gluon.")] = "",
+    variant: Annotated[str, typer.Option(help="Only this variant of the rung.")] = "",
+    math: Annotated[str, typer.Option(help="The arithmetic. [the rung's first]")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A folder, or for one kernel a .json file. [traces in this machine's results folder]"),
+    ] = None,
+) -> None:
+    """Write what each thread of a block touches in the first slices of K, as JSON (`experiments/trace/record.py`).
+
+    The kernel runs on the reference GPU in a small problem, so no GPU is needed. What was traced before is read, unless
+    the kernel or anything else that it depends on was changed since. What has no compiler here is named and left out.
+    Exit code: 1 if nothing could be traced, 2 for a command that makes no sense or a file that cannot be written.
+    """
+    from experiments.selection import kernels
+
+    chosen = kernels(stage, dialect, variant, math)
+
+    from experiments.progress import Bars
+    from experiments.trace import gather, written
+
+    paths = written.paths(chosen, output)
+    with Bars(out) as bars:
+        found = gather(chosen, bars)
+    for trace in found.traces:
+        written.write(trace, paths[trace.name])
+        tell(str(paths[trace.name]), out)
+    for name, why in found.lacking.items():
+        tell(f"no trace of {name}: {why}", err, style="red")
+    if not found.traces:
+        raise typer.Exit(FAILED)
