@@ -136,5 +136,5 @@ def _name(row) -> str:
 
 
 def _problem(row) -> str:
-    extra = "".join(f" {getattr(row, name)}" for name in ("mode", "inputs") if getattr(row, name, ""))
+    extra = "".join(f" {getattr(row, name)}" for name in ("mode", "inputs", "b_layout") if getattr(row, name, ""))
     return f"{row.m}x{row.n}x{row.k}{extra}"

@@ -11,7 +11,7 @@ from experiments.bench import timing
 from experiments.documents import tensor_tables
 from experiments.progress import Bars
 from experiments.questions import tensor_cores
-from experiments.records import frames, store
+from experiments.records import compare, frames, store
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
 from experiments.records.rows import TimedLayout
@@ -87,6 +87,11 @@ def test_rows_with_b_either_way_stand_beside_each_other(data):
     assert len(frame) == len(rows()) and set(frame["b_layout"]) == set(B_LAYOUTS)
     store.save(data, "tensor_cores", rows()[:5], ENVIRONMENT)  # measured again: replaced
     assert len(store.read(data, "tensor_cores")) == len(rows())
+
+
+def test_a_comparison_tells_them_apart(data):
+    (found,) = compare.compare(data, data)
+    assert len({(each.name, each.problem) for each in found.changes}) == len(found.changes) > 0
 
 
 @pytest.mark.usefixtures("data")
