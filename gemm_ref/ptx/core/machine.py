@@ -17,6 +17,7 @@ from gemm_ref.ptx.core.context import Control, InFlight, Machine, Mask, Run, U
 from gemm_ref.ptx.core.decode import Decoder, Operation
 from gemm_ref.ptx.core.events import Access, Observer
 from gemm_ref.ptx.core.memory import Block, Footprint, GlobalMemory, PerOwner
+from gemm_ref.ptx.core.polling import Polling
 from gemm_ref.ptx.core.schedule import Schedule, Unit
 from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.errors import EndlessLoop, UndefinedRegister
@@ -66,7 +67,8 @@ class LockstepMachine(Machine):
         self.registers: list[Value | None] = [None] * len(decoder.slots)
         self.in_flight: Mapping[int, InFlight] = {}
         self.executed = 0  # instructions, each counted once for all the lanes that execute it together
-        self.schedule = Schedule(self, [operation.instruction for operation in program], observers)
+        instructions = [operation.instruction for operation in program]
+        self.schedule = Schedule(self, instructions, observers, Polling(self._state))
         self._units: dict[Any, Any] = {}  # by class
         for kind in units:  # each may ask for those before it
             self._units[kind] = kind(self)
@@ -126,6 +128,10 @@ class LockstepMachine(Machine):
             else:
                 step(self, mask)
                 place += 1
+
+    def _state(self) -> tuple[bytes | None, ...]:
+        """What the lanes hold in registers."""
+        return tuple(None if value is None else value.tobytes() for value in self.registers)
 
     def _execute_run(self, run: Run) -> int:
         """The instructions of a run for all lanes at once; how many they are."""

@@ -4,7 +4,8 @@ It knows the barriers of a block and of a warp. Whatever else lanes wait for is 
 
 A program counter a lane exists only while lanes have parted: the group that is furthest behind in the program goes
 first, which brings structured code back together where its branches meet. Lanes that wait are parked until what they
-wait for comes; a group that goes round a loop for long, which may be a wait too, lets the others have a turn.
+wait for comes; a group that goes round a loop for long, or looks at memory in it, which may be a wait too, lets the
+others have a turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.ptx.core.events import Lanes, Observer, Synchronisation
+from gemm_ref.ptx.core.polling import Polling
 from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.errors import BarrierFault
 from gemm_ref.ptx.text.parser import Instruction
@@ -42,8 +44,11 @@ class Unit:
 class Schedule:
     """Where the lanes of a machine are in its program."""
 
-    def __init__(self, machine: Lanes, program: Sequence[Instruction], observers: Sequence[Observer]) -> None:
+    def __init__(
+        self, machine: Lanes, program: Sequence[Instruction], observers: Sequence[Observer], polling: Polling
+    ) -> None:
         self.program = program
+        self.polling = polling
         self.units: list[Unit] = []  # the machine's
         self._machine = machine
         self._observers = observers
@@ -71,7 +76,8 @@ class Schedule:
     def branch(self, mask: np.ndarray | None, onward: int, target: int) -> int:
         """Send the lanes of the mask to `target` and the other active ones `onward`."""
         if mask is self.active:
-            return target if mask is None or target > self.now else self._turn(target)
+            alone = mask is None and not self.polling.looked  # nobody else could have a turn
+            return target if alone or target > self.now else self._turn(target)
         here = self.access_mask(self.active)
         taken = self.access_mask(mask)
         if taken is None or (here is not None and np.array_equal(taken, here)):
@@ -95,9 +101,10 @@ class Schedule:
     def _turn(self, target: int) -> int:
         """All of a group go round a loop: after PATIENCE turns, which may be spent waiting, others have a turn."""
         self._turns += 1
-        if self._turns < PATIENCE:
+        if self._turns < PATIENCE and not self.polling.looked:
             return target
-        here = self.access_mask(self.active)
+        self.polling.looked = False
+        here = self.living() if self.active is None else self.active & self.living()
         self._places[here] = target
         self._resting = here if self._resting is None else self._resting | here
         self._turns = 0
@@ -172,6 +179,8 @@ class Schedule:
                 ready = eager
             else:
                 self._resting = None
+                if self.polling.is_stuck(self._places) and not any(unit.on_time_out() for unit in self.units):
+                    self._report_polling(ready)
         places = self._places[ready]
         place = int(places.min())
         active = ready & (self._places == place)
@@ -322,6 +331,15 @@ class Schedule:
         votes = np.zeros(int(warp[-1]) + 1, np.uint32)
         np.bitwise_or.at(votes, warp[bits], np.uint32(1) << (thread % 32).astype(np.uint32)[bits])
         return votes[warp]
+
+    def _report_polling(self, ready: np.ndarray) -> None:
+        lane, held = int(np.argmax(ready)), int((self.living() & self._waiting).sum())
+        who, where = self._machine.describe_lane(lane), self.program[int(self._places[lane])].place
+        raise BarrierFault(
+            f"{where}: deadlock: {who} waits for what nobody stores, in a loop that begins here; {int(ready.sum())} "
+            f"threads do, and {held} more wait at barriers. Blocks of a large grid run in batches, one after another: "
+            "wait for blocks of lower numbers alone"
+        )
 
     def _report_stuck(self) -> None:
         if waits := [line for unit in self.units for line in unit.describe_waits()]:

@@ -7,8 +7,9 @@
 
 Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before
 an arrival, and bulk copies that complete there, before what follows a wait. What other instructions write to shared
-memory, wgmma and bulk stores see behind a fence.proxy.async alone. Not known: an order that flags in memory make, so
-such kernels would be reported as racing; and orders between blocks in global memory.
+memory, wgmma and bulk stores see behind a fence.proxy.async alone. Blocks are ordered by what is released and acquired
+in global memory (`gpu_order`). Not known: an order that flags in shared memory make, so such kernels would be reported
+as racing.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Detectors(Observer):
         lanes = machine.access_mask(mask)
         if "proxy" not in instruction.parts:
             self._order.release(instruction, lanes)
+            self._global.on_fence(instruction, lanes, machine, self._order)
         elif instruction.parts[:3] == ["fence", "proxy", "async"] and instruction.parts[-1] != "global":
             self._order.fence(lanes)
 

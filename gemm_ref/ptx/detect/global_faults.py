@@ -1,6 +1,7 @@
 """Faults in global memory: elements that two threads write, or none, races, and reads of an output nobody wrote.
 
-Between blocks nothing orders plain accesses within a launch; one launch is ordered before the next.
+Within a launch, accesses of different blocks are in no order but that of releases and acquires (`gpu_order`); one
+launch is ordered before the next.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.core.events import Access, BulkAccess, Lanes
 from gemm_ref.ptx.core.memory import Tensor
-from gemm_ref.ptx.detect.finding import MISSED, TWICE, UNWRITTEN, Findings, Scene, place
+from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Findings, Scene, place
+from gemm_ref.ptx.detect.gpu_order import GpuOrder, is_strong, reaches_all
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import Races
 from gemm_ref.ptx.detect.shadow import NOBODY, Mark, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
+
+_BETWEEN_BLOCKS = (
+    ": between blocks it takes a release behind a barrier (__threadfence(), then an atomic), and an acquire before one "
+    "(an atomic at the same place, then __threadfence())"
+)
 
 
 class GlobalFaults:
@@ -24,11 +31,17 @@ class GlobalFaults:
 
     def __init__(self, scene: Scene, findings: Findings, outputs: Sequence[str], tile: tuple[int, int] | None) -> None:
         self._scene, self._findings, self._outputs, self._tile = scene, findings, outputs, tile
+        self._gpu = GpuOrder()
         self._tensors: dict[int, _TensorFaults] = {}
 
     def on_access(self, access: Access, order: Order) -> None:
         lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
         self._look(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
+        self._gpu.on_access(access, order)
+
+    def on_fence(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes, order: Order) -> None:
+        """These lanes execute a fence that is not a proxy's."""
+        self._gpu.fence(instruction, lanes, machine, order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:
         """A bulk copy reads or writes a tensor."""
@@ -40,7 +53,7 @@ class GlobalFaults:
             if np.count_nonzero(inside):
                 if number not in self._tensors:
                     output = tensor.name in self._outputs
-                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order)
+                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
                 self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
@@ -78,10 +91,13 @@ class _TensorFaults(Races):
     written_twice = TWICE
     advice = "nothing orders the two"
 
-    def __init__(self, tensor: Tensor, output: bool, scene: Scene, findings: Findings, order: Order) -> None:
+    def __init__(
+        self, tensor: Tensor, output: bool, scene: Scene, findings: Findings, order: Order, gpu: GpuOrder
+    ) -> None:
         super().__init__(scene, findings, Shadow(tensor.size))
         self._tensor, self._output = tensor, output
         self._order = order  # of the machine whose access is looked at
+        self._gpu = gpu
         self.stored: Instruction | None = None  # the first store to it
 
     def on_access(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:
@@ -98,10 +114,11 @@ class _TensorFaults(Races):
             self.report(UNWRITTEN, touch, None, self.shadow.writer.thread[touch.elements] == NOBODY)
         super().load(touch)
 
-    def relation(self, kind: str, *about) -> str:
+    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         if kind == UNWRITTEN:
             return f"which no thread has written: {self._tensor.name} is undefined when a kernel starts"
-        return super().relation(kind, *about)
+        told = super().relation(kind, element, other, did, line)
+        return f"{told}{_BETWEEN_BLOCKS}" if kind == RACE and other.startswith("block") else told
 
     def unwritten(self) -> np.ndarray:
         """The tensor's elements of which some byte was never written."""
@@ -118,8 +135,25 @@ class _TensorFaults(Races):
         mine, theirs = touch.threads[entries], thread[entries]
         times = mark.time[touch.elements[entries]]
         loose = self._order.concurrent(touch.lanes[entries], theirs, times)
-        other[entries] = loose | (mine // threads != theirs // threads)
+        elsewhere = mine // threads != theirs // threads
+        other[entries] = loose | elsewhere
+        if elsewhere.any() and self._gpu.is_known_to(self._order):
+            entries = entries[elsewhere]
+            at = touch.elements[entries]
+            strong = np.array([is_strong(instruction) for instruction in self.scene.instructions])
+            places = np.where(strong[mark.instruction[at]], self._tensor.first + at * self.shadow.width, NOBODY)
+            other[entries] = ~self._gpu.ordered(
+                touch.lanes[entries], theirs[elsewhere], times[elsewhere], places, self._order
+            )
         return other
+
+    def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
+        here, at, instructions = touch.access.instruction, touch.elements, self.scene.instructions
+        if not is_strong(here):
+            return np.zeros(at.size, bool)
+        strong, wide = np.array([(is_strong(each), reaches_all(each)) for each in instructions])[mark.instruction[at]].T
+        together = touch.threads // self.scene.launch.threads == mark.thread[at] // self.scene.launch.threads
+        return strong & (together | (wide & reaches_all(here)))
 
     def name(self, element: int) -> str:
         return self.scene.global_name(self._tensor, element * self.shadow.width)

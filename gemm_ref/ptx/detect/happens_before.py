@@ -44,9 +44,11 @@ class Order:
         self._lane = machine.thread_of_lane % 32
         self._warp = machine.thread_of_lane // 32  # in its block
         self._warps = launch.num_warps
+        self.threads = launch.threads
         self._size = math.prod(launch.cluster)
         self._units = self._size * self._warps
         self.blocks = int(self._block[-1]) + 1
+        self._grid_block = machine.block_of_lane[:: launch.threads]  # and back
         self._block_of = np.full(math.prod(launch.grid), NEVER, np.int32)  # of the machine, by number in the grid
         self._block_of[machine.block_of_lane] = self._block
         self._since = np.full(self.blocks, NEVER, np.int32)  # everything of the block up to then is ordered before now
@@ -83,6 +85,27 @@ class Order:
             else:
                 self._publish(event.lanes, lambda block: rows[block])
         self.now += 1
+
+    def step(self) -> None:
+        """What comes is after what was."""
+        self.now += 1
+
+    def known(self, lane: int) -> np.ndarray:
+        """By thread of its block, up to when a lane knows what it did: by barriers of some of the block's threads."""
+        known = np.full(self.threads, NEVER, np.int32)
+        block, warp = int(self._block[lane]), int(self._warp[lane])
+        if self._seen is not None:
+            first, unit = self._unit(block, 0), self._unit(block, warp)
+            seen = self._seen[block // self._size, unit, first : first + self._warps]
+            known = np.repeat(seen, 32)[: self.threads]
+        if self._met is not None:
+            mates = slice(32 * warp, min(32 * warp + 32, self.threads))
+            known[mates] = np.maximum(known[mates], self._met[lane][: known[mates].size])
+        return known
+
+    def thread_in_grid(self, lane: int) -> int:
+        """The number of a lane in the whole grid."""
+        return int(self._grid_block[self._block[lane]]) * self.threads + lane % self.threads
 
     def fence(self, lanes: np.ndarray | None) -> None:
         """These lanes make what they know of visible to the asynchronous units (fence.proxy.async)."""

@@ -6,10 +6,9 @@ import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
+from gemm_ref.ptx.detect.gpu_order import ATOMIC
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
 from gemm_ref.ptx.text.parser import Immediate, items_of
-
-ATOMIC = ("atom", "red")
 
 
 def _writes_constants(access: Access | BulkAccess) -> bool:
@@ -49,23 +48,32 @@ class Races:
 
     def load(self, touch: Touch) -> None:
         """Look at a read, and put it down."""
-        self.report(RACE, touch, self.shadow.writer, self.concurrent(touch, self.shadow.writer))
+        self.report(RACE, touch, self.shadow.writer, self._wrong(touch, self.shadow.writer))
         self.shadow.read(touch, self.concurrent)
 
     def store(self, touch: Touch) -> None:
         """Look at a write, and put it down."""
-        shadow, at, atomic = self.shadow, touch.elements, touch.access.kind == "atomic"
-        writers = self.concurrent(touch, shadow.writer)
-        if atomic and writers.any():  # two atomics do not race
-            known = np.array([instruction.parts[0] in ATOMIC for instruction in self.scene.instructions])
-            writers &= ~known[shadow.writer.instruction[at]]
-        self.report(self.written_twice, touch, shadow.writer, writers)
+        shadow, at = self.shadow, touch.elements
+        self.report(self.written_twice, touch, shadow.writer, self._wrong(touch, shadow.writer))
         for mark in (shadow.reader, shadow.other_reader):
-            self.report(RACE, touch, mark, self.concurrent(touch, mark), did=READS)
+            self.report(RACE, touch, mark, self._wrong(touch, mark), did=READS)
         shadow.writer.set(touch)
-        if not atomic and not _writes_constants(touch.access):  # of several lanes of this instruction, one has won
+        if not _writes_constants(touch.access):  # of several lanes of this instruction, one has won
             lost = shadow.writer.thread[at] != touch.threads
+            if np.count_nonzero(lost):
+                lost &= ~self.may_meet(touch, shadow.writer)
             self.report(self.written_twice, touch, shadow.writer, lost, did=AT_ONCE)
+
+    def _wrong(self, touch: Touch, mark: Mark) -> np.ndarray:
+        wrong = self.concurrent(touch, mark)
+        if np.count_nonzero(wrong):
+            wrong &= ~self.may_meet(touch, mark)
+        return wrong
+
+    def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
+        """Of the touch's entries, whether what it does there may go on at the same time as what is marked."""
+        atomic = np.array([instruction.parts[0] in ATOMIC for instruction in self.scene.instructions])
+        return atomic[mark.instruction[touch.elements]] & (touch.access.instruction.parts[0] in ATOMIC)
 
     def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
         """Findings about these entries of the touch, one for each instruction that `mark` names there."""

@@ -19,6 +19,7 @@ from gemm_ref.ptx.text.parser import Instruction, items_of
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 # Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
 _HINTS = {"weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "nc"}
+_STRONG = {"relaxed", "acquire", "volatile"}  # loads that may wait for another thread's store
 _HINTS |= {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "noftz"}
 
 
@@ -45,7 +46,10 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     writes = [None if target is None else decoder.destination(target) for target in items_of(destination)]
 
+    strong = not _STRONG.isdisjoint(instruction.parts)
+
     def execute(machine: Machine, mask: Mask) -> None:
+        machine.schedule.polling.looked |= strong
         pieces = accessor.locate(machine, mask, "load")
         for element, write in enumerate(writes):
             if write is not None and pieces:
@@ -63,6 +67,7 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine: Machine, mask: Mask) -> None:
         values = [read(machine) for read in reads]
+        machine.schedule.polling.stored()
         for piece in accessor.locate(machine, mask, "store"):
             for element, value in enumerate(values):
                 scatter(piece.view(dtype.itemsize, element), piece.index, value, piece.lanes)
@@ -80,11 +85,13 @@ _UPDATES: dict[str, Callable[[Value, Value], Value]] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
     "exch": lambda old, new: new,
+    "inc": lambda old, last: np.where(old >= last, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - old.dtype.type(1)),
 }
 
 
 def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`atom`, `red`: `.add .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
+    """`atom`, `red`: `.add .inc .dec .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
     returns = instruction.parts[0] == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
     space, operation = "generic", None
@@ -104,18 +111,21 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine: Machine, mask: Mask) -> None:
         values = [per_lane(read(machine), machine.lanes) for read in reads]
-        old = np.zeros(machine.lanes, dtype)
+        old, polling = np.zeros(machine.lanes, dtype), machine.schedule.polling
+        polling.looked |= returns
         for piece in accessor.locate(machine, mask, "atomic"):
             memory = piece.view(dtype.itemsize).view(dtype)
             index = per_lane(piece.index, machine.lanes)
             lanes = np.arange(machine.lanes) if piece.lanes is None else np.flatnonzero(piece.lanes)
             for group in _collision_free(index, lanes):
                 where = index[group]
-                old[group] = memory[where]
+                old[group] = before = memory[where]
                 if operation == "cas":
                     memory[where] = np.where(old[group] == values[0][group], values[1][group], old[group])
                 else:
-                    memory[where] = _UPDATES[operation](old[group], values[0][group])
+                    memory[where] = _UPDATES[operation](before, values[0][group])
+                if memory[where].tobytes() != before.tobytes():
+                    polling.stored()
         if write is not None:
             write(machine, old, mask)
 

@@ -70,6 +70,15 @@ def nothing(decoder: Decoder, instruction: Instruction) -> Execute:
     return lambda machine, mask: None
 
 
+def sleep(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`nanosleep`: time is not modelled, but a loop with it waits for others, which have their turn."""
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        machine.schedule.polling.looked = True
+
+    return execute
+
+
 def cache_policy(decoder: Decoder, instruction: Instruction) -> Execute:
     """`createpolicy`: a cache hint, which has no effect on values."""
     write = decoder.destination(instruction.operands[0])

@@ -88,7 +88,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     ),
     "9.7.15, asynchronous warpgroup-level matrix multiply-accumulate": (Row(("wgmma",), wgmma),),
     "9.7.19, miscellaneous": (
-        Row(("nanosleep",), move.nothing),
+        Row(("nanosleep",), move.sleep),
         Row(("setmaxnreg",), move.set_registers),
         Row(("trap",), control.trap),
     ),

@@ -94,6 +94,8 @@ def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
         return to_bits(from_bits(old, kind) + from_bits(new, kind), kind)
     a, b = (signed(v, bits) if kind[0] == "s" else v for v in (old, new))
     result = {"add": a + b, "min": min(a, b), "max": max(a, b), "and": a & b, "or": a | b, "xor": a ^ b, "exch": b}
+    if name in ("inc", "dec"):  # PTX ISA, 9.7.13.5: up to the operand, or down from it, and round
+        return (0 if a >= b else a + 1) if name == "inc" else b if a == 0 or a > b else a - 1
     return (new2 if old == new else old) if name == "cas" else result[name] & (1 << bits) - 1
 
 
@@ -101,6 +103,7 @@ def _update(name: str, kind: str, old: int, new: int, new2: int) -> int:
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("name, kind", [
     *((name, kind) for name in ("add", "min", "max") for kind in ("u32", "s32", "u64")),
+    ("inc", "u32"), ("dec", "u32"),
     *((name, kind) for name in ("and", "or", "xor", "exch", "cas") for kind in ("b32", "b64")),
     ("add", "f32"), ("add", "f64"), ("min", "s64"), ("max", "s64"),
 ])  # fmt: skip

@@ -34,7 +34,7 @@ fma.rn.f64 %d1, %d1, %d1, %d1; | cvt.rz.bf16.f32 %h1, %f1; | cvt.rna.satfinite.t
 cvt.s32.f32 %r1, %f1; | cvt.rzi.ftz.s32.f32 %r1, %f1; | setp.lt.ftz.f32 %p1, %f1, %f1; | setp.lo.s32 %p1, %r1, %r1;
 mov.b128 %r1, %r1; | mov.x.b32 %r1, %r1; | ld.global.b128 %r1, [%d1]; | ld.bogus.u32 %r1, [%d1];
 | st.async.u32 [%d1], %r1;
-atom.global.inc.u32 %r1, [%d1], 1; | atom.global.u32 %r1, [%d1], 1; | red.async.add.u32 [%d1], %r1;
+atom.global.nand.b32 %r1, [%d1], 1; | atom.global.u32 %r1, [%d1], 1; | red.async.add.u32 [%d1], %r1;
 cp.async.bulk.shared.global [%r1], [%d1], 16; | cp.async.mbarrier.arrive.b64 [%r1];
 | ldmatrix.sync.aligned.m16n16.b8 {%r1}, [%r1];
 shfl.idx.b32 %r1, %r1, 0, 31; | shfl.sync.around.b32 %r1, %r1, 0, 31, -1; | vote.ballot.b32 %r1, %p1;
