@@ -51,7 +51,7 @@ class _Acquired:
     fenced: int | None  # from when on the lane itself has acquired it; None as long as no fence followed
 
 
-@dataclass
+@dataclass(eq=False)  # compared by identity
 class _Chain:
     """What is released at a place in memory: by the last store there, and by the atomics since, in their order."""
 

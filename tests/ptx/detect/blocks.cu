@@ -61,13 +61,17 @@ extern "C" __global__ void hand_on(float* parts, unsigned* flags, float* out, in
         else if (releases && fault != 6) asm volatile("st.release.gpu.u32 [%0], 1;" ::"l"(flag) : "memory");
         else asm volatile("st.relaxed.gpu.u32 [%0], 1;" ::"l"(flag) : "memory");
     };
+    if (threadIdx.x > 0) return;
     if (blockIdx.x == 0) {
         parts[0] = 1;  // P
         tell(&flags[0], fault != 3);
+        tell(&flags[2], fault != 3);
     } else if (blockIdx.x == 1) {
         wait(&flags[0], fault != 1);
         tell(&flags[1], fault != 4);
     } else {
+        wait(&flags[0], false);
+        wait(&flags[2], false);
         wait(&flags[1], fault != 2);
         out[0] = parts[0];  // G
     }

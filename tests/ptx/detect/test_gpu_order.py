@@ -64,21 +64,21 @@ def test_atomics_of_a_block_alone_meet_those_of_others(together):
 
 
 def hand_on(fault: int) -> list[tuple[str, int, int]]:
-    detectors, launch = ptx.Detectors(()), Launch((3, 1, 1), (1, 1, 1))
-    args = [torch.zeros(1), torch.zeros(2).int(), torch.zeros(1), fault]
+    detectors, launch = ptx.Detectors(()), Launch((3, 1, 1), (32, 1, 1))
+    args = [torch.zeros(1), torch.zeros(3).int(), torch.zeros(1), fault]
     ptx.run(ptx.load(text(), "hand_on"), launch, args, [detectors], names=("parts", "flags", "out"))
     return [(finding.kind, finding.line, finding.other_line) for finding in detectors.findings]
 
 
 @pytest.mark.parametrize("fault", [0, 6])
-@pytest.mark.parametrize("batch", [1, 3], ids=["a machine per block", "one machine"])
+@pytest.mark.parametrize("batch", [32, 96], ids=["a machine per block", "one machine"])
 def test_a_block_passes_on_what_it_was_told(fault, batch, monkeypatch):
     monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", batch)
     assert hand_on(fault) == []
 
 
 @pytest.mark.parametrize("fault", [1, 2, 3, 4])
-@pytest.mark.parametrize("batch", [1, 3], ids=["a machine per block", "one machine"])
+@pytest.mark.parametrize("batch", [32, 96], ids=["a machine per block", "one machine"])
 def test_a_chain_that_is_broken_makes_a_race(fault, batch, monkeypatch):
     monkeypatch.setattr("gemm_ref.ptx.program.BATCH_LANES", batch)
     assert hand_on(fault) == [(RACE, line("G"), line("P"))]
