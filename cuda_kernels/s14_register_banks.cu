@@ -2,7 +2,7 @@
 //               forth, and the sums are free to be in any register, so that hardly an FFMA waits for its operands.
 // Changed:      from s13, the order of the products, and what is dealt to the blocks: whole tiles first, and the K of the
 //               tiles that are left in equal shares. Tile and shares are chosen by shape (gemm_ref/choice.py).
-// Tile/threads: 8 x 256 to 128 x 128, a thread 4 x 4 to 8 x 16; gemm_ref/registry.py has the list. Block b of G has
+// Tile/threads: 8 x 64 to 128 x 128, a thread 4 x 4 to 8 x 16; gemm_ref/registry.py has the list. Block b of G has
 //               tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a tile that is shared.
 // Cost:         as s12's; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes.
 //               Shares are added in order: the same bits in every run of one grid.

@@ -1,8 +1,8 @@
 """The table of `gemm_ref.choice` for one kind of GPU, from the times that `run choice --preset full` took on it.
 
 What is fitted are logarithms: of each cost, beside the predicted time over the measured one. First the costs of each
-tile, from its own rows, then what all launches share, and again, some times. A cost that the rows say nothing of stays
-as it was: it is held by a weak spring.
+tile, from its own rows, then those of sharing tiles and those of the GPU, and again, some times. A cost that the rows
+say nothing of stays as it was: it is held by a weak spring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gemm_ref.build import write_whole
 
 ROUNDS = 8
 SPRING = 0.02  # the error of one row, that a cost e times another one weighs as much as
-SHARED = [field.name for field in fields(choice.Device) if field.name != "tiles"]
+OF_GPU = [field.name for field in fields(choice.Device) if field.name != "rungs"]
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Row:
 
     def predicted_ns(self, gpu: choice.Device, sms: int) -> float:
         """By the table `gpu`."""
-        config, costs = self.stage.config(self.tile, self.dialect), gpu.tiles[self.stage.id][self.dialect][self.tile]
-        return choice.predict(config, costs, gpu, self.problem, sms, self.blocks)
+        config, family = self.stage.config(self.tile, self.dialect), gpu.rungs[self.stage.id][self.dialect]
+        return choice.predict(config, self.tile, family, gpu, self.problem, sms, self.blocks)
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -107,13 +107,17 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
     """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
     gpu = start
-    kinds: dict[tuple[str, str, str], list[Row]] = {}
+    of_family: dict[tuple[str, str], list[Row]] = {}
+    of_tile: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        kinds.setdefault((row.stage.id, row.dialect, row.tile), []).append(row)
+        of_family.setdefault((row.stage.id, row.dialect), []).append(row)
+        of_tile.setdefault((row.stage.id, row.dialect, row.tile), []).append(row)
     for _ in range(ROUNDS):
-        for kind, own in kinds.items():
-            gpu = _least(gpu, own, sms, start, *_of_tile(*kind))
-        gpu = _least(gpu, rows, sms, start, *_SHARED)
+        for tile, own in of_tile.items():
+            gpu = _least(gpu, own, sms, start, *_of_tile(*tile))
+        for family, own in of_family.items():
+            gpu = _least(gpu, own, sms, start, *_of_shares(*family))
+        gpu = _least(gpu, rows, sms, start, *_OF_GPU)
     return gpu
 
 
@@ -125,16 +129,28 @@ def _of_tile(stage: str, dialect: str, tile: str) -> tuple[Get, Put]:
     """How to read and how to write the costs of one tile."""
 
     def put(gpu: choice.Device, values: Sequence[float]) -> choice.Device:
-        of = gpu.tiles[stage]
-        of = {**of, dialect: {**of[dialect], tile: choice.Costs(*values)}}
-        return replace(gpu, tiles={**gpu.tiles, stage: of})
+        family = gpu.rungs[stage][dialect]
+        return _with(gpu, stage, dialect, replace(family, tiles={**family.tiles, tile: choice.Costs(*values)}))
 
-    return lambda gpu: astuple(gpu.tiles[stage][dialect][tile]), put
+    return lambda gpu: astuple(gpu.rungs[stage][dialect].tiles[tile]), put
 
 
-_SHARED: tuple[Get, Put] = (
-    lambda gpu: [getattr(gpu, name) for name in SHARED],
-    lambda gpu, values: choice.Device(**dict(zip(SHARED, values, strict=True)), tiles=gpu.tiles),
+def _of_shares(stage: str, dialect: str) -> tuple[Get, Put]:
+    """How to read and how to write what sharing a tile costs in one rung and dialect."""
+
+    def put(gpu: choice.Device, values: Sequence[float]) -> choice.Device:
+        return _with(gpu, stage, dialect, replace(gpu.rungs[stage][dialect], shares=choice.Shares(*values)))
+
+    return lambda gpu: astuple(gpu.rungs[stage][dialect].shares), put
+
+
+def _with(gpu: choice.Device, stage: str, dialect: str, family: choice.Family) -> choice.Device:
+    return replace(gpu, rungs={**gpu.rungs, stage: {**gpu.rungs[stage], dialect: family}})
+
+
+_OF_GPU: tuple[Get, Put] = (
+    lambda gpu: [getattr(gpu, name) for name in OF_GPU],
+    lambda gpu, values: choice.Device(**dict(zip(OF_GPU, values, strict=True)), rungs=gpu.rungs),
 )
 
 
@@ -177,11 +193,13 @@ def written(table: dict[str, choice.Device]) -> str:
     """The text of choice.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile."""
     lines: list[str] = []
     for name, gpu in table.items():
-        lines += [f'["{name}"]', *(f"{field} = {getattr(gpu, field):.0f}" for field in SHARED), ""]
-        for stage, dialects in gpu.tiles.items():
-            for dialect, tiles in dialects.items():
-                of = [
-                    f"{tile} = [{', '.join(f'{cost:.0f}' for cost in astuple(tiles[tile]))}]" for tile in sorted(tiles)
-                ]
-                lines += [f'["{name}".{stage}.{dialect}]', *of, ""]
+        lines += [f'["{name}"]', *(f"{field} = {getattr(gpu, field):.0f}" for field in OF_GPU), ""]
+        for stage, dialects in gpu.rungs.items():
+            for dialect, family in dialects.items():
+                lines += [f'["{name}".{stage}.{dialect}]', _line(choice.SHARES, family.shares)]
+                lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _line(name: str, costs: choice.Costs | choice.Shares) -> str:
+    return f"{name} = [{', '.join(f'{cost:.0f}' for cost in astuple(costs))}]"

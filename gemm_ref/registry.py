@@ -57,15 +57,18 @@ _TILES = {
     "tile64": _tile(64, 64, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
     "tile32x128": _tile(32, 128, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
     "tile32": _tile(32, 32, 16, 32, THREAD_M=4, THREAD_N=4, BLOCKS_PER_SM=12),
-    "tile16x128": _tile(16, 128, 16, 128, THREAD_N=8, BLOCKS_PER_SM=12),
-    "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, NUM_STAGES=8, BLOCKS_PER_SM=3),
+    "tile16x128": _tile(16, 128, 16, 128, THREAD_N=8, BLOCKS_PER_SM=11),
+    "tile8x64": _tile(8, 64, 8, 64, THREAD_M=4, THREAD_N=4, NUM_STAGES=8, BLOCKS_PER_SM=11),
+    "tile64x16": _tile(64, 16, 32, 16, THREAD_M=4, THREAD_N=4, NUM_STAGES=6, BLOCKS_PER_SM=10),
 }
+# Of 16 columns a slice has fewer vectors than a block has threads.
+_CUDA_TILES = {**_TILES, "tile64x16": replace(_TILES["tile64x16"], COPY_N=1)}
 # In Gluon one program of 128 x 256 is faster than two of 128 x 128.
 _GLUON_TILES = {
     "tile128x256": _tile(128, 256, 64, 64, THREAD_N=16, BLOCKS_PER_SM=1),
-    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32")},
+    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32", "tile64x16", "tile8x64")},
     "tile16x256": _tile(16, 256, 16, 128, THREAD_N=8, BLOCKS_PER_SM=6),
-    "tile8x256": replace(_TILES["tile8x256"], NUM_STAGES=4, BLOCKS_PER_SM=8),
+    "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, BLOCKS_PER_SM=6),
 }
 
 
@@ -91,14 +94,14 @@ _TRITON_TILES = {
     "tile16x128": _triton_tile(16, 128, 32, (16, 128), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=4),
     "tile8x128": _triton_tile(8, 128, 32, (8, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=4),
     "tile1x256": _triton_tile(1, 256, 64, (1, 256), warps=4, NUM_STAGES=2, BLOCKS_PER_SM=1),
-    "tile128x32": _triton_tile(128, 32, 16, (128, 32), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=3),
+    "tile128x32": _triton_tile(128, 32, 16, (128, 32), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=4),
     "tile64x16": _triton_tile(64, 16, 32, (64, 16), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=7),
 }
 
 
 def _with_floats(tiles: Mapping[str, Config]) -> Mapping[str, Config]:
-    """The tiles, and the same where rows of B are no whole vectors, and go float by float."""
-    floats = {f"{name}_floats": replace(config, COPY_N=1) for name, config in tiles.items()}
+    """The tiles, and those that copy B as vectors again float by float, for rows that are no whole vectors."""
+    floats = {f"{name}_floats": replace(config, COPY_N=1) for name, config in tiles.items() if config.COPY_N > 1}
     return MappingProxyType({**tiles, **floats})
 
 
@@ -251,7 +254,9 @@ _LADDER = (
         title="Register banks",
         idea="products ordered and sums freed so that no FFMA waits for its registers; tile and split chosen by shape",
         variants=_only(_TILES["tile128"]),
-        tiles=_each(cuda=_with_floats(_TILES), triton=_with_floats(_TRITON_TILES), gluon=_with_floats(_GLUON_TILES)),
+        tiles=_each(
+            cuda=_with_floats(_CUDA_TILES), triton=_with_floats(_TRITON_TILES), gluon=_with_floats(_GLUON_TILES)
+        ),
         launch_shape=grids.dealt_tiles,
         second_kernel="s14_add_shares",
     ),

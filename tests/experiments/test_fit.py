@@ -25,12 +25,13 @@ STAGE = RUNG.kernel.stage
 def _other(dice):
     """The first GPU's table, with each cost of a tile up to 1.5 times as large or as small."""
     gpu = choice.device()
+    family = gpu.rungs[STAGE.id][BY_HAND]
     tiles = {
         name: choice.Costs(*(cost * 1.5 ** dice.uniform(-1, 1) for cost in astuple(costs)))
-        for name, costs in gpu.tiles[STAGE.id][BY_HAND].items()
+        for name, costs in family.tiles.items()
     }
-    of = gpu.tiles[STAGE.id]
-    return replace(gpu, tiles={**gpu.tiles, STAGE.id: {**of, BY_HAND: tiles}})
+    of = {**gpu.rungs[STAGE.id], BY_HAND: replace(family, tiles=tiles)}
+    return replace(gpu, rungs={**gpu.rungs, STAGE.id: of})
 
 
 def _times(gpu, sizes, dice):
@@ -39,7 +40,7 @@ def _times(gpu, sizes, dice):
     for problem in (Problem(*each) for each in sizes):
         for name, config in choice.tiles_for(STAGE, BY_HAND, problem.n % 4 == 0).items():
             for blocks in choice.blocks_for(config, problem, SMS)[:4]:
-                took = choice.predict(config, gpu.tiles[STAGE.id][BY_HAND][name], gpu, problem, SMS, blocks)
+                took = choice.predict(config, name, gpu.rungs[STAGE.id][BY_HAND], gpu, problem, SMS, blocks)
                 row = Tried.about("choice", RUNG, problem, median_us=took / 1e3 * dice.gauss(1, 0.01))
                 rows.append(replace(row, variant=name, blocks=blocks, chosen=0))
     return rows

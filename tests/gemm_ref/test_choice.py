@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 import torch
@@ -22,21 +22,21 @@ sizes = st.integers(1, 9000)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_least_of_what_is_predicted(shape, dialect):
     gpu, problem = choice.device(), Problem(*shape)
-    costs = gpu.tiles[RUNG.id][dialect]
+    family = gpu.rungs[RUNG.id][dialect]
     for vectors in (True, False):
         chosen = choice.choose(RUNG, dialect, problem, 132, vectors)
-        least = choice.predict(RUNG.config(chosen.tile, dialect), costs[chosen.tile], gpu, problem, 132, chosen.blocks)
+        least = choice.predict(RUNG.config(chosen.tile, dialect), chosen.tile, family, gpu, problem, 132, chosen.blocks)
         for tile, config in choice.tiles_for(RUNG, dialect, vectors).items():
             for blocks in choice.blocks_for(config, problem, 132):
-                assert least <= choice.predict(config, costs[tile], gpu, problem, 132, blocks)
+                assert least <= choice.predict(config, tile, family, gpu, problem, 132, blocks)
 
 
 @pytest.mark.parametrize("dialect", RUNG.tiles)
 def test_every_tile_has_its_costs(dialect):
     for name, gpu in choice.devices().items():
-        costs = gpu.tiles[RUNG.id][dialect]
+        costs = gpu.rungs[RUNG.id][dialect].tiles
         assert set(costs) == set(RUNG.tiles[dialect]), name
-        assert all(cost.slice_ns > 0 and cost.part_ns > 0 for cost in costs.values())
+        assert all(min(astuple(cost)) > 0 for cost in costs.values())
     assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
 
 
