@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import gemm_ref
 from gemm_ref import Implementation, Problem, choice, grids
 from gemm_ref.call import Call, settle, validate
+from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
 RUNG = gemm_ref.get_stage("s14")
 SHAPES = [(4096, 4096, 4096), (1, 6144, 4096), (513, 513, 513), (128, 128, 65536), (100000, 64, 64), (33, 2, 1)]
@@ -38,6 +39,15 @@ def test_every_tile_has_its_costs(dialect):
         assert set(costs) == set(RUNG.tiles[dialect]), name
         assert all(min(astuple(cost)) > 0 for cost in costs.values())
     assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
+
+
+@pytest.mark.parametrize("dialect", ["cuda", "gluon"])  # Triton's slices are not padded
+def test_a_multiprocessor_has_shared_memory_for_so_many_blocks(dialect):
+    """Blocks that share tiles are taken to be there all at once."""
+    for name, config in RUNG.tiles[dialect].items():
+        launch = RUNG.launch_shape(config, 4096, 4096, 4096, 132)
+        held = occupancy(ARCHITECTURES["sm_90a"], launch.threads, 1, launch.shared_bytes)
+        assert held.blocks >= config.BLOCKS_PER_SM, name
 
 
 @given(m=sizes, n=sizes, k=sizes, tile=st.sampled_from(list(RUNG.tiles["cuda"])), sms=st.integers(1, 200))
