@@ -93,7 +93,17 @@ def drawn(count: int, seed: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-FITTED = drawn(24, seed=1)  # what `experiments fit` makes the table of a device from
+# What `experiments fit` makes the table of a device from: random ones, small ones, strips, and C with hardly any depth.
+_SMALL = ((257, 257, 257), (384, 384, 384), (513, 513, 513), (767, 767, 767), (1000, 1000, 1000), (1500, 1500, 1500))
+_STRIPS = (
+    *((65536, 1, 64), (4096, 1, 4096), (16384, 3, 1000), (20000, 5, 300), (500, 2, 9000), (3000, 8, 1000)),
+    *((8192, 32, 2048), (1, 1000, 2048), (2, 2000, 3001), (5, 1001, 5001)),
+)
+_SHALLOW = (
+    *((2048, 3000, 1), (1500, 2502, 2), (5000, 3001, 3), (12000, 2000, 4)),
+    *((9000, 1001, 5), (3000, 5001, 9), (4000, 8000, 12), (700, 9001, 20)),
+)
+FITTED = (*drawn(84, seed=1), *_SMALL, *_STRIPS, *_SHALLOW)
 UNSEEN = {DEFAULT: drawn(12, seed=2), FULL: drawn(40, seed=2)}
 
 # --- errors, and counts --------------------------------------------------------------------------------------
