@@ -1,8 +1,9 @@
 """What a mutant is, and the rules that make them from the text of a CUDA kernel: one small mistake each.
 
     barrier  a barrier or an arrival at one removed, or one arrival fewer expected
-    wait     a wait for asynchronous work removed or for one group less, or the end of its group; fewer bytes expected
-    fence    an order of accesses removed: of the asynchronous units' and a thread's, of a new mbarrier's
+    wait     a wait for asynchronous work or another block removed or for one group less, or the end of its group; fewer
+             bytes expected; a flag that is not set back
+    fence    an order of accesses removed: of the asynchronous units' and a thread's, of a new mbarrier's, of blocks
     bound    a test or clamp against an edge, or of which threads act, made to let everything through
     index    an index of a tile, of a slice or of an element in it, one too large
 
@@ -64,7 +65,7 @@ _INDICES += (
     "|tiles_m|tiles_n|rank(?= = cluster)|warpgroup|steps|round|before|parity|box|column|left|right|group|in_group"
 )
 _POINTERS = "to|from|panel|upper|lower|my_left"
-_ARRAYS = "A|B|C|partials|a_smem|b_smem|c_smem|full|empty|slices|pieces"
+_ARRAYS = "A|B|C|partials|sums|flags|a_smem|b_smem|c_smem|full|empty|slices|pieces"
 _CALLS = r"load_slice|store_slice|copy_slice|read_fragments(?=\([^,]*(,))"
 
 _REPLACED = (  # (kind, pattern, what its match becomes)
@@ -80,6 +81,11 @@ _REPLACED = (  # (kind, pattern, what its match becomes)
     (BOUND, r"reinterpret_cast<size_t>\(matrix\) % sizeof\(float4\) == 0|\bcolumns % VECTOR == 0", "true"),
     (BOUND, r"\bstage \+ 1 < NUM_STAGES\b", "true"),
     (INDEX, r"\bblockIdx\.[xyz]", r"(\g<0> + 1)"),
+    (INDEX, r"\bconst int (?:tile|first|count) = is_whole \? [^;]*", r"\g<0> + 1"),
+    (FENCE, r"\b__threadfence\(\);", ";"),
+    (FENCE, r"\b(st|ld)\.(?:release|acquire)\.gpu\b", r"\1.relaxed.gpu"),
+    (WAIT, r"\bwait_for_flag\([^;]*\);", ";"),
+    (WAIT, r"\*flag = 0;", ";"),
 )
 _TENSOR_CORES = (  # the same for chunks of 16 bytes, mbarriers, TMA and wgmma
     (BARRIER, r"__syncwarp\(\);|\bcluster_sync_relaxed\(\);", ";"),

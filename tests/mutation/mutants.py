@@ -22,7 +22,7 @@ import shutil
 import sys
 import tempfile
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +35,9 @@ import triton_kernels
 from cuda_kernels import source
 from cuda_kernels.mutants import Mutant, cuda_mutants
 from experiments.records.contenders import gemm_of
-from gemm_ref import Implementation, Problem, call, grids, ptx
+from gemm_ref import Implementation, Problem, call, choice, grids, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.stage import Stage
 from gemm_ref.toolchain import REFERENCE_SMS
 from tests import matrices
 from tests.imports import ROOT
@@ -61,6 +62,7 @@ TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf3
     if stage.id not in SIMT
 }
 ALL = (*SIMT, *TENSOR_CORES)
+BLOCKS = 7  # that tiles are dealt to
 
 
 def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = ALL) -> list[Trial]:
@@ -256,6 +258,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
         with (
             ptx.watched(detectors, *observers),
             mock.patch.object(call, "REFERENCE_SMS", sms),
+            mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
         ):
             gemm_ref.checked_run(fn, a, b, math=problem.math, exact=True, config=implementation.config)
     except ptx.PtxError as error:
@@ -272,6 +275,17 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
     return "", ""
 
 
+def _choose(choose: Callable[..., choice.Candidate], stage: Stage, dialect: str, *about) -> choice.Candidate:
+    """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
+
+    The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
+    """
+    if stage.id not in TENSOR_CORES:
+        return replace(choose(stage, dialect, *about), blocks=BLOCKS)
+    tile, config = next(iter(stage.tiles[dialect].items()))
+    return choice.Candidate(tile, 3 * (config.CLUSTER_M or 1))
+
+
 def _is_of_compiler(error: Exception) -> bool:
     """Whether Triton refused to compile a kernel."""
     said = ("PassManager::run failed", "error encountered during parsing")
@@ -283,13 +297,28 @@ def _mutated(trial: Trial) -> Iterator[bool]:
     """Inside, the rung's `gemm` runs the mutant; False if that is the same kernel."""
     with tempfile.TemporaryDirectory() as folder:
         if trial.implementation.dialect == "cuda":
-            text, original = _compile(trial, Path(folder)), source.ptx(trial.implementation)
-            with mock.patch.object(source, "ptx", lambda implementation, *_: text):
-                yield _instructions(text) != _instructions(original)
+            items = _that_run(trial.implementation)
+            texts = {name: _compile(trial, item, Path(folder)) for name, item in items.items()}
+            originals = {name: source.ptx(item) for name, item in items.items()}
+            changed = any(_instructions(texts[name]) != _instructions(originals[name]) for name in items)
+            with mock.patch.object(
+                source, "ptx", lambda item, *_: texts[item.variant if item.variant in texts else ""]
+            ):
+                yield changed
         else:
             module = _import(trial, Path(folder))
             with mock.patch.object(triton_kernels, "kernel_module", lambda implementation: module):
                 yield True
+
+
+def _that_run(implementation: Implementation) -> dict[str, Implementation]:
+    """What runs at the sizes: by name the tiles that are chosen there, or without a name the rung itself."""
+    stage, dialect = implementation.stage, implementation.dialect
+    if dialect not in stage.tiles:
+        return {"": implementation}
+    about = ((problem, vectors) for problem, _ in runs(implementation) for vectors in (True, False))
+    tiles = {_choose(choice.choose, stage, dialect, problem, REFERENCE_SMS, vectors).tile for problem, vectors in about}
+    return {tile: replace(implementation, variant=tile) for tile in sorted(tiles)}
 
 
 @contextlib.contextmanager
@@ -311,16 +340,16 @@ def _instructions(text: str) -> str:
     return "".join(re.sub(r"//[^\n]*|\.loc[^\n]*|\$L__tmp\d+:", "", text.split("\n\t.file")[0]).split())
 
 
-def _compile(trial: Trial, folder: Path) -> str:
+def _compile(trial: Trial, implementation: Implementation, folder: Path) -> str:
     """The mutant's PTX, from a copy of the headers and of the rung's file."""
-    shutil.copytree(source.INCLUDE, folder / "include")
-    text = source.compose(trial.implementation)
+    shutil.copytree(source.INCLUDE, folder / "include", dirs_exist_ok=True)
+    text = source.compose(implementation)
     if trial.mutant.file.endswith(".cu"):
         text = text.replace(trial.mutant.source, trial.mutant.text)
     else:
         (folder / "include" / trial.mutant.file).write_text(trial.mutant.text, encoding="utf-8")
     flags = [f"-I{folder / 'include'}" if flag.startswith("-I") else flag for flag in source.FLAGS]
-    return source.compile_ptx(text, f"{trial.implementation.stage.id}.cu", flags=flags)[0]
+    return source.compile_ptx(text, f"{implementation.stage.id}.cu", flags=flags)[0]
 
 
 def _import(trial: Trial, folder: Path) -> types.ModuleType:

@@ -34,6 +34,10 @@ _EQUIVALENT: dict[str, tuple[tuple[str, ...], str]] = {  # change -> the rungs t
     _one_more("slices", _SLICES, "const int ", f", slices_each = {_EACH};"): (("s13_split_k-cuda",), _COVERED),
     _one_more("slices_each", _EACH, f"const int slices = {_SLICES}, ", ";"): (("s13_split_k-cuda",), _COVERED),
     _one_more("slices_each", "tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(2))"): (("s13_split_k-triton",), _COVERED),
+    "if (m >= BLOCK_M || row >= M || col >= N) return;  =>  if (m >= BLOCK_M || row >= M || false) return;": (
+        ("s14_register_banks-cuda",),
+        "shares past N lie in their tiles, and their sums are not stored",
+    ),
 }
 
 # The same of Hopper's rungs, whose keys end in the math mode.
