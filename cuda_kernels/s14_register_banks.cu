@@ -68,6 +68,8 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
     static_assert(A_STEP * BLOCK_K == THREADS && A_COPIES * A_STEP == BLOCK_M, "BLOCK_M, BLOCK_K: whole copies");
     static_assert(B_COPIES * THREADS == BLOCK_K * B_ROW && (B_ROW % THREADS == 0 || THREADS % B_ROW == 0),
                   "BLOCK_K, BLOCK_N: as many copies per thread, in whole rows");
+    // Of a row of A a slice has 32 or 64 bytes of a line of 128; where rows are many, L2 fetches the line at once
+    constexpr bool LINE = BLOCK_M >= 64;
     // Behind the reads for the first products, as in s12; before them where copies are many and registers few
     constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
     const int a_m = thread / BLOCK_K, a_k = thread % BLOCK_K;
@@ -97,7 +99,7 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
         const auto copy_slice = [&](unsigned stage) {
 #pragma unroll
             for (int c = 0; c < A_COPIES; ++c) {
-                copy_float_async_at(stage + a_to + c * A_STEP * FLOAT, a_from[c], k_next + a_k < K);
+                copy_float_async_at<LINE>(stage + a_to + c * A_STEP * FLOAT, a_from[c], k_next + a_k < K);
                 a_from[c] += BLOCK_K;
             }
 #pragma unroll
@@ -105,7 +107,7 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
                 const int k = c * THREADS / B_ROW, n = c * THREADS % B_ROW * COPY_N;  // from the first copy on
                 const unsigned to = stage + b_to + (k * BLOCK_N + n) * FLOAT;
                 const bool inside = col + b_n + n < N && k_next + b_k + k < K;
-                if constexpr (COPY_N == 1) copy_float_async_at(to, b_from + n, inside);
+                if constexpr (COPY_N == 1) copy_float_async_at<LINE>(to, b_from + n, inside);
                 else copy_vector_async_at(to, b_from + n, inside);
                 if ((c + 1) * THREADS % B_ROW == 0) b_from += (size_t)max(THREADS / B_ROW, 1) * N;  // the next row
             }

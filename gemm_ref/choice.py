@@ -116,9 +116,9 @@ def predict(config: Config, tile: str, family: Family, gpu: Device, problem: Pro
     tiles_m, tiles_n, slices = tiles_of(config, problem)
     tiles, costs = tiles_m * tiles_n, family.tiles[tile]
     rounds, left = divmod(tiles, blocks)
-    if left:  # as many blocks as there is room for, and each has whole tiles and a share
-        share = cdiv(left * slices, blocks)
-        parts = rounds + (1 if slices % share == 0 else 2)
+    share = cdiv(left * slices, blocks)
+    if blocks != tiles:  # no more blocks than there is room for: each has whole tiles, and a share of one or two
+        parts = rounds + (0 if not left else 1 if slices % share == 0 else 2)
         busy = _wave(config, costs, cdiv(blocks, sms), rounds * slices + share, parts)
     else:  # a tile for each block, so many blocks at a time
         most = config.BLOCKS_PER_SM

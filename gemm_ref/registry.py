@@ -42,12 +42,12 @@ _MMA_TILES = MappingProxyType(
 
 def _tile(
     BLOCK_M: int, BLOCK_N: int, WARP_M: int, WARP_N: int, *, THREAD_N: int, BLOCKS_PER_SM: int,
-    THREAD_M: int = 8, NUM_STAGES: int = 4,
+    THREAD_M: int = 8, NUM_STAGES: int = 4, BLOCK_K: int = 8,
 ) -> Config:  # fmt: skip
     """A tile of s14, whose slices of B are copied as vectors."""
     return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=8, WARP_M=WARP_M, WARP_N=WARP_N, THREAD_M=THREAD_M, THREAD_N=THREAD_N,
-        COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=WARP_M, WARP_N=WARP_N,
+        THREAD_M=THREAD_M, THREAD_N=THREAD_N, COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
     )  # fmt: skip
 
 
@@ -61,12 +61,20 @@ _TILES = {
     "tile8x64": _tile(8, 64, 8, 64, THREAD_M=4, THREAD_N=4, NUM_STAGES=8, BLOCKS_PER_SM=11),
     "tile64x16": _tile(64, 16, 32, 16, THREAD_M=4, THREAD_N=4, NUM_STAGES=6, BLOCKS_PER_SM=10),
 }
-# Of 16 columns a slice has fewer vectors than a block has threads.
-_CUDA_TILES = {**_TILES, "tile64x16": replace(_TILES["tile64x16"], COPY_N=1)}
+_CUDA_TILES = {
+    **_TILES,
+    "tile8x64": replace(_TILES["tile8x64"], BLOCK_K=16, NUM_STAGES=4),
+    "tile128x32": _tile(128, 32, 64, 32, THREAD_N=8, BLOCKS_PER_SM=6),
+    # Of so few columns a slice has fewer vectors than a block has threads.
+    "tile64x16": replace(_TILES["tile64x16"], COPY_N=1),
+    "tile256x8": replace(
+        _tile(256, 8, 64, 8, THREAD_M=4, THREAD_N=4, NUM_STAGES=3, BLOCKS_PER_SM=3, BLOCK_K=16), COPY_N=1
+    ),
+}
 # In Gluon one program of 128 x 256 is faster than two of 128 x 128.
 _GLUON_TILES = {
     "tile128x256": _tile(128, 256, 64, 64, THREAD_N=16, BLOCKS_PER_SM=1),
-    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32", "tile64x16", "tile8x64")},
+    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32")},
     "tile16x256": _tile(16, 256, 16, 128, THREAD_N=8, BLOCKS_PER_SM=6),
     "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, BLOCKS_PER_SM=6),
 }

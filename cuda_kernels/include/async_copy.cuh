@@ -4,10 +4,15 @@
 #include "vector.cuh"
 
 // Copies one float to an address in shared memory, or writes 0 where it is not inside the matrix (nothing is read then).
+// LINE: a hint that the L2 cache should fetch the 128 bytes that the float is in, of which more are needed soon.
+template <bool LINE = false>
 __device__ __forceinline__ void copy_float_async_at(unsigned to, const float* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
     const int bytes = inside ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    if constexpr (LINE)
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                     : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 #else
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(inside ? *from : 0.0f) : "memory");
 #endif

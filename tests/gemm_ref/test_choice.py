@@ -32,6 +32,15 @@ def test_the_least_of_what_is_predicted(shape, dialect):
                 assert least <= choice.predict(config, tile, family, gpu, problem, 132, blocks)
 
 
+def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
+    """22 tiles for each of 132 blocks, one on each multiprocessor, which does not hide what a tile begins with."""
+    gpu, config, problem = choice.device(), RUNG.config("tile32x128", "cuda"), Problem(1408, 8384, 320)
+    few, many = (
+        choice.predict(config, "tile32x128", gpu.rungs[RUNG.id]["cuda"], gpu, problem, 132, x) for x in (132, 2904)
+    )
+    assert few > 1.7 * many
+
+
 @pytest.mark.parametrize("dialect", RUNG.tiles)
 def test_every_tile_has_its_costs(dialect):
     for name, gpu in choice.devices().items():
