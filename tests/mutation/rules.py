@@ -19,6 +19,7 @@ _COMPILED = (
     (WAIT, r"\b(cp\.async\.(bulk\.)?|wgmma\.)wait_[^;]*;", ";"),
     (WAIT, r"\bmbarrier\.try_wait\S* (?P<done>\w+),[^;]*;", "setp.eq.u32 {done}, 0, 0;"),  # at once
     (FENCE, r"\bfence\.(proxy\.async|mbarrier_init)[^;]*;", ";"),
+    (FENCE, r"\batom(?P<where>\S*)\.(acquire|release|acq_rel)(?P<what>\S*)", "atom{where}.relaxed{what}"),
 )
 
 
@@ -36,6 +37,7 @@ def ptx_mutants(file: str, source: str) -> list[Mutant]:
 
 # Names in a kernel that hold no index.
 _VALUES = set("a b acc a_next b_next a_smem b_smem c_smem empty full in_k parts piece total _".split())
+_VALUES |= set("a_ptrs b_ptrs mask sums freed inside b_inside".split())
 _REMOVED = {  # calls that stand by themselves
     "async_copy.wait_group": WAIT,
     "async_copy.commit_group": WAIT,

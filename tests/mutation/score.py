@@ -102,6 +102,56 @@ _TRITON = importlib.metadata.version("triton") if importlib.util.find_spec("trit
 if tuple(int(part) for part in _TRITON.split(".")[:2]) >= (3, 9):
     _FENCE = "Triton puts that fence there by itself (3.9 does, 3.6 does not, and there something tells)"
     _EQUIVALENT["fence_async_shared()  =>  pass"] = _S17_GLUON + _S18_GLUON, _FENCE
+# s14 in Triton and Gluon, whose two kernels deal the tiles alike.
+_S14_TRITON, _S14_GLUON = ("s14_register_banks-triton",), ("s14_register_banks-gluon",)
+_DEALT = (
+    "tiles and shares are dealt otherwise, by both kernels alike: together they cover C and K, and more lies outside"
+)
+_WHOLE = "a tile more is computed whole, and the second kernel stores it once more"
+_NO_SHARE = "a program without a share stores sums that nobody adds"
+_NOT_NEGATIVE = "K is never negative"
+_WHOLE_BLOCKS = "a tile is a whole number of the second kernel's blocks"
+_EQUIVALENT |= {
+    _one_more("slices", "tl.maximum(tl.cdiv(K, BLOCK_K), 1)"): (_S14_TRITON, "a slice past K is all zeros"),
+    _one_more("shared", "(tiles - whole) * slices"): (_S14_TRITON, _DEALT),
+    "return slices, whole, tl.cdiv(shared, programs), shared  =>  "
+    "return slices, whole, (tl.cdiv(shared, programs)) + 1, shared": (_S14_TRITON, _DEALT),
+    "return slices, whole, tl.cdiv(shared, programs), shared  =>  "
+    "return slices, whole, tl.cdiv(shared, programs), (shared) + 1": (_S14_TRITON, _DEALT),
+    _one_more("rounds", "whole // programs"): (_S14_TRITON, _WHOLE),
+    "shares = tl.where(first < end, (end - 1) // slices - first // slices + 1, 0)  =>  "
+    "shares = tl.where((first == first), (end - 1) // slices - first // slices + 1, 0)": (_S14_TRITON, _NO_SHARE),
+    "one = (K >= 0).to(tl.float32)  =>  one = ((K == K)).to(tl.float32)": (_S14_TRITON, _NOT_NEGATIVE),
+    "inside = (i < BLOCK_M * BLOCK_N) & (row < M) & (col < N)  =>  inside = ((i == i)) & (row < M) & (col < N)": (
+        _S14_TRITON,
+        _WHOLE_BLOCKS,
+    ),
+    _one_more("tiles", "gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)"): (_S14_GLUON, _DEALT),
+    _one_more("slices", "gl.maximum(gl.cdiv(K, BLOCK_K), 1)"): (_S14_GLUON, "a slice past K is all zeros"),
+    _one_more("rounds", "tiles // programs"): (_S14_GLUON, _DEALT),
+    _one_more("shared", "(tiles - rounds * programs) * slices"): (_S14_GLUON, _DEALT),
+    "return rounds, slices, gl.cdiv(shared, programs), shared  =>  "
+    "return (rounds) + 1, slices, gl.cdiv(shared, programs), shared": (_S14_GLUON, _DEALT),
+    "return rounds, slices, gl.cdiv(shared, programs), shared  =>  "
+    "return rounds, slices, (gl.cdiv(shared, programs)) + 1, shared": (_S14_GLUON, _DEALT),
+    "return rounds, slices, gl.cdiv(shared, programs), shared  =>  "
+    "return rounds, slices, gl.cdiv(shared, programs), (shared) + 1": (_S14_GLUON, _DEALT),
+    "shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  =>  "
+    "shares = gl.where((begin == begin), gl.cdiv(end, slices) - begin // slices, 0)": (_S14_GLUON, _NO_SHARE),
+    _one_more("count", "slices"): (_S14_GLUON, "a slice past K is all zeros"),
+    "if (k + 1) % BLOCK_K == 0:  =>  if ((k + 1) % BLOCK_K == (k + 1) % BLOCK_K):": (
+        _S14_GLUON,
+        "it waits, and meets, before each k instead of each slice: more often than it must",
+    ),
+    "acc = gl.convert_layout(acc * (K >= 0).to(gl.float32), layout)  =>  "
+    "acc = gl.convert_layout(acc * ((K == K)).to(gl.float32), layout)": (_S14_GLUON, _NOT_NEGATIVE),
+    "inside = (i < BLOCK_M * BLOCK_N) & (of <= last_program)  =>  inside = ((i == i)) & (of <= last_program)": (
+        _S14_GLUON,
+        _WHOLE_BLOCKS,
+    ),
+    "gl.store(c_ptr + row * N + col, total, mask=(i < BLOCK_M * BLOCK_N) & (row < M) & (col < N))  =>  "
+    "gl.store(c_ptr + row * N + col, total, mask=((i == i)) & (row < M) & (col < N))": (_S14_GLUON, _WHOLE_BLOCKS),
+}
 EQUIVALENT = {(rung, change): why for change, (rungs, why) in _EQUIVALENT.items() for rung in rungs}
 
 
