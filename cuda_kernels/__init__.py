@@ -110,6 +110,8 @@ def _run_on_reference_gpu(
 ) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
 
+    Tickets are fresh in each call. Raises `ptx.LeftOver` where the kernel has not set them back to 0.
+
     text: the PTX, where it is not that of the rung as it is.
     """
     launch = call.launch
@@ -128,14 +130,17 @@ def _run_on_reference_gpu(
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         maps = tensor_map.for_reference_gpu(boxed)
         of_scales = [0 if scale is None else scale for scale in scales]
-        ptx.run(first, launch, [*maps, rows, columns, k, *of_scales], names=("left", "right", "C"))
-        return
-    sizes = [m, n, k]
-    if not implementation.stage.second_kernel:
-        ptx.run(first, launch, [a, b, c, *sizes], names=("A", "B", "C"))
-        return
-    partials = torch.full((launch.partials,), float("nan"), dtype=c.dtype)  # a place that the first kernel misses shows
-    ptx.run(first, launch, [a, b, c, partials, *sizes], names=("A", "B", "C", "partials"))
+        matrices, sizes = dict(zip(("left", "right", "C"), maps, strict=True)), [rows, columns, k]
+        sizes += [launch.shared_tiles] if implementation.stage.deal else []
+        sizes += of_scales
+    else:
+        matrices, sizes = {"A": a, "B": b, "C": c}, [m, n, k]
+    # Partial sums are NaN, so that a place that is missed shows; and a kernel may have no use for them, or for flags
+    room = {"partials": torch.full((launch.partials,), float("nan")), "flags": torch.zeros(launch.flags).int()}
+    named = dict([*matrices.items(), *room.items()][: len(first.entry.parameters) - len(sizes)])
+    ptx.run(first, launch, [*named.values(), *sizes], names=tuple(named))
     if launch.then is not None:
         second = load(implementation.stage.second_kernel)
-        ptx.run(second, launch.then, [partials, c, *sizes, launch.parts], names=("partials", "C"))
+        ptx.run(second, launch.then, [room["partials"], c, *sizes, launch.parts], names=("partials", "C"))
+    if room["flags"].any():
+        raise ptx.LeftOver(f"{first.name} leaves flags that are not 0, and the next launch counts on that")

@@ -11,6 +11,7 @@ import torch
 from cuda_kernels import source, tensor_map
 from gemm_ref.build import open_library
 from gemm_ref.call import Call
+from gemm_ref.call.flags import flags_for
 from gemm_ref.call.plan import Launcher, Scales, stream_of
 from gemm_ref.launch import Launch
 
@@ -26,6 +27,8 @@ class _LaunchShape(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint),
         ("asks", ctypes.c_uint),
         ("partials", ctypes.c_void_p),
+        ("flags", ctypes.c_void_p),
+        ("shared_tiles", ctypes.c_int),
         ("then", ctypes.c_void_p),
         ("tensor_maps", ctypes.c_void_p),
         ("scales", ctypes.c_void_p * 2),
@@ -49,33 +52,54 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         turned, maps_at = boxed[0].matrix is not a, tensor_map.for_gpu(boxed)
         start, shape_at = _start(call, a.device, rows, columns, rules), _shape_with_maps(launch, maps_at)
+        room_for = _room(launch, a.device.index)
 
         def launch_with_maps(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
             left, right = (b, a) if turned else (a, b)
             of_scales = [0 if scale is None else scale.data_ptr() for scale in scales]
-            start(a, b, c, shape_at(left.data_ptr(), right.data_ptr(), c.data_ptr(), *of_scales))
+            room = room_for(c)
+            start(a, b, c, shape_at(left.data_ptr(), right.data_ptr(), c.data_ptr(), *of_scales, *_addresses(room)))
 
         return launch_with_maps
 
     start = _start(call, a.device, call.problem.m, call.problem.n, rules)
-    if launch.then is not None:
-        shape_at, partials = _shape_with_partials(launch, launch.then), launch.partials
+    if launch.partials:
+        shape_at, room_for = _shape_with_partials(launch), _room(launch, a.device.index)
 
-        def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
-            room = c.new_empty(partials)
-            start(a, b, c, shape_at(room.data_ptr()))
+        def launch_with_partials(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+            room = room_for(c)
+            start(a, b, c, shape_at(*_addresses(room)))
 
-        return launch_both
+        return launch_with_partials
     shape = _LaunchShape.of(launch)
     return lambda a, b, c, scales: start(a, b, c, shape)
 
 
-def _shape_with_partials(launch: Launch, second: Launch) -> Callable[[int], _LaunchShape]:
+Room = tuple[torch.Tensor | None, torch.Tensor | None]
+
+
+def _room(launch: Launch, device: int) -> Callable[[torch.Tensor], Room]:
+    """What gives a launch its partial sums and its flags; None where it has none."""
+
+    def room_for(c: torch.Tensor) -> Room:
+        partials = c.new_empty(launch.partials, dtype=torch.float32) if launch.partials else None
+        return partials, flags_for(launch.flags, device, stream_of(device)) if launch.flags else None
+
+    return room_for
+
+
+def _addresses(room: Room) -> tuple[int, ...]:
+    return tuple(0 if x is None else x.data_ptr() for x in room)
+
+
+def _shape_with_partials(launch: Launch) -> Callable[[int, int], _LaunchShape]:
     @functools.lru_cache(maxsize=MOST_SHAPES)
-    def shape_at(partials: int) -> _LaunchShape:
-        shape, then = _LaunchShape.of(launch), _LaunchShape.of(second)
-        shape.partials, shape.then = partials, ctypes.addressof(then)
-        shape.kept = then  # it lives as long as what points to it
+    def shape_at(partials: int, flags: int) -> _LaunchShape:
+        shape = _LaunchShape.of(launch)
+        shape.partials, shape.flags = partials, flags
+        if launch.then is not None:
+            shape.kept = _LaunchShape.of(launch.then)  # it lives as long as what points to it
+            shape.then = ctypes.addressof(shape.kept)
         return shape
 
     return shape_at
@@ -83,9 +107,12 @@ def _shape_with_partials(launch: Launch, second: Launch) -> Callable[[int], _Lau
 
 def _shape_with_maps(launch: Launch, maps_at: Callable[[int, int, int], ctypes.Array]) -> Callable[..., _LaunchShape]:
     @functools.lru_cache(maxsize=MOST_SHAPES)
-    def shape_at(left: int, right: int, result: int, scale_a: int, scale_b: int) -> _LaunchShape:
+    def shape_at(left: int, right: int, result: int, *more: int) -> _LaunchShape:
         shape, maps = _LaunchShape.of(launch), maps_at(left, right, result)
-        shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), (scale_a, scale_b)
+        *scales, partials, flags = more
+        shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), scales
+        shape.partials, shape.flags = partials, flags
+        shape.shared_tiles = launch.shared_tiles
         shape.kept = maps
         return shape
 

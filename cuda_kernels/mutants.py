@@ -88,11 +88,15 @@ _REPLACED = (  # (kind, pattern, what its match becomes)
     (WAIT, r"\*flag = 0;", ";"),
 )
 _TENSOR_CORES = (  # the same for chunks of 16 bytes, mbarriers, TMA and wgmma
-    (BARRIER, r"__syncwarp\(\);|\bcluster_sync_relaxed\(\);", ";"),
-    (BARRIER, r"\b(?:bar_sync|mbarrier_arrive(?:_cluster|_expect_tx)?|free_slice)\([^;{]*\);", ";"),
+    (BARRIER, r"__syncwarp\(\);|\bcluster_(?:sync_relaxed|arrive_relaxed|wait)\(\);", ";"),
+    (
+        BARRIER,
+        r"\b(?:bar_sync|bar_arrive|mbarrier_arrive(?:_cluster_release|_cluster|_expect_tx)?|free_slice)\([^;{]*\);",
+        ";",
+    ),
     (BARRIER, r"(mbarrier_init\(\w+\[\w+\], [^()]+)\)", r"\1 - 1)"),
     (BARRIER, r"\b1 \+ warpgroup\b", "1"),
-    (WAIT, r"\bmbarrier_wait(?:_cluster)?\([^;{]*\);", ";"),
+    (WAIT, r"\bmbarrier_wait(?:_cluster_acquire|_cluster)?\([^;{]*\);", ";"),
     (WAIT, r"\b(?:wgmma_wait_group|tma_store_wait_read)<[^>]*>\(\);", ";"),
     (WAIT, r"\b(wgmma_wait_group|tma_store_wait_read)<([^>]*)>\(\);", r"\1<\2 + 1>();"),
     (WAIT, r"\b(?:wgmma_commit_group|tma_store_commit)\(\);", ";"),
@@ -104,7 +108,7 @@ _TENSOR_CORES = (  # the same for chunks of 16 bytes, mbarriers, TMA and wgmma
     (BOUND, r"min\((NUM_STAGES|GROUP_M), [^()]*\)", r"\1"),
     (BOUND, r"\bstep - 1 \+ NUM_STAGES < steps\b|\bstep > 0\b|\baccumulate \|\| i > 0", "true"),
     (BOUND, r"\bwarp < SIGNALLERS\b|\blane < CLUSTER_M\b|\bthreadIdx\.x(?: % WARPGROUP)? == 0\b", "true"),
-    (BOUND, r"\bthreadIdx\.x == CONSUMERS \* WARPGROUP\b", "true"),
+    (BOUND, r"\bthreadIdx\.x == (?:CONSUMERS \* WARPGROUP|MULTIPLIERS)\b", "true"),
     (INDEX, r"(mbarrier_wait(?:_cluster)?\(\w+\[\w+\], )([^;]*)\);", r"\1(\2) ^ 1);"),
     (INDEX, r"\+\+stage == NUM_STAGES", r"\g<0> + 1"),
     (INDEX, r"\bparity \^= 1", "parity ^= 0"),

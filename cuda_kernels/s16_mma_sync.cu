@@ -13,7 +13,6 @@
 namespace config = registry::s16_mma_sync;
 #include "chunk.cuh"
 #include "element.cuh"
-#include "ldmatrix.cuh"
 #include "mma.cuh"
 #include "tile_order.cuh"
 

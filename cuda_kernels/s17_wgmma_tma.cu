@@ -50,7 +50,7 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
     }
     __syncthreads();  // the barriers are initialised
 
-    float acc[WGMMA_ACCUMULATORS];
+    float acc[ACCUMULATORS];
     for (int step = 0; step < steps; ++step) {
         const int stage = step % NUM_STAGES, round = step / NUM_STAGES;
         mbarrier_wait(full[stage], round % 2);

@@ -17,10 +17,6 @@ namespace config = registry::s18_warp_specialized;
 
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
 
-// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp
-// speaks for all; where warps also read the slice themselves, each must.
-constexpr int SIGNALLERS = TURNED ? 4 : 1;
-
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M, bool OVERLAP>
 __global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
 s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
@@ -80,7 +76,7 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
         const auto free_slice = [&](int of) {  // in every block that writes to it
             if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
-        float acc[WGMMA_ACCUMULATORS];
+        float acc[ACCUMULATORS];
         for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
             place(tile, row, col);
             int before = stage;

@@ -11,7 +11,7 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.grids import SWIZZLE_ROW, is_turned
+from gemm_ref.grids import is_turned
 from gemm_ref.operands import row_elements
 from gemm_ref.stage import Box
 
@@ -19,7 +19,7 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 # CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 _TFLOAT32 = 11
-_SWIZZLE_128, _PROMOTE_256 = 3, 3
+_SWIZZLES, _PROMOTE_256 = {64: 2, 128: 3}, 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,16 @@ class Boxed:
     def row_bytes(self) -> int:
         """From a row to the next."""
         return row_elements(self.matrix) * self.matrix.itemsize
+
+    @property
+    def box_bytes(self) -> int:
+        """Of a row of the box: 64 or 128. Chunks of 16 bytes are permuted as the swizzle of so many bytes has it."""
+        return self.box.columns * self.matrix.itemsize
+
+    @property
+    def swizzle(self) -> int:
+        """A CUtensorMapSwizzle."""
+        return _SWIZZLES[self.box_bytes]
 
     @property
     def element_type(self) -> int:
@@ -52,7 +62,7 @@ def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> t
     stored_b = b if problem.b_layout == "kn" else b.t()
     first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in (("A", a), ("B", stored_b)))
     result = Boxed(c, boxes["C"])
-    if is_turned(problem.math, problem.b_layout):
+    if is_turned(implementation.config, problem.math, problem.b_layout):
         return (second, first, result), problem.n, problem.m
     return (first, second, result), problem.m, problem.n
 
@@ -62,7 +72,7 @@ def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
 
     It raises RuntimeError with the driver's error where that refuses one.
     """
-    shapes = [(x.element_type, *x.matrix.shape, x.row_bytes, x.box) for x in boxed]
+    shapes = [(x.element_type, *x.matrix.shape, x.row_bytes, x.box, x.swizzle) for x in boxed]
 
     def maps_at(*addresses: int) -> ctypes.Array:
         pairs = zip(addresses, shapes, strict=True)
@@ -77,7 +87,7 @@ def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:
         ptx.TensorMap(
             x.matrix,
             box=(x.box.columns, x.box.rows),
-            swizzle=SWIZZLE_ROW,
+            swizzle=x.box_bytes,
             sizes=x.matrix.shape[::-1],
             strides=(x.row_bytes,),
             to_tf32=x.to_tf32,
@@ -87,7 +97,7 @@ def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box) -> bytes:
+def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box, swizzle: int) -> bytes:
     whole = _aligned(bytes(MAP_BYTES))
     error = _encoder()(
         ctypes.byref(whole),
@@ -99,7 +109,7 @@ def _encode(address: int, element_type: int, rows: int, columns: int, step: int,
         (ctypes.c_uint32 * 2)(box.columns, box.rows),
         (ctypes.c_uint32 * 2)(1, 1),
         0,  # not interleaved
-        _SWIZZLE_128,
+        swizzle,
         _PROMOTE_256,
         0,  # zeros outside the matrix
     )

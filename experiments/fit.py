@@ -87,7 +87,8 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
     """The timed candidates of a frame of `choice`, but for tiles that have gone since."""
     own = frames.rungs(frame)
     there = zip(own["stage"], own["dialect"], own["variant"], strict=True)
-    known = [tile in gemm_ref.STAGES[stage].tiles.get(dialect, ()) for stage, dialect, tile in there]
+    stages = gemm_ref.STAGES  # of which those on Hopper's units have a table of their own
+    known = [not stages[stage].tma and tile in stages[stage].tiles.get(dialect, ()) for stage, dialect, tile in there]
     own = own[np.array(known, dtype=bool)]
     least = own.groupby([*frames.SIZES, "math", "stage", "dialect"])["median_us"].transform("min")
     return [

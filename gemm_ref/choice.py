@@ -14,6 +14,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemm_ref import hopper_choice
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Config, Stage
@@ -176,6 +177,9 @@ def predictions(
     stage: Stage, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = ""
 ) -> dict[Candidate, float]:
     """Nanoseconds of every candidate; the arguments are those of `choose`."""
+    if stage.tma:
+        found = hopper_choice.predictions(stage, dialect, problem, sms, gpu, tile)
+        return {Candidate(*candidate): took for candidate, took in found.items()}
     kind = device(gpu)
     family = kind.rungs[stage.id][dialect]
     return {

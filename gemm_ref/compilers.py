@@ -254,6 +254,10 @@ _FINDINGS: dict[str, dict[str, str]] = {
             "registers is not written, so in tf32 B by rows is copied first."
         ),
     },
+    "s19_any_shape": {
+        "triton": "has no kernel of this rung yet.",
+        "gluon": "has no kernel of this rung yet.",
+    },
 }
 
 FINDINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(_FINDINGS)  # stage id -> dialect -> sentence

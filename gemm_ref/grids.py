@@ -5,6 +5,7 @@ Each function takes a rung's config, the sizes of the problem, and how many mult
 
 from __future__ import annotations
 
+import math as math_module
 from dataclasses import replace
 
 from gemm_ref.launch import Launch, cdiv
@@ -95,7 +96,7 @@ def dealt_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     return deal(config, m, n, k, max(1, min(sms * config.BLOCKS_PER_SM, most)))
 
 
-def deal(config: Config, m: int, n: int, k: int, blocks: int) -> Launch:
+def deal(config: Config, m: int, n: int, k: int, blocks: int, sms: int = 0) -> Launch:
     """The tiles dealt to `blocks` blocks: whole ones in turn, then to each an equal share of the K of those left.
 
     Shares go to `partials`, two tiles for each block, and a second kernel adds those of each tile in the order of K, a
@@ -134,31 +135,68 @@ def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Lau
     return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
 
 
+def dealt_wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
+    """A block for each tile, as many at a time as the GPU holds: `deal_wgmma`, with nothing shared."""
+    return deal_wgmma(config, m, n, k, _clusters(config, m, n) * config.CLUSTER_M * config.CLUSTER_K, sms)
+
+
+def deal_wgmma(config: Config, m: int, n: int, k: int, blocks: int, sms: int) -> Launch:
+    """As `deal`, for a rung that loads with a warpgroup of its own: the tiles of a cluster dealt to clusters.
+
+    With as many blocks as tiles nothing is shared: those that the GPU holds at a time take tile after tile. Else the
+    tiles that are left after whole rounds are shared, and each warpgroup has sums and a flag of its own. Where the
+    blocks of a cluster share the K of a tile, it has one tile: raises ValueError for any other number of blocks.
+    """
+    cluster, tiles = config.CLUSTER_M * config.CLUSTER_K, _clusters(config, m, n)
+    clusters, left = blocks // cluster, 0
+    if config.CLUSTER_K > 1:
+        if clusters != tiles:
+            raise ValueError(f"this tile takes {tiles * cluster} blocks, a cluster per tile of C, and not {blocks}")
+    elif clusters == tiles:
+        clusters = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
+    else:
+        left = tiles % clusters
+    consumers = config.BLOCK_M // WGMMA_M
+    threads = (consumers + 1) * WARPGROUP
+    launch = Launch((clusters * cluster, 1, 1), (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
+    if not left:
+        return launch
+    room, flags = clusters * cluster * config.BLOCK_M * config.BLOCK_N, clusters * cluster * consumers
+    return replace(launch, partials=room, flags=flags, shared_tiles=left, partly=("partials", "flags"))
+
+
 def _clusters(config: Config, rows: int, columns: int) -> int:
     return cdiv(rows, config.BLOCK_M * config.CLUSTER_M) * cdiv(columns, config.BLOCK_N)
 
 
 def _hopper_bytes(config: Config) -> int:
-    """Of shared memory: NUM_STAGES slices of A and B, and two pieces of C for each warpgroup that multiplies."""
-    slices = config.NUM_STAGES * (config.BLOCK_M + config.BLOCK_N) * config.BLOCK_K_BYTES
-    pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * SWIZZLE_ROW
-    return SWIZZLE_ATOM + slices + pieces
+    """Of shared memory: NUM_STAGES slices of A and B, and two pieces of C for each warpgroup that multiplies.
+
+    A piece of a tile with few columns is smaller; floats are the largest elements of C.
+    """
+    panels = cdiv(config.BLOCK_N, WGMMA_M) * WGMMA_M if config.BLOCK_N > WGMMA_M else config.BLOCK_N  # of B by rows
+    slices = config.NUM_STAGES * (config.BLOCK_M + panels) * config.BLOCK_K_BYTES
+    pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * min(SWIZZLE_ROW, 4 * config.BLOCK_N)
+    sums = ((config.CLUSTER_K or 1) - 1) * config.BLOCK_M * config.BLOCK_N * 4
+    return SWIZZLE_ATOM + slices + pieces + sums
 
 
-def is_turned(math: str, b_layout: str) -> bool:
-    """Whether a wgmma kernel computes C^T = B^T @ A^T: tf32's second operand must be stored along k."""
-    return math == "tf32" and b_layout == "kn"
+def is_turned(config: Config, math: str, b_layout: str) -> bool:
+    """Whether a kernel computes C^T = B^T @ A^T: in a swapped tile, and where tf32's B is not stored along k."""
+    return bool(config.SWAPPED) or (math == "tf32" and b_layout == "kn")
 
 
 def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
     """What TMA copies at once, with 128 bytes per row, as the swizzle wants.
 
     Of an operand that is stored along k a block's rows, or the share of them that one block of a cluster loads for
-    all; of B by rows, panels. C goes out in pieces of a warpgroup's rows.
+    all; of B by rows, panels. C goes out in pieces of a warpgroup's rows, or of as many columns where it is turned.
     """
     operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].dtype, MATHS[math].out_dtype))
     share = config.BLOCK_N // (config.CLUSTER_M or 1)
-    if is_turned(math, b_layout):
-        return {"A": Box(share, operand), "B": Box(operand, operand), "C": Box(WGMMA_M // 2, result)}
-    b = Box(share, operand) if b_layout == "nk" else Box(operand, operand)
-    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, result)}
+    panel = Box(operand, operand)
+    if is_turned(config, math, b_layout):
+        b = Box(config.BLOCK_M, operand) if b_layout == "nk" else panel
+        return {"A": Box(share, operand), "B": b, "C": Box(math_module.gcd(config.BLOCK_N, result), result)}
+    b = Box(share, operand) if b_layout == "nk" else panel
+    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, math_module.gcd(config.BLOCK_N, result))}

@@ -16,7 +16,9 @@ class Launch:
 
     `then` is the launch of a second kernel that finishes the work: the first writes up to `partials` floats of
     device memory, sums of the `parts` that K or the tiles are dealt in, and the second adds them. `partly` names
-    the matrices of which it leaves a part to the other launch. `cluster` is how many neighbouring blocks along x, y
+    the matrices of which it leaves a part to the other launch. Where `shared_tiles` of
+    the tiles are shared, the kernel adds them itself, and its blocks wait for each other by `flags`, words that are 0
+    before and after. `cluster` is how many neighbouring blocks along x, y
     and z make up a cluster. `loaders` of a block's threads load for the others, and do not multiply.
     """
 
@@ -24,6 +26,8 @@ class Launch:
     block: tuple[int, int, int]
     shared_bytes: int = 0
     partials: int = 0
+    flags: int = 0
+    shared_tiles: int = 0
     parts: int = 0
     partly: tuple[str, ...] = ()
     then: Launch | None = None

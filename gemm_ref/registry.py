@@ -116,7 +116,7 @@ def _with_floats(tiles: Mapping[str, Config]) -> Mapping[str, Config]:
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
-_WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
+_WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16, SWAPPED=0)
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
 # wgmma reads B by rows only in 16-bit types; in others B by rows is copied first.
 _WGMMA_B = MappingProxyType(
@@ -126,6 +126,47 @@ _WGMMA_B = MappingProxyType(
 
 _ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
+
+
+def _wgmma_tile(
+    BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
+    BLOCKS_PER_SM: int = 1,
+) -> Config:  # fmt: skip
+    """A tile of s19."""
+    return Config(
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=128, GROUP_M=8, NUM_STAGES=NUM_STAGES,
+        BLOCKS_PER_SM=BLOCKS_PER_SM, CLUSTER_M=CLUSTER_M, SWAPPED=SWAPPED, CLUSTER_K=CLUSTER_K,
+    )  # fmt: skip
+
+
+_WGMMA_TILES = MappingProxyType(
+    {
+        "pair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, CLUSTER_M=2),
+        "tile128x256": _wgmma_tile(128, 256, NUM_STAGES=4),
+        "tile128x192": _wgmma_tile(128, 192, NUM_STAGES=4),
+        "tile128x160": _wgmma_tile(128, 160, NUM_STAGES=4),
+        "tile128": _wgmma_tile(128, 128, NUM_STAGES=6),
+        "tile128x96": _wgmma_tile(128, 96, NUM_STAGES=6),
+        "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
+        "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
+        "tile64x192": _wgmma_tile(64, 192, NUM_STAGES=6),
+        "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
+        "tile64x96": _wgmma_tile(64, 96, NUM_STAGES=8),
+        "tile64": _wgmma_tile(64, 64, NUM_STAGES=5, BLOCKS_PER_SM=2),
+        "swapped128": _wgmma_tile(128, 128, NUM_STAGES=6, SWAPPED=1),
+        "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
+        "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1),
+        "swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=11, SWAPPED=1),
+        "split2swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=10, SWAPPED=1, CLUSTER_K=2),
+        "split4swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=9, SWAPPED=1, CLUSTER_K=4),
+        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=18, SWAPPED=1, CLUSTER_K=2),
+        "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, SWAPPED=1, CLUSTER_K=2),
+        "split4swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=7, SWAPPED=1, CLUSTER_K=4),
+        "split2swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=6, SWAPPED=1, CLUSTER_K=2),
+        "swapped256x16": _wgmma_tile(256, 16, NUM_STAGES=5, SWAPPED=1),
+        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
+    }
+)
 
 
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
@@ -266,6 +307,7 @@ _LADDER = (
             cuda=_with_floats(_CUDA_TILES), triton=_with_floats(_TRITON_TILES), gluon=_with_floats(_GLUON_TILES)
         ),
         launch_shape=grids.dealt_tiles,
+        deal=grids.deal,
         second_kernel="s14_add_shares",
     ),
     Stage(
@@ -316,6 +358,22 @@ _LADDER = (
         ),
         only=_each(cuda=("pairs", "alone", "one_tile", "waits", "roles"), triton=("group8",), gluon=("group8",)),
         launch_shape=grids.persistent_clusters,
+        boxes=grids.wgmma_boxes,
+        tma=("A", "B", "C"),
+        maths=_HOPPER_MATHS,
+        b_layouts=_WGMMA_B,
+        turned=("cuda",),
+        only_capability=(9, 0),
+    ),
+    Stage(
+        id="s19_any_shape",
+        title="Any shape",
+        idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
+        variants=_only(_WGMMA_TILES["tile128x256"]),
+        tiles=_each(cuda=_WGMMA_TILES),
+        dialects=("cuda",),
+        launch_shape=grids.dealt_wgmma_tiles,
+        deal=grids.deal_wgmma,
         boxes=grids.wgmma_boxes,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,

@@ -51,8 +51,10 @@ class Config:
     LOAD_AT: int = _UNUSED  # k of a slice at which the next is loaded: 0 before all reads, else behind those of that k
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
+    CLUSTER_K: int = _UNUSED  # blocks of a cluster that share the K of one tile, and add through their shared memory
     PERSISTENT: int = _UNUSED  # 1: as many blocks as the GPU holds take tile after tile; 0: a block for each tile
     OVERLAP: int = _UNUSED  # 1: a tile is stored while the next is multiplied; 0: its store is waited for
+    SWAPPED: int = _UNUSED  # 1 where the tile is of C^T = B^T @ A^T, and BLOCK_M and BLOCK_N are its rows and columns
     LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: how a slice is stored in shared memory
 
     def constants(self) -> dict[str, int | str]:
@@ -85,6 +87,7 @@ class Stage:
     idea: str  # one line: what this rung changes
     variants: Mapping[str, Config]  # by name; a rung that has one calls it "default"
     launch_shape: Callable[[Config, int, int, int, int], Launch]  # (config, m, n, k, SMs) -> the launch
+    deal: Callable[[Config, int, int, int, int, int], Launch] | None = None  # the same, tiles dealt to so many blocks
     second_kernel: str = ""  # of the .cu, if any: what its launch's `then` starts; the first is called as the rung
     dialects: tuple[str, ...] = tuple(DIALECTS)
     tiles: Mapping[str, Mapping[str, Config]] = field(default_factory=dict)  # dialect -> what "default" is chosen from

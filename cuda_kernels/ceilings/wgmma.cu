@@ -12,6 +12,7 @@
 
 constexpr int WARPGROUP = 128;
 constexpr int A_ROWS = THREADS / WARPGROUP * 64, B_ROWS = 256;  // rows of 128 bytes along k; B is transposed
+constexpr int ACCUMULATORS = B_ROWS / 2;                        // of a thread: so wgmma.cuh knows the columns
 constexpr int CHUNKS = SWIZZLE_ROW_BYTES / 16;
 constexpr int SHARED_BYTES = 1024 + (A_ROWS + B_ROWS) * SWIZZLE_ROW_BYTES;  // the swizzle starts at a multiple of 1024
 
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restric
 
     const auto a = wgmma_descriptor(a_smem + threadIdx.x / WARPGROUP * 64 * SWIZZLE_ROW_BYTES);
     const auto b = wgmma_descriptor(b_smem);
-    float d[WGMMA_ACCUMULATORS] = {};
+    float d[ACCUMULATORS] = {};
 #pragma unroll 1
     for (int i = 0; i < iterations; ++i) {
         wgmma_fence();
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_tiles(const uint4* __restric
     wgmma_fence_accumulators(d);
     float4 sum = {};
 #pragma unroll
-    for (int i = 0; i < WGMMA_ACCUMULATORS; i += 4) {
+    for (int i = 0; i < ACCUMULATORS; i += 4) {
         sum.x += d[i], sum.y += d[i + 1], sum.z += d[i + 2], sum.w += d[i + 3];
     }
     out[blockIdx.x * THREADS + threadIdx.x] = sum;

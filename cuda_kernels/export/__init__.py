@@ -106,13 +106,14 @@ constexpr bool B_BY_ROWS = {str(problem.b_layout == "kn").lower()};  // B is sto
 constexpr size_t A_PITCH = {row_elements(a)}, B_PITCH = {row_elements(stored_b)}, C_PITCH = {row_elements(c)};
 constexpr LaunchShape LAUNCH = {_launch_shape(launch)};
 constexpr LaunchShape THEN = {_launch_shape(launch.then) if launch.then else "{}"};
-constexpr size_t PARTIALS = {launch.partials};  // floats between the two kernels
+constexpr size_t PARTIALS = {launch.partials};  // floats: room for sums of a part of K
+constexpr size_t FLAGS = {launch.flags};  // ints that are 0 before and after
 
 struct Map {{  // of what the TMA unit copies at once, as cuTensorMapEncodeTiled takes it
     char matrix;
     int element_type;  // CUtensorMapDataType
     unsigned long long rows, columns, row_bytes;
-    unsigned box_rows, box_columns;
+    unsigned box_rows, box_columns, swizzle;
 }};
 constexpr Map MAPS[] = {{{maps}}};
 
@@ -125,10 +126,11 @@ constexpr double RESULT_EPS = {math.result_eps!r}, TINY = {underflow(problem.k, 
 
 def _map(matrix: str, boxed: tensor_map.Boxed) -> str:
     (rows, columns), box = boxed.matrix.shape, boxed.box
-    numbers = (boxed.element_type, rows, columns, boxed.row_bytes, box.rows, box.columns)
+    numbers = (boxed.element_type, rows, columns, boxed.row_bytes, box.rows, box.columns, boxed.swizzle)
     return f"{{'{matrix}', {', '.join(map(str, numbers))}}}"
 
 
 def _launch_shape(launch: Launch) -> str:
     grid, block = (", ".join(map(str, axes)) for axes in (launch.grid, launch.block))
-    return f"{{{{{grid}}}, {{{block}}}, {launch.shared_bytes}}}"
+    shared = f", .shared_tiles = {launch.shared_tiles}" if launch.shared_tiles else ""
+    return f"{{.grid = {{{grid}}}, .block = {{{block}}}, .shared_bytes = {launch.shared_bytes}{shared}}}"

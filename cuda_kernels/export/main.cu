@@ -66,8 +66,8 @@ static CUtensorMap encode(const Map& map, void* address) {
     const cuuint32_t box[2] = {map.box_columns, map.box_rows}, strides[2] = {1, 1};
     if (found != cudaDriverEntryPointSuccess ||
         encoder(&encoded, static_cast<CUtensorMapDataType>(map.element_type), 2, address, sizes, steps, box, strides,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {
+                CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(map.swizzle),
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS) {
         fprintf(stderr, "the driver made no tensor map of %c\n", map.matrix);
         exit(2);
     }
@@ -117,7 +117,11 @@ static int check_and_time() {
     LaunchShape shape = LAUNCH, then = THEN;
     if (PARTIALS > 0) {
         require(cudaMalloc(reinterpret_cast<void**>(&shape.partials), PARTIALS * sizeof(float)), "cudaMalloc");
-        shape.then = &then;
+        if (THEN.grid[0] > 0) shape.then = &then;
+    }
+    if (FLAGS > 0) {
+        require(cudaMalloc(reinterpret_cast<void**>(&shape.flags), FLAGS * sizeof(int)), "cudaMalloc");
+        require(cudaMemset(shape.flags, 0, FLAGS * sizeof(int)), "cudaMemset");
     }
     std::vector<CUtensorMap> maps;
     for (const Map& map : MAPS) {

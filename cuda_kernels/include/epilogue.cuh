@@ -1,16 +1,26 @@
-// From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB, of rows of 128 bytes in the swizzle,
-// which the TMA unit stores one after another while the next is written.
+// From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB at most, of rows of 128 bytes in the
+// swizzle, which the TMA unit stores one after another while the next is written.
 #pragma once
 #include "cluster.cuh"
 #include "tensor_tile.cuh"
 
-constexpr int PIECES = 2;                                            // of a warpgroup: one is written, one is stored
-constexpr int LINE = SWIZZLE_ROW_BYTES / sizeof(Result);             // elements of C in a row of a piece
-constexpr int PIECE_COLUMNS = TURNED ? WGMMA_M / 2 : LINE;           // columns of D in a piece
-constexpr int TURNED_PANEL_BYTES = WGMMA_M / 2 * SWIZZLE_ROW_BYTES;  // of the two that a piece of C^T has
+constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
+constexpr int WHOLE_LINE = SWIZZLE_ROW_BYTES / sizeof(Result);
+constexpr int LINE = TURNED ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // of C in a row of a piece
+constexpr int LINE_BYTES = LINE * sizeof(Result);
+constexpr int PANELS = TURNED ? WGMMA_M / LINE : 1;  // of a piece, side by side: a piece of C^T has all 64 rows
+constexpr int PIECE_COLUMNS = greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // columns of D in a piece
+constexpr int PIECE_PANEL_BYTES = (TURNED ? PIECE_COLUMNS : WGMMA_M) * LINE_BYTES;
+constexpr int PIECES_OF_TILE = config::BLOCK_N / PIECE_COLUMNS;
+constexpr int PIECES = min_of(PIECES_OF_TILE, 2);  // of a warpgroup: one is written while one is stored
+
+// Where chunk `chunk` of row `row` of a piece is: in the 128-byte swizzle, or in that of 64.
+__device__ __forceinline__ int swizzled_line(int row, int chunk) {
+    return LINE_BYTES == 128 ? swizzled_128(row, chunk) : row * LINE_BYTES + (chunk ^ row / 2 % 4) * 16;
+}
 
 struct Piece {
-    char bytes[WGMMA_M * SWIZZLE_ROW_BYTES];
+    char bytes[PANELS * PIECE_PANEL_BYTES];
 };
 
 // stmatrix.x4 (PTX ISA, 'Warp-level matrix store instruction'): four 8 x 8 matrices of 16 bits; lane l gives the place
@@ -20,14 +30,20 @@ __device__ __forceinline__ void stmatrix_x4(void* row, unsigned a, unsigned b, u
                  "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
+// The same with each matrix transposed: what a lane names is the place of column l % 8.
+__device__ __forceinline__ void stmatrix_x4_trans(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
 
 // Writes PIECE_COLUMNS columns of D, from FIRST on, as C has them.
 template <int FIRST>
-__device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[WGMMA_ACCUMULATORS], float scale) {
+__device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACCUMULATORS], float scale) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    if constexpr (TURNED) {
-        // Two panels of 32 x 32 elements of C: a lane has two neighbouring columns of C in each of its rows
-        char* const panel = piece.bytes + turned_panel() * TURNED_PANEL_BYTES + lane / 4 % 2 * 8;
+    if constexpr (THROUGH_REGISTERS) {
+        // Two panels of 32 columns of C: a lane has two neighbouring columns of C in each of its rows
+        char* const panel = piece.bytes + turned_panel() * PIECE_PANEL_BYTES + lane / 4 % 2 * 8;
 #pragma unroll
         for (int i = FIRST / 2; i < (FIRST + PIECE_COLUMNS) / 2; i += 4) {
 #pragma unroll
@@ -38,16 +54,30 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[WGM
             }
         }
     } else if constexpr (sizeof(Result) == 2) {
-        const int row = warp * 16 + lane % 16, right = lane / 16;  // 8 columns are one row of a matrix
+        const int upper = lane % 16, right = lane / 16;  // of two matrices one below the other, and of two such
 #pragma unroll
-        for (int chunk = 0; chunk < LINE / 8; chunk += 2) {
-            const int i = FIRST / 2 + chunk * 4;
+        for (int column = 0; column < PIECE_COLUMNS; column += 16) {
+            const int i = (FIRST + column) / 2;
             unsigned pairs[4];
 #pragma unroll
             for (int p = 0; p < 4; ++p) {
                 store_pair(reinterpret_cast<Result*>(&pairs[p]), acc[i + 2 * p] * scale, acc[i + 2 * p + 1] * scale);
             }
-            stmatrix_x4(piece.bytes + swizzled_128(row, chunk + right), pairs[0], pairs[1], pairs[2], pairs[3]);
+            if constexpr (TURNED) {  // 8 rows of D are one column of a matrix
+                char* const to = piece.bytes + swizzled_128(column + right * 8 + upper % 8, warp * 2 + upper / 8);
+                stmatrix_x4_trans(to, pairs[0], pairs[1], pairs[2], pairs[3]);
+            } else {  // 8 columns of D are one row of a matrix
+                char* const to = piece.bytes + swizzled_line(warp * 16 + upper, column / 8 + right);
+                stmatrix_x4(to, pairs[0], pairs[1], pairs[2], pairs[3]);
+            }
+        }
+    } else if constexpr (TURNED) {
+        const int chunk = warp % 2 * 4 + lane / 16;  // of the 16 rows of D that a warp has, two panels for four warps
+        char* const panel = piece.bytes + warp / 2 * PIECE_PANEL_BYTES + lane / 4 % 4 * sizeof(Result);
+#pragma unroll
+        for (int i = FIRST / 2; i < (FIRST + PIECE_COLUMNS) / 2; ++i) {
+            const int row = (i - FIRST / 2) / 4 * 8 + lane % 4 * 2 + i % 2;
+            *reinterpret_cast<Result*>(panel + swizzled_128(row, chunk + i / 2 % 2 * 2)) = acc[i];
         }
     } else {
         const int row = warp * 16 + lane / 4;
@@ -63,27 +93,27 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[WGM
     }
 }
 
-// Stores a warpgroup's 64 x 256 sums at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of its own.
+// Stores a warpgroup's 64 rows of sums at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of its own.
 template <int FIRST = 0>
-__device__ __forceinline__ void store_tile(const CUtensorMap& C, const float (&acc)[WGMMA_ACCUMULATORS], float scale,
+__device__ __forceinline__ void store_tile(const CUtensorMap& C, const float (&acc)[ACCUMULATORS], float scale,
                                            Piece* pieces, int row, int col, int barrier) {
     const bool storer = threadIdx.x % WARPGROUP == 0;
     Piece& piece = pieces[FIRST / PIECE_COLUMNS % PIECES];
-    if (storer) tma_store_wait_read<PIECES - 1>();
-    bar_sync(barrier, WARPGROUP);  // the piece before the last has been read
+    // The piece before the last has been read; or the last, where a tile begins with the piece that the one before ended with
+    if (storer) tma_store_wait_read<FIRST == 0 && PIECES_OF_TILE % 2 == 1 ? 0 : PIECES - 1>();
+    bar_sync(barrier, WARPGROUP);
     write_piece<FIRST>(piece, acc, scale);
     fence_proxy_async();
     bar_sync(barrier, WARPGROUP);  // the piece is written, and visible to the TMA unit
     if (storer) {
-        if constexpr (TURNED) {
-            tma_store(C, piece.bytes, row, col + FIRST);
-            tma_store(C, piece.bytes + TURNED_PANEL_BYTES, row + LINE, col + FIRST);
-        } else {
-            tma_store(C, piece.bytes, col + FIRST, row);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int across = TURNED ? row + panel * LINE : col + FIRST, down = TURNED ? col + FIRST : row;
+            tma_store(C, piece.bytes + panel * PIECE_PANEL_BYTES, across, down);
         }
         tma_store_commit();
     }
-    if constexpr (FIRST + PIECE_COLUMNS < WGMMA_N) {
+    if constexpr (FIRST + PIECE_COLUMNS < config::BLOCK_N) {
         store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier);
     }
 }

@@ -11,7 +11,9 @@ struct LaunchShape {
     unsigned block[3];
     unsigned shared_bytes;           // dynamic
     unsigned asks = 1;               // whether it asks for so many, where that is needed: once, a kernel keeps them
-    float* partials;                 // of sums that the first of two kernels writes; null where there is one
+    float* partials;                 // room for sums of a part of K; null where there are none
+    int* flags;                      // 0 before and after: of blocks that share tiles; null where there are none
+    int shared_tiles;                // the last ones, of those that are dealt to the blocks
     const LaunchShape* then;         // the second kernel's launch; null where there is one
     const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
     const float* scales[2];          // of A and B, in device memory; null is 1

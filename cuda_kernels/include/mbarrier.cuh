@@ -31,6 +31,23 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier& barrier, int r
         : "memory");
 }
 
+// The same, and what this thread has stored before is seen by whoever waits for the phase with acquire.
+__device__ __forceinline__ void mbarrier_arrive_cluster_release(Mbarrier& barrier, int rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(&barrier)),
+        "r"(rank)
+        : "memory");
+}
+__device__ __forceinline__ void mbarrier_wait_cluster_acquire(Mbarrier& barrier, int parity) {
+    asm volatile(
+        "{\n.reg .pred complete;\nWAIT:\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%0], %1;\n"
+        "@!complete bra WAIT;\n}" ::"r"(shared_address(&barrier)),
+        "r"(parity)
+        : "memory");
+}
+
 // Arrives, and has the phase wait for `bytes` that copies are to bring.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(Mbarrier& barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)

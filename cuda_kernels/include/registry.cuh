@@ -168,6 +168,7 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 16;
 inline constexpr int NUM_STAGES = 4;
+inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }
@@ -181,6 +182,21 @@ inline constexpr int NUM_STAGES = 4;
 inline constexpr int CLUSTER_M = 2;
 inline constexpr int PERSISTENT = 1;
 inline constexpr int OVERLAP = 1;
+inline constexpr int SWAPPED = 0;
+inline constexpr Math MATH = Math::bf16;
+inline constexpr BLayout B_LAYOUT = BLayout::kn;
+}
+
+namespace registry::s19_any_shape {
+inline constexpr int BLOCK_M = 128;
+inline constexpr int BLOCK_N = 256;
+inline constexpr int BLOCK_K_BYTES = 128;
+inline constexpr int GROUP_M = 8;
+inline constexpr int NUM_STAGES = 4;
+inline constexpr int BLOCKS_PER_SM = 1;
+inline constexpr int CLUSTER_M = 2;
+inline constexpr int CLUSTER_K = 1;
+inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }

@@ -1,23 +1,28 @@
 // What Hopper's rungs share: a slice of both operands in shared memory, as the TMA unit writes it and wgmma reads it,
 // in any math mode and with B either way round. A row of it has 128 bytes; 16-byte chunk i of row r is at i ^ r % 8.
 //
-// wgmma computes D[64, 256] = left[64, k] @ right[k, 256]. Left is A and right is B, but in one case: tf32's right
-// operand must be stored along k, and B as (k, n) is not. Its left one may come from registers, in any order: so there
-// the product is turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are C^T's.
+// wgmma computes D[64, BLOCK_N] = left[64, k] @ right[k, BLOCK_N]. Left is A and right is B, but where the product is
+// turned round, C^T = B^T @ A^T, with B^T left and A^T right, and rows and columns here are C^T's: in a tile that is
+// swapped, for few rows of C, and in one more case: tf32's right operand must be stored along k, and B as (k, n) is not.
+// Its left one may come from registers, in any order.
 #pragma once
 #include "element.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
 constexpr int WARPGROUP = 128;  // threads
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int SWIZZLE_ALIGNMENT = ATOM_BYTES;
 constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
 constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
-constexpr bool TURNED = B_BY_ROWS && config::MATH == Math::tf32;
-constexpr bool LEFT_MN_MAJOR = TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
+constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
+constexpr bool TURNED = config::SWAPPED || THROUGH_REGISTERS;
+constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
+constexpr int ACCUMULATORS = config::BLOCK_N / 2;  // of a thread
 static_assert(config::BLOCK_K_BYTES == SWIZZLE_ROW_BYTES, "a slice is as deep as a row of the swizzle");
-static_assert(!RIGHT_MN_MAJOR || sizeof(Element) == 2, "in shared memory only 16-bit operands can be MN-major");
+static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
+              "in shared memory only 16-bit operands can be MN-major");
 
 // Which warpgroup of the block this is, from lane 0, so that the compiler knows it for the same in all lanes of a warp.
 __device__ __forceinline__ int warpgroup_of_thread() { return __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0); }
@@ -31,7 +36,8 @@ __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 struct TensorSlice {
     char left[BLOCK_LEFT * SWIZZLE_ROW_BYTES];
-    char right[BLOCK_RIGHT * SWIZZLE_ROW_BYTES];
+    static constexpr int PANELS = RIGHT_MN_MAJOR ? (BLOCK_RIGHT + DEPTH - 1) / DEPTH * DEPTH : BLOCK_RIGHT;
+    char right[PANELS * SWIZZLE_ROW_BYTES];
 };
 
 // Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are
@@ -39,7 +45,8 @@ struct TensorSlice {
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
 load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
-    constexpr int SHARE = COUNT / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
+    constexpr int BOXED = MN_MAJOR ? (COUNT + DEPTH - 1) / DEPTH * DEPTH : COUNT;  // in whole boxes
+    constexpr int SHARE = BOXED / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
     constexpr int BOX_BYTES = MN_MAJOR ? PANEL_BYTES : BOX * SWIZZLE_ROW_BYTES;
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
     static_assert(SHARE % BOX == 0, "a share is made of whole boxes");
@@ -83,44 +90,50 @@ struct TurnedFragments {
 // How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas
 // lets nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
 // warpgroup keeps the tensor cores busy meanwhile.
-constexpr int STEPS_UNDER_WAY = TURNED ? 1 : 2;
+constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
+
+// Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp
+// speaks for all; where warps also read the slice themselves, each must.
+inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
 
 // acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no
 // more than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
-__device__ __forceinline__ void multiply_slice(float (&acc)[WGMMA_ACCUMULATORS],
+__device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
                                                const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
                                                bool accumulate) {
-    static_assert(BLOCK_RIGHT == WGMMA_N, "a warpgroup multiplies all columns of the slice");
+    static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
     constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
-    constexpr int STEP = RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
+    constexpr int LEFT_STEP = LEFT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
+    constexpr int RIGHT_STEP = RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
     const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
-    const auto left = wgmma_descriptor(my_left);
+    const auto left = wgmma_descriptor(my_left, LEFT_MN_MAJOR ? PANEL_BYTES : 16);
     const auto right = wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
     const auto multiply = [&](auto wgmma) {
         wgmma_fence_accumulators(acc);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
-            wgmma(i, left + i * K_MAJOR_STEP, right + i * STEP, accumulate || i > 0);
+            wgmma(i, left + i * LEFT_STEP, right + i * RIGHT_STEP, accumulate || i > 0);
         }
         wgmma_commit_group();
         wgmma_fence_accumulators(acc);
         wgmma_wait_group<STEPS_UNDER_WAY - 1>();
     };
     using Descriptor = unsigned long long;
-    if constexpr (TURNED) {
+    if constexpr (THROUGH_REGISTERS) {
         const TurnedFragments fragments(my_left);
         multiply([&](int i, Descriptor, Descriptor b, bool add) {
-            wgmma_m64n256k8_f32_tf32_tf32(acc, fragments.words[i], b, add);
+            wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], b, add);
         });
     } else {
         multiply([&](int, Descriptor a, Descriptor b, bool add) {
-            if constexpr (config::MATH == Math::tf32) wgmma_m64n256k8_f32_tf32_tf32(acc, a, b, add);
+            if constexpr (config::MATH == Math::tf32) wgmma_k8_f32_tf32_tf32(acc, a, b, add);
             else if constexpr (config::MATH == Math::bf16)
-                wgmma_m64n256k16_f32_bf16_bf16<RIGHT_MN_MAJOR>(acc, a, b, add);
-            else if constexpr (config::MATH == Math::fp16) wgmma_m64n256k16_f32_f16_f16<RIGHT_MN_MAJOR>(acc, a, b, add);
-            else wgmma_m64n256k32_f32_e4m3_e4m3(acc, a, b, add);
+                wgmma_k16_f32_bf16_bf16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, a, b, add);
+            else if constexpr (config::MATH == Math::fp16)
+                wgmma_k16_f32_f16_f16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, a, b, add);
+            else wgmma_k32_f32_e4m3_e4m3(acc, a, b, add);
         });
     }
 }

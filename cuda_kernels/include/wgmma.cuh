@@ -46,67 +46,100 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(const void* tile,
            SWIZZLE_128 << 62;
 }
 
-// The accumulators of a lane, d[4 j + 0 .. 3]: rows 16 warp + lane / 4 (0, 1) and 8 on (2, 3), columns
-// 8 j + 2 (lane % 4) (0, 2) and + 1 (1, 3).
-constexpr int WGMMA_M = 64, WGMMA_N = 256, WGMMA_ACCUMULATORS = 128;
+// The accumulators of a lane, n / 2 of them, d[4 j + 0 .. 3]: rows 16 warp + lane / 4 (0, 1) and 8 on (2, 3), columns
+// 8 j + 2 (lane % 4) (0, 2) and + 1 (1, 3). Of which n an instruction is, its accumulators tell.
+constexpr int WGMMA_M = 64;
 
 // Keeps the compiler from moving a use of the accumulators over this line: it does not know that what a wgmma writes is
 // there only after the wait.
-__device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[WGMMA_ACCUMULATORS]) {
+template <int COUNT>
+__device__ __forceinline__ void wgmma_fence_accumulators(float (&d)[COUNT]) {
 #pragma unroll
-    for (int i = 0; i < WGMMA_ACCUMULATORS; ++i) asm volatile("" : "+f"(d[i])::"memory");
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define D8(I)                                                                                                   \
-    "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]), \
-        "+f"(d[I + 7])
-#define D64(I) D8(I), D8(I + 8), D8(I + 16), D8(I + 24), D8(I + 32), D8(I + 40), D8(I + 48), D8(I + 56)
-#define REGISTERS_OF_D                                                                                          \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
-    "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
-    "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, " \
-    "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
-    "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "      \
-    "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "    \
-    "%122, %123, %124, %125, %126, %127"
+// clang-format off
+#define D8(I) "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3]), "+f"(d[I + 4]), "+f"(d[I + 5]), "+f"(d[I + 6]), "+f"(d[I + 7])
+#define R8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define R16 R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define D16(I) D8(I), D8(I + 8)
+#define R32 R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define D32(I) D16(I), D8(I + 16), D8(I + 24)
+#define R48 R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define D48(I) D32(I), D8(I + 32), D8(I + 40)
+#define R64 R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define D64(I) D48(I), D8(I + 48), D8(I + 56)
+#define R80 R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define D80(I) D64(I), D8(I + 64), D8(I + 72)
+#define R96 R80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define D96(I) D80(I), D8(I + 80), D8(I + 88)
+#define R128 R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define D128(I) D96(I), D8(I + 96), D8(I + 104), D8(I + 112), D8(I + 120)
+// clang-format on
 
 // `accumulate` is PTX's scale-d: without it D is overwritten. SIGNS are the operands after it: A and B as they are, and
-// for 16-bit types that A is K-major, and how B is stored; in shared memory other types are K-major only.
-#define WGMMA_PARAMETERS float (&d)[WGMMA_ACCUMULATORS], unsigned long long a, unsigned long long b, bool accumulate
-#define WGMMA_ASM(INSTRUCTION, SIGNS, ...)                                                                       \
-    asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %130, 0;\n" INSTRUCTION " {" REGISTERS_OF_D \
-                 "}, %128, %129, accumulate, " SIGNS ";\n}"                                                      \
-                 : D64(0), D64(64)                                                                               \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate))__VA_ARGS__)
+// for 16-bit types how each is stored; in shared memory other types are K-major only.
+#define WGMMA_ASM(NAME, COUNT, A, ACCUMULATE, SIGNS, ...)                                                    \
+    asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, " ACCUMULATE                            \
+                 ", 0;\n"                                                                                    \
+                 "wgmma.mma_async.sync.aligned.m64" NAME " {" R##COUNT "}, " A ", accumulate, " SIGNS ";\n}" \
+                 : D##COUNT(0)                                                                               \
+                 : __VA_ARGS__)
+#define WGMMA_PARAMETERS(COUNT) float (&d)[COUNT], unsigned long long a, unsigned long long b, bool accumulate
+#define DESCRIPTORS "l"(a), "l"(b), "r"(static_cast<int>(accumulate))
 
-// B_MN_MAJOR: 1 where B is stored as (k, n), 0 where as (n, k).
-template <int B_MN_MAJOR = 0>
-__device__ __forceinline__ void wgmma_m64n256k16_f32_f16_f16(WGMMA_PARAMETERS) {
-    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
-}
-template <int B_MN_MAJOR = 0>
-__device__ __forceinline__ void wgmma_m64n256k16_f32_bf16_bf16(WGMMA_PARAMETERS) {
-    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "1, 1, 0, %131", , "n"(B_MN_MAJOR));
-}
-__device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(WGMMA_PARAMETERS) {
-    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32", "1, 1");
-}
-// The same with A in registers, as mma.cuh has it for each of a warp's 16 rows.
-__device__ __forceinline__ void wgmma_m64n256k8_f32_tf32_tf32(float (&d)[WGMMA_ACCUMULATORS], const unsigned (&a)[4],
-                                                              unsigned long long b, bool accumulate) {
-    asm volatile(
-        "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %133, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_OF_D
-        "}, {%128, %129, %130, %131}, %132, accumulate, 1, 1;\n}"
-        : D64(0), D64(64)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-__device__ __forceinline__ void wgmma_m64n256k32_f32_e4m3_e4m3(WGMMA_PARAMETERS) {
-    WGMMA_ASM("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3", "1, 1");
-}
+// All instructions of N columns, with N / 2 accumulators, which are the operands before P0 ... P5. A_MN_MAJOR: 1 where A
+// is stored as (k, m), 0 where as (m, k). B_MN_MAJOR: 1 where B is stored as (k, n), 0 where as (n, k).
+// The last has A in registers, as mma.cuh has it for each of a warp's 16 rows.
+#define WGMMA_OF(N, COUNT, P0, P1, P2, P3, P4, P5)                                                                    \
+    template <int A_MN_MAJOR = 0, int B_MN_MAJOR = 0>                                                                 \
+    __device__ __forceinline__ void wgmma_k16_f32_f16_f16(WGMMA_PARAMETERS(COUNT)) {                                  \
+        WGMMA_ASM("n" #N "k16.f32.f16.f16", COUNT, P0 ", " P1, P2, "1, 1, " P3 ", " P4, DESCRIPTORS, "n"(A_MN_MAJOR), \
+                  "n"(B_MN_MAJOR));                                                                                   \
+    }                                                                                                                 \
+    template <int A_MN_MAJOR = 0, int B_MN_MAJOR = 0>                                                                 \
+    __device__ __forceinline__ void wgmma_k16_f32_bf16_bf16(WGMMA_PARAMETERS(COUNT)) {                                \
+        WGMMA_ASM("n" #N "k16.f32.bf16.bf16", COUNT, P0 ", " P1, P2, "1, 1, " P3 ", " P4, DESCRIPTORS,                \
+                  "n"(A_MN_MAJOR), "n"(B_MN_MAJOR));                                                                  \
+    }                                                                                                                 \
+    __device__ __forceinline__ void wgmma_k8_f32_tf32_tf32(WGMMA_PARAMETERS(COUNT)) {                                 \
+        WGMMA_ASM("n" #N "k8.f32.tf32.tf32", COUNT, P0 ", " P1, P2, "1, 1", DESCRIPTORS);                             \
+    }                                                                                                                 \
+    __device__ __forceinline__ void wgmma_k32_f32_e4m3_e4m3(WGMMA_PARAMETERS(COUNT)) {                                \
+        WGMMA_ASM("n" #N "k32.f32.e4m3.e4m3", COUNT, P0 ", " P1, P2, "1, 1", DESCRIPTORS);                            \
+    }                                                                                                                 \
+    __device__ __forceinline__ void wgmma_k8_f32_tf32_tf32(float (&d)[COUNT], const unsigned (&a)[4],                 \
+                                                           unsigned long long b, bool accumulate) {                   \
+        WGMMA_ASM("n" #N "k8.f32.tf32.tf32", COUNT, "{" P0 ", " P1 ", " P2 ", " P3 "}, " P4, P5, "1, 1", "r"(a[0]),   \
+                  "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));                        \
+    }
 
-#undef WGMMA_ASM
+WGMMA_OF(16, 8, "%8", "%9", "%10", "%11", "%12", "%13")
+WGMMA_OF(32, 16, "%16", "%17", "%18", "%19", "%20", "%21")
+WGMMA_OF(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+WGMMA_OF(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+WGMMA_OF(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA_OF(160, 80, "%80", "%81", "%82", "%83", "%84", "%85")
+WGMMA_OF(192, 96, "%96", "%97", "%98", "%99", "%100", "%101")
+WGMMA_OF(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
+
+#undef WGMMA_OF
+#undef DESCRIPTORS
 #undef WGMMA_PARAMETERS
-#undef REGISTERS_OF_D
+#undef WGMMA_ASM
+#undef R128
+#undef D128
+#undef R96
+#undef D96
+#undef R80
+#undef D80
+#undef R64
 #undef D64
+#undef R48
+#undef D48
+#undef R32
+#undef D32
+#undef R16
+#undef D16
+#undef R8
 #undef D8

@@ -23,7 +23,7 @@ _PERIOD = 128  # bytes of a row of banks, of a line of global memory, and of a w
 _MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")  # observers are told of their accesses
 
 
-@dataclass
+@dataclass(eq=False)
 class Seen:
     """A step as it was seen; `record.Steps` and `record.Operation` say what the fields mean."""
 

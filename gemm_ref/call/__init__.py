@@ -31,11 +31,13 @@ class Call:
     def launch(self) -> Launch:
         """How the kernel is launched there."""
         item, problem = self.implementation, self.problem
-        sizes = problem.m, problem.n, problem.k
-        if self.blocks is None:
+        if self.blocks is None or item.stage.deal is None:
+            sizes = problem.m, problem.n, problem.k
             launch = item.stage.launch(*sizes, item.variant, dialect=item.dialect, sms=self.sms)
         else:
-            launch = grids.deal(item.config, *sizes, self.blocks)
+            turned = grids.is_turned(item.config, problem.math, problem.b_layout)
+            sides = (problem.n, problem.m) if turned else (problem.m, problem.n)
+            launch = item.stage.deal(item.config, *sides, problem.k, self.blocks, self.sms)
         return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes))
 
 

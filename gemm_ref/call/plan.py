@@ -128,6 +128,7 @@ class Plan:
     lay_a: Callable[[torch.Tensor], torch.Tensor] | None = None  # None where it is stored as the rung reads it
     lay_b: Callable[[torch.Tensor], torch.Tensor] | None = None
     launch: Launcher | None = None  # None where C has no elements
+    turned: bool = False  # whether it is of the product turned round, C^T = B^T @ A^T
 
     def may_overlap(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
         """Whether `out` may share memory with an operand, which depends on addresses; `check_overlap` is sure."""
@@ -138,6 +139,10 @@ class Plan:
 
     def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
         """C, which is `out` where there is one."""
+        if self.turned:
+            plain = replace(self, turned=False)
+            c = plain.carry_out(b.t(), a.t(), None if out is None else out.t(), scales[::-1]).t()
+            return c if out is None else out
         c = out if self.direct else a.new_empty(self.shape, dtype=self.dtype)
         if self.launch is not None:
             a = a if self.lay_a is None else self.lay_a(a)
@@ -154,6 +159,10 @@ def _plan(call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: t
     plan = functools.partial(Plan, shape, dtype, direct, tuple(end - first for first, end in ends))
     if not (problem.m and problem.n):
         return plan()
+    if stage.tma and problem.n == 1 and problem.m > 1:  # one column is no row for the unit, but C^T has one row
+        call = replace(call, problem=replace(problem, m=1, n=problem.m))
+        found = _plan(call, prepare, b.t(), a.t(), None if out is None else out.t())
+        return replace(found, spans=plan().spans, turned=True)
     layouts = stage.reads_b(problem.math, call.implementation.dialect)
     b_layout = layout_of(b, layouts)
     laid_out = replace(call.implementation, b_layout=b_layout)

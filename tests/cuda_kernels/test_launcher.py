@@ -74,8 +74,8 @@ def test_partial_sums_have_room_of_their_own_in_each_call(library, monkeypatch):
     start, call, matrices = _prepared("s13", Problem(128, 128, 4096))
     rooms = []
 
-    def new_empty(c, size):
-        assert (size, c.data_ptr()) == (call.launch.partials, matrices[2].data_ptr())
+    def new_empty(c, size, dtype=None):
+        assert (size, dtype, c.data_ptr()) == (call.launch.partials, torch.float32, matrices[2].data_ptr())
         rooms.append(c.new_zeros(size))
         return rooms[-1]
 

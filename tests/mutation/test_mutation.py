@@ -230,9 +230,10 @@ def test_the_rules_for_ptx():
 
 
 CALLS = {  # and not where they are defined
-    BARRIER: r"(?:__sync(?:threads|warp)|cluster_sync_relaxed|\bbar_sync|\bmbarrier_arrive\w*|free_slice)\([^;{]*\);",
+    BARRIER: r"(?:__sync(?:threads|warp)|cluster_(?:sync_relaxed|arrive_relaxed|wait)|\bbar_(?:sync|arrive)"
+    r"|\bmbarrier_arrive\w*|free_slice)\([^;{]*\);",
     WAIT: r"(?:(?:wait_for|commit)_copies|mbarrier_wait\w*|wgmma_(?:wait|commit)_group|tma_store_(?:wait_read|commit))"
-    r"(?:<[^>]*>)?\([^;{]*\);",
+    r"(?:<[^>]*>)?\([^;{]*\);|\bwait_for_flag\([^;{]*\);|\*flag = 0;",
     FENCE: r"(?:fence_proxy_async|fence_mbarrier_init|wgmma_fence\w*)\([^;{]*\);",
 }
 

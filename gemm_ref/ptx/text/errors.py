@@ -37,3 +37,7 @@ class UndefinedRegister(PtxError):
 
 class AsyncFault(PtxError):
     """An asynchronous unit (mbarrier, bulk copy, wgmma, cluster) used against the rules of its instructions."""
+
+
+class LeftOver(PtxError):
+    """Memory that a kernel leaves other than the next launch counts on."""

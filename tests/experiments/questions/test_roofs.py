@@ -182,7 +182,7 @@ def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monke
     told = {name: verdicts[probe.kernel] for name, probe in PROBES.items()}
     assert told["wgmma_bf16"] == {
         "status": SKIPPED,
-        "detail": "wgmma_m64n256k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0",
+        "detail": "wgmma_k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0",
     }
     assert told["mma_fp8"]["status"] == SKIPPED and "8.9 or newer" in told["mma_fp8"]["detail"]
     assert told["dram_copy"]["status"] == ERROR and "copy.cu(3)" in told["dram_copy"]["detail"]

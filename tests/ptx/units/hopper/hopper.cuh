@@ -5,15 +5,6 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 
-// At the same barrier of the block of this rank in the cluster, after what this thread has written.
-__device__ __forceinline__ void mbarrier_arrive_cluster_release(Mbarrier& barrier, int rank) {
-    asm volatile(
-        "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(&barrier)),
-        "r"(rank)
-        : "memory");
-}
-
 // mbarrier_wait that asks again and again, as one does where the thread has something else to do meanwhile.
 __device__ __forceinline__ void mbarrier_poll(Mbarrier& barrier, int parity) {
     unsigned done = 0;

@@ -1,0 +1,127 @@
+// Tiles of C dealt to blocks (Osama et al., 'Stream-K', PPoPP 2023): whole tiles in turn, and of the last ones, that are
+// shared, the slices of K, all in a row, to each block as many: less than a tile each, so of two tiles at most.
+//
+// A tile that is shared belongs to the block that has its first slice. The others leave their sums in memory and raise a
+// flag; the owner, whose part of it is the last thing that it does, adds them to its own in the order of K. It waits for
+// blocks of lower numbers alone, which the GPU starts first: the last block has the first share.
+#pragma once
+#include "cluster.cuh"
+#include "tensor_tile.cuh"
+
+template <int BLOCK_M, int BLOCK_N>
+struct Deal {
+    int tiles_m, tiles_n, slices;  // of C; of K
+    int whole;                     // tiles that are not shared
+    int share, shared;             // slices of a block, and of all
+    int block, blocks;             // which one this is, and of how many
+
+    // depth: elements of K in a slice.
+    __device__ Deal(int M, int N, int K, int depth, int shared_tiles, int block, int blocks)
+        : tiles_m((M + BLOCK_M - 1) / BLOCK_M),
+          tiles_n((N + BLOCK_N - 1) / BLOCK_N),
+          slices((K + depth - 1) / depth),
+          whole(tiles_m * tiles_n - shared_tiles),
+          share(shared_tiles == 0 ? 0 : (shared_tiles * slices + blocks - 1) / blocks),
+          shared(shared_tiles * slices),
+          block(block),
+          blocks(blocks) {}
+
+    // Which share this block has.
+    __device__ int my_share() const { return blocks - 1 - block; }
+
+    // How many shares of a tile come after mine.
+    __device__ int shares_behind(int tile) const { return ((tile - whole + 1) * slices - 1) / share - my_share(); }
+
+    // Calls act(tile, first slice, slices) for each part that this block has, one after another.
+    template <typename Act>
+    __device__ __forceinline__ void each_part(Act act) const {
+        int next_shared = my_share() * share;
+        const int end = min(next_shared + share, shared);
+#pragma unroll 1
+        for (int next = block; next < whole || next_shared < end; next += blocks) {
+            const bool is_whole = next < whole;
+            const int tile = is_whole ? next : whole + next_shared / slices;
+            const int first = is_whole ? 0 : next_shared % slices;
+            const int count = is_whole ? slices : min(slices - first, end - next_shared);
+            if (!is_whole) next_shared += count;
+            act(tile, first, count);
+        }
+    }
+};
+
+// A flag in device memory, 0 before and after a launch: what was stored before it was raised can be read.
+__device__ __forceinline__ void raise_flag(int* flag) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
+}
+__device__ __forceinline__ void wait_for_flag(int* flag) {
+    while (true) {
+        int raised;
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+        if (raised) break;
+        __nanosleep(32);
+    }
+    *flag = 0;  // for the next launch
+}
+
+// A warpgroup's sums of a share of K, handed to the warpgroup that adds them: through device memory, or through the shared
+// memory of a cluster. Each thread has its own accumulators, in vectors of 4, so that neighbouring threads access
+// neighbouring vectors; who adds, adds in the order of K.
+using Sums = float4[ACCUMULATORS / 4][WARPGROUP];  // of a warpgroup
+
+__device__ __forceinline__ void zero_sums(float (&acc)[ACCUMULATORS]) {
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; ++i) acc[i] = 0.0f;
+}
+__device__ __forceinline__ void add_sums(float (&acc)[ACCUMULATORS], const Sums& sums, int thread) {
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; i += 4) {
+        const float4 part = sums[i / 4][thread];
+        acc[i] += part.x, acc[i + 1] += part.y, acc[i + 2] += part.z, acc[i + 3] += part.w;
+    }
+}
+
+// Leaves a warpgroup's sums in device memory, and raises its flag. `barrier` is the warpgroup's own.
+__device__ __forceinline__ void leave_sums(Sums& sums, int* flag, const float (&acc)[ACCUMULATORS], int barrier) {
+    const int thread = threadIdx.x % WARPGROUP;
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; i += 4) {
+        sums[i / 4][thread] = make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
+    }
+    bar_sync(barrier, WARPGROUP);  // the whole warpgroup has stored them
+    if (thread == 0) raise_flag(flag);
+}
+
+// Waits for `shares` such sums, `step` from one to the next as are their flags, and adds them.
+__device__ __forceinline__ void collect_sums(float (&acc)[ACCUMULATORS], const Sums* sums, int* flags, int step,
+                                             int shares, int barrier) {
+    const int thread = threadIdx.x % WARPGROUP;
+    for (int i = thread; i < shares; i += WARPGROUP) wait_for_flag(&flags[i * step]);
+    bar_sync(barrier, WARPGROUP);                                       // every flag has been seen
+    constexpr int AT_ONCE = ACCUMULATORS < 64 ? 64 / ACCUMULATORS : 1;  // shares whose reads are under way together
+#pragma unroll AT_ONCE
+    for (int i = 0; i < shares; ++i) add_sums(acc, sums[i * (size_t)step], thread);
+}
+
+// Adds the sums of the CLUSTER_K blocks of a cluster, once: block 0 gets all; others are done. `sums` are there for those
+// of one warpgroup of the blocks from 1 on, `step` from one to the next, and `there` counts their warps. Every thread of
+// the cluster has arrived at its barrier, and waits there first: the mbarriers are initialised.
+template <int CLUSTER_K>
+__device__ __forceinline__ bool
+add_in_cluster(float (&acc)[ACCUMULATORS], Sums* sums, int step, Mbarrier& there, int rank) {
+    const int thread = threadIdx.x % WARPGROUP;
+    cluster_wait();
+    if (rank > 0) {
+#pragma unroll
+        for (int i = 0; i < ACCUMULATORS; i += 4) {
+            store_cluster(&sums[(rank - 1) * step][i / 4][thread], 0,
+                          make_float4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]));
+        }
+        __syncwarp();
+        if (thread % 32 == 0) mbarrier_arrive_cluster_release(there, 0);
+        return false;
+    }
+    mbarrier_wait_cluster_acquire(there, 0);
+#pragma unroll
+    for (int block = 1; block < CLUSTER_K; ++block) add_sums(acc, sums[(block - 1) * step], thread);
+    return true;
+}

@@ -1,0 +1,166 @@
+// Idea:         s18 off the squares: small tiles, tiles of C^T for few rows of C, and the K of the tiles that whole rounds
+//               leave over in equal shares to all blocks (stream-K).
+// Changed:      from s18, the tile is chosen by shape (gemm_ref/choice.py), and so is the number of blocks. A warpgroup
+//               with a share of a tile leaves its sums in memory; the last one to come adds all of them, and stores C.
+// Tile/threads: 64 or 128 by 64 to 256 of C, and 128 by 16 to 128 of C^T, 64 rows per warpgroup, and one more that loads;
+//               gemm_ref/registry.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
+// Cost:         as s18; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes
+//               through L2. Shares are added in the order of K: the same bits in every run of one grid.
+// Requires:     as s18, with B either way round in 16-bit types and tf32. In fp8 B by rows is copied first.
+// Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
+#include "launch.cuh"
+namespace config = registry::s19_any_shape;
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "shares.cuh"
+#include "tensor_tile.cuh"
+#include "tile_order.cuh"
+
+// Registers of a thread, of which an SM has 65536 for all its blocks. Where the sums fill half of them, the warpgroup that
+// loads hands back what it does not need.
+constexpr int CONSUMERS = config::BLOCK_M / WGMMA_M;
+constexpr int REGISTERS = min_of(65536 / WARPGROUP / config::BLOCKS_PER_SM / (CONSUMERS + 1) / 8 * 8, 248);
+constexpr int PRODUCER_REGISTERS = 40;
+constexpr int CONSUMER_REGISTERS = min_of(((CONSUMERS + 1) * REGISTERS - PRODUCER_REGISTERS) / CONSUMERS / 8 * 8, 240);
+constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGISTERS;
+
+// Steps of a tile that the first of two warpgroups does before the second does its own: so while one stores its part of C,
+// the other has the tensor cores for itself.
+constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_REGISTERS ? 3 : 0;
+
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
+__global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
+    __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
+    s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
+                  const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M,
+                  int N, int K, int shared_tiles, const float* scale_a,
+                  const float* scale_b) {  // M and N are those of left @ right
+    constexpr int CLUSTER = CLUSTER_M * CLUSTER_K;
+    static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
+    using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
+    extern __shared__ char smem[];
+    auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
+    auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
+    auto* const sums = reinterpret_cast<Sums*>(pieces + CONSUMERS * PIECES);  // (block from 1 on, warpgroup)
+    __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES], sums_there[CONSUMERS];
+
+    // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step; or one, and of K a part each
+    const int in_cluster = cluster_rank(), rank = CLUSTER_M > 1 ? in_cluster : 0;
+    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(M, N, K, DEPTH, shared_tiles, blockIdx.x / CLUSTER,
+                                                  gridDim.x / CLUSTER);
+    const auto place = [&](int tile, int& row, int& col) {
+        const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
+        row = (at.m * CLUSTER_M + rank) * BLOCK_M, col = at.n * BLOCK_N;
+    };
+    const auto take_part = [&](int& first, int& steps) {
+        if constexpr (CLUSTER_K > 1) {
+            const int each = (steps + CLUSTER_K - 1) / CLUSTER_K, skipped = min(each * in_cluster, steps);
+            first += skipped, steps = min(each, steps - skipped);
+        }
+    };
+
+    // The warp that loads makes the barriers, and does not wait for those that multiply
+    const int warpgroup = warpgroup_of_thread();
+    constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, BEGIN = 1 + CONSUMERS;
+    if (threadIdx.x == MULTIPLIERS) {
+        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
+        for (int stage = 0; stage < NUM_STAGES; ++stage) {
+            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
+        }
+        if (CLUSTER_K > 1) {
+            for (int i = 0; i < CONSUMERS; ++i) mbarrier_init(sums_there[i], (CLUSTER_K - 1) * (WARPGROUP / 32));
+        }
+        fence_mbarrier_init();
+    }
+    if (CLUSTER_M > 1) {
+        cluster_sync_relaxed();  // the barriers of every block are initialised
+    } else if (warpgroup < CONSUMERS) {
+        bar_sync(BEGIN, MULTIPLIERS + 32);  // they are
+    } else if (threadIdx.x < MULTIPLIERS + 32) {
+        __syncwarp();
+        bar_arrive(BEGIN, MULTIPLIERS + 32);
+    }
+    if (CLUSTER_K > 1) cluster_arrive_relaxed();  // those of the other blocks are needed at the end alone
+
+    int stage = 0, parity = 0;
+    const auto next_stage = [&] {
+        if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
+    };
+    if (warpgroup == CONSUMERS) {
+        if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
+        if (threadIdx.x == MULTIPLIERS) {
+            deal.each_part([&](int tile, int first, int steps) {
+                int row, col;
+                place(tile, row, col);
+                take_part(first, steps);
+#pragma unroll 1
+                for (int step = first; step < first + steps; ++step) {
+                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
+                    Slice& slice = slices[stage];
+                    load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, row, step * DEPTH, full[stage]);
+                    load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, right, col, step * DEPTH, full[stage],
+                                                                     rank);
+                    next_stage();
+                }
+            });
+        }
+        if (CLUSTER_K > 1) cluster_wait();
+    } else {
+        if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
+        const float scale = product_of_scales(scale_a, scale_b);
+        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        const auto free_slice = [&](int of) {  // in every block that writes to it
+            const int writer = CLUSTER_M > 1 ? lane : in_cluster;
+            if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
+        };
+        deal.each_part([&](int tile, int first, int steps) {
+            take_part(first, steps);
+            float acc[ACCUMULATORS];
+            if (CLUSTER_K > 1 && steps <= 0) zero_sums(acc);
+            int before = stage;
+#pragma unroll 1
+            for (int step = 0; step < steps; ++step) {
+                if (HEAD_START > 0 && warpgroup == 1 && step == steps - HEAD_START && steps > NUM_STAGES) {
+                    bar_sync(2 + CONSUMERS, MULTIPLIERS);  // the other has started all of its steps
+                }
+                mbarrier_wait(full[stage], parity);
+                multiply_slice(acc, slices[stage], warpgroup, step > 0);
+                if (STEPS_UNDER_WAY == 1) free_slice(stage);
+                else if (step > 0) free_slice(before);
+                before = stage;
+                next_stage();
+            }
+            if (HEAD_START > 0 && warpgroup == 0 && steps > NUM_STAGES) {
+                bar_arrive(2 + CONSUMERS, MULTIPLIERS);
+            }
+            wgmma_wait_group<0>();
+            wgmma_fence_accumulators(acc);
+            if (STEPS_UNDER_WAY > 1 && steps > 0) free_slice(before);
+            if constexpr (CLUSTER_K > 1) {
+                if (!add_in_cluster<CLUSTER_K>(acc, sums + warpgroup, CONSUMERS, sums_there[warpgroup], in_cluster))
+                    return;
+            } else if (steps < deal.slices) {  // a share of a tile: each warpgroup hands its own rows over
+                constexpr int STEP = CLUSTER_M * CONSUMERS;
+                const int mine = deal.my_share() * STEP + rank * CONSUMERS + warpgroup;
+                if (first > 0) return leave_sums(partials[mine], &flags[mine], acc, 1 + warpgroup);
+                collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
+                             1 + warpgroup);
+            }
+            int row, col;
+            place(tile, row, col);
+            store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
+        });
+        if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
+    }
+    if (CLUSTER_M > 1) cluster_sync_relaxed();  // no block ends while another may still free its slices
+}
+
+extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,
+                              cudaStream_t stream) {
+    using namespace config;
+    const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
+    const CUtensorMap* maps = shape.tensor_maps;
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], reinterpret_cast<Sums*>(shape.partials),
+                         shape.flags, M, N, K, shape.shared_tiles, shape.scales[0], shape.scales[1]);
+}

@@ -1,0 +1,32 @@
+"""Flags: words in device memory by which blocks of a launch wait for each other.
+
+Every launch leaves them 0, and launches on one stream run one after another: so those of a stream share theirs, and
+nobody has to fill them anew.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+LEAST = 1024  # ints that a stream is given, so that few sizes are kept
+MOST_STREAMS = 64  # whose flags are kept; those that were not used for longest go first
+
+
+def flags_for(count: int, device: int, stream: int) -> torch.Tensor:
+    """At least `count` int32 zeros on a GPU, for a launch on `stream`, its current stream, by its handle.
+
+    They are that stream's: of two launches that may run at the same time, each has its own. In a CUDA graph, which may
+    be replayed on any stream, each launch has its own too, set to 0 by the graph. What is returned must be kept until
+    the kernel is launched, and no longer: memory goes back to torch in the stream's order. Any number of threads may
+    call this.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        return torch.zeros(count, dtype=torch.int32, device=device)
+    return _kept(device, stream, max(LEAST, 1 << (count - 1).bit_length()))
+
+
+@functools.lru_cache(maxsize=MOST_STREAMS)
+def _kept(device: int, stream: int, size: int) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.int32, device=device)

@@ -1,0 +1,101 @@
+"""Each tile of s19, whole and shared, in every math mode, with B either way round."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import cuda_kernels
+import gemm_ref
+from cuda_kernels import source
+from experiments.records.contenders import dealt
+from gemm_ref import Implementation, Problem, choice, hopper_choice, make_inputs, ptx
+from gemm_ref.call import Call
+from gemm_ref.operands import as_layout
+from tests.conftest import DEVICES
+
+RUNG = gemm_ref.get_stage("s19")
+TILES = RUNG.tiles["cuda"]
+MODES = [(math, layout) for math in RUNG.maths for layout in RUNG.reads_b(math, "cuda")]
+SIZES = (77, 200, 264)  # tiles past both edges, and a slice of K that is not whole
+
+
+def run(tile, math, layout, sizes, blocks, device="cpu"):
+    """C is checked; the findings of the detectors are handed back."""
+    problem = Problem(*sizes, math)
+    a, b = make_inputs(problem, "integers", seed=sum(sizes), device=device)
+    gemm = dealt(Implementation(RUNG, tile, "cuda", math), blocks).load()
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.checked_run(gemm, a, as_layout(b, layout), math=math, exact=True)
+    return detectors.findings
+
+
+def clusters_of(tile, math, layout, sizes):
+    """As many as tiles; and the blocks of one."""
+    config = TILES[tile]
+    tiles_m, tiles_n, _ = hopper_choice.tiles_of(config, Problem(*sizes, math, b_layout=layout))
+    return tiles_m * tiles_n, config.CLUSTER_M * config.CLUSTER_K
+
+
+# Each tile in the two ways in which operands reach wgmma, and each mode and layout with a few tiles
+EACH = [(tile, *mode) for tile in TILES for mode in (("bf16", "kn"), ("tf32", "kn"))]
+EACH += [(tile, *mode) for mode in MODES for tile in ("tile128x160", "swapped128x32") if (tile, *mode) not in EACH]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tile, math, layout", EACH)
+def test_every_tile_bit_exact_whole_and_shared(tile, math, layout, device):
+    """A block for each tile; and shares, of which some blocks have two."""
+    tiles, cluster = clusters_of(tile, math, layout, SIZES)
+    for clusters in {tiles} | ({3} if TILES[tile].CLUSTER_K == 1 else set()):
+        assert not run(tile, math, layout, SIZES, clusters * cluster, device)
+
+
+@pytest.mark.parametrize("tile", ["tile64x128", "swapped128x16", "pair128x256", "tile128x160"])
+def test_a_tile_has_many_shares_and_a_block_many_tiles(tile):
+    """More shares than a thread reads at a time, each of one tile only; and one block that takes tile after tile."""
+    _, cluster = clusters_of(tile, "bf16", "kn", SIZES)
+    few = (130, 64, 1100) if tile == "pair128x256" else (9, 100, 1100)
+    assert not run(tile, "bf16", "kn", few, 17 * cluster)
+    assert not run(tile, "bf16", "kn", (260, 330, 70), cluster)
+
+
+def test_a_cluster_that_shares_a_tile_has_no_other():
+    tile = "split2swapped128x16"
+    with pytest.raises(ValueError, match="this tile takes 4 blocks, a cluster per tile of C, and not 2"):
+        run(tile, "bf16", "kn", (9, 200, 264), 2)
+
+
+@pytest.mark.parametrize("math", RUNG.maths)
+def test_few_rows_are_columns_of_the_product(math):
+    item = Implementation(RUNG, "swapped128x16", "cuda", math, RUNG.reads_b(math, "cuda")[0])
+    assert set(re.findall(r"m64n(\d+)k", source.ptx(item))) == {"16"}
+
+
+@pytest.mark.parametrize(
+    "shape", [(16, 4096, 4096), (4096, 4096, 4096), (128, 128, 65536), (1, 1, 1), (4097, 31, 7)], ids=str
+)
+def test_what_is_chosen_can_be_launched(shape):
+    """In every mode, and for a tile that is asked for by name."""
+    for math, layout in MODES:
+        problem = Problem(*shape, math, b_layout=layout)
+        for name in ("", *TILES):
+            found = choice.choose(RUNG, "cuda", problem, 132, True, tile=name)
+            assert found.tile == (name or found.tile)
+            call = Call(Implementation(RUNG, found.tile, "cuda", math, layout), problem, blocks=found.blocks)
+            assert 0 < call.launch.grid[0] <= found.blocks
+
+
+@pytest.mark.parametrize("rung", ["s17", "s19"])
+@pytest.mark.parametrize("math", RUNG.maths)
+def test_one_column_is_computed_as_one_row(rung, math):
+    """C^T = B^T @ A^T, into an `out` too, with the scales of fp8 exchanged."""
+    a, b = make_inputs(Problem(130, 1, 72, math), "integers", seed=3)
+    scales = {"scale_a": torch.tensor([0.5]), "scale_b": torch.tensor([4.0])} if math == "fp8" else {}
+    out = torch.full((130, 1), float("nan"), dtype=gemm_ref.problem.MATHS[math].out_dtype)
+    wanted = (a.double() @ b.double()) * (2 if scales else 1)
+    for c in (cuda_kernels.gemm(a, b, stage=rung, math=math, out=out, **scales), out):
+        assert torch.equal(c, wanted.to(c.dtype))
+    assert torch.equal(cuda_kernels.gemm(a, b, stage=rung, math=math, **scales), out)
