@@ -1,11 +1,12 @@
 // Idea:         s18 off the squares: small tiles, tiles of C^T for few rows of C, and the K of the tiles that whole rounds
 //               leave over in equal shares to all blocks (stream-K).
-// Changed:      from s18, the tile is chosen by shape (gemm_ref/choice.py), and so is the number of blocks. A warpgroup
-//               with a share of a tile leaves its sums in memory; the last one to come adds all of them, and stores C.
-// Tile/threads: 64 or 128 by 64 to 256 of C, and 128 by 16 to 128 of C^T, 64 rows per warpgroup, and one more that loads;
-//               gemm_ref/registry.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
-// Cost:         as s18; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes
-//               through L2. Shares are added in the order of K: the same bits in every run of one grid.
+// Changed:      from s18, the tile is chosen by shape (gemm_ref/hopper_choice.py), and so is the number of blocks. Who has
+//               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
+//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile.
+// Tile/threads: 64 or 128 by 64 to 256 of C, and 64 to 256 by 16 to 128 of C^T, 64 rows per warpgroup, and one more that
+//               loads; gemm_ref/registry.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
+// Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
+//               bytes through L2. Shares are added in the order of K: the same bits in every run of one grid.
 // Requires:     as s18, with B either way round in 16-bit types and tf32. In fp8 B by rows is copied first.
 // Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
 #include "launch.cuh"
