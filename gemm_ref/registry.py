@@ -74,7 +74,7 @@ _CUDA_TILES = {
 # In Gluon one program of 128 x 256 is faster than two of 128 x 128.
 _GLUON_TILES = {
     "tile128x256": _tile(128, 256, 64, 64, THREAD_N=16, BLOCKS_PER_SM=1),
-    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32")},
+    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32", "tile8x64", "tile64x16")},
     "tile16x256": _tile(16, 256, 16, 128, THREAD_N=8, BLOCKS_PER_SM=6),
     "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, BLOCKS_PER_SM=6),
 }
