@@ -102,6 +102,16 @@ _TRITON = importlib.metadata.version("triton") if importlib.util.find_spec("trit
 if tuple(int(part) for part in _TRITON.split(".")[:2]) >= (3, 9):
     _FENCE = "Triton puts that fence there by itself (3.9 does, 3.6 does not, and there something tells)"
     _EQUIVALENT["fence_async_shared()  =>  pass"] = _S17_GLUON + _S18_GLUON, _FENCE
+_S19 = ("s19_any_shape-cuda-bf16", "s19_any_shape-cuda-tf32")
+_EQUIVALENT |= {
+    change: (rungs + _S19, why)
+    for change, (rungs, why) in _EQUIVALENT.items()
+    if change in (_LAST_WAIT, _FENCED, _one_more("before", "stage", "int ", ";"))
+}
+_EQUIVALENT["bar_sync(2 + CONSUMERS, MULTIPLIERS);  =>  ;"] = (
+    _S19,
+    "it holds one warpgroup back, so that the other has the tensor cores: what it reads it waits for besides",
+)
 # s14 in Triton and Gluon, whose two kernels deal the tiles alike.
 _S14_TRITON, _S14_GLUON = ("s14_register_banks-triton",), ("s14_register_banks-gluon",)
 _DEALT = (
