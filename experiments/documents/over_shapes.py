@@ -72,7 +72,11 @@ def _fp32(frame: pd.DataFrame) -> Iterator[str]:
 
 def choice(frame: pd.DataFrame) -> Iterator[str]:
     """Sentences on rows of `choice`; none where no chosen candidate was timed at a shape that no model has seen."""
-    own = frames.rungs(frames.held_out(frames.tried(frame)))
+    for math, own in frames.rungs(frames.held_out(frames.tried(frame))).groupby("math", sort=False):
+        yield from _choice(str(math), own)
+
+
+def _choice(math: str, own: pd.DataFrame) -> Iterator[str]:
     found = frames.regrets(own)
     found = found[found["regret"].notna()]
     if found.empty:
@@ -86,8 +90,8 @@ def choice(frame: pd.DataFrame) -> Iterator[str]:
     ]
     count = len(found[list(frames.SIZES)].drop_duplicates())
     yield (
-        f"At {count} shapes that the model was not fitted on, what it chooses takes longer than the fastest candidate "
-        f"by, on average (geometric mean), {listed(said)}"
+        f"At {count} shapes in {math} that the model was not fitted on, what it chooses takes longer than the fastest "
+        f"candidate by, on average (geometric mean), {listed(said)}"
     )
     off = 100 * (own["predicted_us"] / own["median_us"] - 1).abs().median()
     tried = f"{len(own)} of {found['candidates'].sum():.0f} candidates were tried"

@@ -67,8 +67,9 @@ def _fp32(timed: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
 
 
 def draw_choice(folder: Path, target: Path) -> list[Path]:
-    """Draw choice.csv of `folder` into `target` as PNG and SVG; nothing where no candidate was timed."""
+    """Draw the fp32 rows of choice.csv of `folder` into `target` as PNG and SVG; nothing where none was timed."""
     frame = frames.held_out(frames.tried(store.read(folder, "choice")))
+    frame = frame[frame["math"] == "fp32"]
     own = frames.rungs(frame)
     if own.empty:
         return []

@@ -122,7 +122,7 @@ def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
 def tried(frame: pd.DataFrame) -> pd.DataFrame:
     """The timed rows of `choice`, of each problem and dialect those of the latest run: a later table chose anew."""
     frame = timed(frame)
-    return frame[frame["run"] == frame.groupby([*SIZES, "dialect"])["run"].transform("max")]
+    return frame[frame["run"] == frame.groupby([*SIZES, "math", "dialect"])["run"].transform("max")]
 
 
 def held_out(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,12 +133,12 @@ def held_out(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def regrets(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the choice loses: a row for each problem and dialect of timed rows of `choice`.
+    """What the choice loses: a row for each problem, math mode and dialect of timed rows of `choice`.
 
     `regret` is the time of the chosen candidate over the least that was timed there, less 1; NaN where the chosen one
     has no time. `tuned` is the same of what Triton's autotune picked, NaN where it was not asked.
     """
-    own, by = rungs(frame), [*SIZES, "dialect"]
+    own, by = rungs(frame), [*SIZES, "math", "dialect"]
     loss = own["median_us"] / own.groupby(by)["median_us"].transform("min") - 1
     of = own.assign(regret=loss.where(own["chosen"] == 1), tuned=loss.where(own["autotune_s"].notna()))
     return of.groupby(by, sort=False)[["regret", "tuned", "autotune_s", "candidates"]].max().reset_index()
