@@ -18,9 +18,10 @@ from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Config, Stage
 
 SUM = 4  # bytes of a sum, in every math mode
+LINE_BYTES, TMA_BYTES = 128, 16  # of the L2 cache; what rows are multiples of that are not copied first
 L2 = 40e6  # bytes, of 50 MB, that operands may take of it
 LEAST = 2  # slices that a share of a tile must have to be worth its start
-SHARPNESS = 4  # of `_longest`
+SHARPNESS = 3  # of `_longest`
 TABLE = Path(__file__).with_name("hopper_choice.toml")
 
 
@@ -40,6 +41,8 @@ class Device:
     start_ns: float  # a kernel that does nothing
     bytes_per_ns: float  # of device memory
     cached_per_ns: float  # of the L2 cache
+    apart: float  # times as many more, where blocks with shares are at different k at a time
+    split_lines: float  # times as many bytes of it, where boxes of 128 bytes lie in two of its lines
     share_ns: float  # to hand over a share of a tile, and to wait for it
     share_bytes_per_ns: float  # at which one multiprocessor writes and reads shares
     cluster_ns: float  # the same through the shared memory of a cluster
@@ -97,7 +100,7 @@ def predict(config: Config, costs: Costs, gpu: Device, problem: Problem, sms: in
     down, right, slices = tiles_of(config, problem)
     tiles, cluster, split = down * right, _cluster(config), config.CLUSTER_K or 1
     slots = max(1, sms * config.BLOCKS_PER_SM // cluster)
-    clusters, added = blocks // cluster, 0.0
+    clusters, added, share = blocks // cluster, 0.0, 0
     shared = clusters != tiles and tiles % clusters > 0
     if clusters == tiles:
         rounds = cdiv(tiles, slots)
@@ -115,12 +118,30 @@ def predict(config: Config, costs: Costs, gpu: Device, problem: Problem, sms: in
     element, element_c = (dtype.itemsize for dtype in (MATHS[problem.math].dtype, MATHS[problem.math].out_dtype))
     turned = is_turned(config, problem.math, problem.b_layout)
     rows, columns = (problem.n, problem.m) if turned else (problem.m, problem.n)
-    once, by_tiles = (element * problem.k * (rows * x + columns * y) for x, y in ((1, 1), (right, down)))
+    once = element * problem.k * (rows + columns)
+    a_lines, b_lines = _lines(problem, gpu)
+    left_lines, right_lines = (b_lines, a_lines) if turned else (a_lines, b_lines)
+    by_tiles = element * problem.k * (rows * right * left_lines + columns * down * right_lines)
     # Where tiles are at different k at a time, operands that L2 cannot hold come again for each row of tiles
     in_step = not shared or rounds or clusters % tiles == 0
     read = ((once if in_step or once < L2 else by_tiles) + element_c * rows * columns) / gpu.bytes_per_ns
-    read_by_tiles = by_tiles / gpu.cached_per_ns
+    apart = 0.0 if not shared or clusters % tiles == 0 else share / (rounds * slices + share)
+    read_by_tiles = by_tiles * (1 + gpu.apart * apart) / gpu.cached_per_ns
     return gpu.start_ns + _longest(busy, read, read_by_tiles)
+
+
+def _lines(problem: Problem, gpu: Device) -> tuple[float, float]:
+    """How many bytes the L2 cache reads for one of A and of B: as many, or more where rows begin within a line.
+
+    Rows that are copied begin at one.
+    """
+    element = MATHS[problem.math].dtype.itemsize
+    rows_of_b = problem.n if problem.b_layout == "kn" else problem.k
+    a_lines, b_lines = (
+        gpu.split_lines if (x * element) % LINE_BYTES and not (x * element) % TMA_BYTES else 1.0
+        for x in (problem.k, rows_of_b)
+    )
+    return a_lines, b_lines
 
 
 def _longest(*times: float) -> float:

@@ -158,12 +158,9 @@ _WGMMA_TILES = MappingProxyType(
         "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1),
         "swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=11, SWAPPED=1),
         "split2swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=10, SWAPPED=1, CLUSTER_K=2),
-        "split4swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=9, SWAPPED=1, CLUSTER_K=4),
         "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=18, SWAPPED=1, CLUSTER_K=2),
         "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, SWAPPED=1, CLUSTER_K=2),
-        "split4swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=7, SWAPPED=1, CLUSTER_K=4),
         "split2swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=6, SWAPPED=1, CLUSTER_K=2),
-        "swapped256x16": _wgmma_tile(256, 16, NUM_STAGES=5, SWAPPED=1),
         "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
     }
 )

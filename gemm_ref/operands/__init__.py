@@ -8,6 +8,8 @@ from gemm_ref.launch import cdiv
 from gemm_ref.operands.transpose import transposed
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
+LINE_BYTES = 128  # of the L2 cache: a box of the TMA unit is as wide, and in two lines where rows begin within one
+MANY_LINES = 4  # in which a row is copied that shall begin at one
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 
 
@@ -97,8 +99,8 @@ def row_elements(x: torch.Tensor) -> int:
 
 
 def _padded_columns(x: torch.Tensor, columns: int) -> int:
-    """Columns of a row of x that ends at a multiple of TMA_BYTES."""
-    multiple = TMA_BYTES // x.itemsize
+    """Columns of a row of x that ends at a multiple of TMA_BYTES, or of a line of L2 where that is little more."""
+    multiple = (TMA_BYTES if columns * x.itemsize < MANY_LINES * LINE_BYTES else LINE_BYTES) // x.itemsize
     return cdiv(columns, multiple) * multiple
 
 
