@@ -255,8 +255,16 @@ _FINDINGS: dict[str, dict[str, str]] = {
         ),
     },
     "s19_any_shape": {
-        "triton": "has no kernel of this rung yet.",
-        "gluon": "has no kernel of this rung yet.",
+        "triton": (
+            "multiplies C^T from a transposed view of what TMA brought. In tf32 it would carry a left operand that is "
+            "not stored along k through shared memory once more (0.49 of cuBLAS over 7 shapes, a trial of "
+            "2026-11-22), so B by rows is copied first. Sides are powers of 2: there is no tile of 160 or 192 columns."
+        ),
+        "gluon": (
+            "follows the source. In tf32 B by rows is wgmma's left operand, from registers, which the source keeps "
+            "until that wgmma is done: else ptxas (12.8) gives them to the next slice before (SASS). Sides "
+            "are powers of 2: there is no tile of 160 or 192 columns."
+        ),
     },
 }
 

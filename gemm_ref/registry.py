@@ -166,6 +166,24 @@ _WGMMA_TILES = MappingProxyType(
 )
 
 
+# What Triton and Gluon have of them, of those that earn their place there: sides that are powers of 2, and no clusters.
+_TRITON_WGMMA_TILES = {
+    "tile128x256": _WGMMA_TILES["tile128x256"],
+    "tile128": _WGMMA_TILES["tile128"],
+    "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
+    "tile64": _wgmma_tile(64, 64, NUM_STAGES=8),
+    "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
+    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
+    "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1),
+    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
+}
+_GLUON_WGMMA_TILES = {
+    **_TRITON_WGMMA_TILES,
+    "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
+    "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
+}
+
+
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
     """The same variants with that many slices in shared memory."""
     return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
@@ -367,15 +385,14 @@ _LADDER = (
         title="Any shape",
         idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
         variants=_only(_WGMMA_TILES["tile128x256"]),
-        tiles=_each(cuda=_WGMMA_TILES),
-        dialects=("cuda",),
+        tiles=_each(cuda=_WGMMA_TILES, triton=_TRITON_WGMMA_TILES, gluon=_GLUON_WGMMA_TILES),
         launch_shape=grids.dealt_wgmma_tiles,
         deal=grids.deal_wgmma,
         boxes=grids.wgmma_boxes,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
-        turned=("cuda",),
+        turned=("cuda", "gluon"),
         only_capability=(9, 0),
     ),
 )

@@ -38,12 +38,19 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 
 
 def describe_operands(
-    call: Call, a: torch.Tensor, b: torch.Tensor, layout: Callable[[torch.dtype], object] = lambda dtype: None
+    call: Call,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    layout: Callable[[torch.dtype, int], object] = lambda dtype, columns: None,
+    turned: bool = False,
 ) -> tuple[Descriptor, Descriptor]:
     """The descriptors of A and B, in slices of BLOCK_K; of B (K, N) as it is stored, or of its transpose.
 
-    layout: how a block of a type lies in shared memory, as for `describe`.
+    layout: how a block of a type, with so many columns, lies in shared memory, as for `describe`. turned: whether tiles
+    are of C^T = B^T @ A^T; then B's comes first.
     """
     config, depth = call.implementation.config, block_k(call)
-    b, block = (b, (depth, config.BLOCK_N)) if call.problem.b_layout == "kn" else (b.t(), (config.BLOCK_N, depth))
-    return describe(a, config.BLOCK_M, depth, layout(a.dtype)), describe(b, *block, layout(b.dtype))
+    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
+    b, block = (b, (depth, of_b)) if call.problem.b_layout == "kn" else (b.t(), (of_b, depth))
+    described = describe(a, of_a, depth, layout(a.dtype, depth)), describe(b, *block, layout(b.dtype, block[1]))
+    return described[::-1] if turned else described

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
@@ -15,6 +16,7 @@ from triton.runtime.autotuner import Autotuner
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call, settle
+from gemm_ref.call.flags import flags_for
 from gemm_ref.call.plan import Launcher, Scales, stream_of
 from gemm_ref.inputs import meta_operands
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -34,7 +36,9 @@ def prepare(
     num_stages: int,
     num_warps: int | None = None,
     names: tuple[str, ...] = ("A", "B", "C"),
-    describe: Callable[..., tuple[Descriptor, ...]] | None = None,
+    describe: Callable[..., tuple[Operand, ...]] | None = None,
+    sizes: tuple[int, ...] | None = None,
+    other_warps: int = 0,
     **more: int | str,
 ) -> Prepared:
     """`kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
@@ -42,7 +46,8 @@ def prepare(
     The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
     the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for them: tensors of one
     element, or None for 1. names: of the matrices, where it takes more than these. describe: from a, b and c to the
-    tensor descriptors that the kernel takes in their place.
+    tensor descriptors that the kernel takes in their place. sizes: what it takes for M, N, K, where it is not those.
+    other_warps: those of its partitions beside the first.
     """
     problem, implementation, shape = call.problem, call.implementation, call.launch
     if num_warps is not None:
@@ -51,9 +56,11 @@ def prepare(
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
-        constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (32 * shape.num_warps * blocks) // 8 * 8)
-    sizes = problem.m, problem.n, problem.k
-    return Prepared(kernel, shape, names, sizes, describe, num_stages=num_stages, **constants)
+        threads = 32 * (shape.num_warps + other_warps)
+        constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (threads * blocks) // 8 * 8)
+    return Prepared(
+        kernel, shape, names, sizes or (problem.m, problem.n, problem.k), describe, num_stages=num_stages, **constants
+    )
 
 
 def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
@@ -67,6 +74,50 @@ def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
         compiled = multiply(a, b, c, partials, scales)
         if add:
             add(partials, c)
+        return compiled
+
+    return launch
+
+
+def prepare_shared(
+    kernel: triton.JITFunction,
+    call: Call,
+    device: torch.device,
+    *,
+    turned: bool,
+    describe: Callable[..., tuple[Descriptor, ...]],
+    **about: Any,
+) -> Launcher:
+    """As `prepare`, for `kernel(left, right, c, partials, flags, M, N, K, shared, constants)`, which adds up shares.
+
+    turned: whether its tiles are of C^T, and B is its left operand; M and N are those of what it multiplies. On the
+    reference GPU the launcher raises `ptx.LeftOver` where the kernel has not set its flags back to 0.
+    """
+    problem, shape = call.problem, call.launch
+    m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
+
+    def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *room: torch.Tensor) -> tuple[Operand, ...]:
+        a, b = (right, left) if turned else (left, right)
+        return *describe(a, b, c), *room
+
+    names, sizes = ("left", "right", "C", "partials", "flags"), (m, n, problem.k, shape.shared_tiles)
+    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TURNED=int(turned), **about)
+    none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
+
+    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+        left, right = (b, a) if turned else (a, b)
+        if not shape.flags:
+            return multiply(left, right, c, *none, scales)
+        partials = c.new_empty(shape.partials, dtype=torch.float32)
+        if c.is_cuda:
+            index = c.get_device()
+            return multiply(left, right, c, partials, flags_for(shape.flags, index, stream_of(index)), scales)
+        flags = torch.zeros(shape.flags, dtype=torch.int32, device=c.device)
+        compiled = multiply(left, right, c, partials, flags, scales)
+        if not c.is_meta and flags.any():
+            raise gemm_ref.ptx.LeftOver(
+                f"{call.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
+            )
         return compiled
 
     return launch
@@ -134,7 +185,7 @@ class Prepared:
         names = self._kernel.arg_names[len(args) :]
         constants = [self._options[name] if name in self._options else parameters[name].default for name in names]
         run, sizes = compiled[self._grid], self._sizes
-        finders = None if self._describe is None else [_descriptors_like(x) for x in described]
+        finders = None if self._describe is None else [_finder(x) for x in described]
 
         def again(matrices: tuple[torch.Tensor, ...], scales: Scales | tuple[()]) -> CompiledKernel:
             if torch.cuda.current_device() != index:
@@ -162,8 +213,10 @@ class _Address:
         return self.value
 
 
-def _descriptors_like(x: Descriptor) -> Callable[[int], Descriptor]:
-    """From an address to the descriptor of a matrix there that is like that of x."""
+def _finder(x: Operand) -> Callable[[int], Descriptor | int]:
+    """From an address to what a launch takes of a tensor there that is like x, or like the matrix that x describes."""
+    if isinstance(x, torch.Tensor):
+        return lambda address: address
     dtype = x.base.dtype
     pattern = replace(x, base=_Address(x.base.data_ptr(), dtype))
     return functools.lru_cache(MOST_ADDRESSES)(lambda address: replace(pattern, base=_Address(address, dtype)))

@@ -103,6 +103,7 @@ def test_a_kernel_is_compiled_anew_for_another_architecture():
     assert ".target sm_90a\n" in launcher.compile_for_inspection("s02", "triton", 64, 64, 64).asm["ptx"]
 
 
+CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT"}
 LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STAGES"}
 
 
@@ -131,10 +132,12 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
     assert ("maxnreg" in told) == (cap > 1)
     if not tiles:
         assert told["grid"] == rung.stage.launch(512, 512, 512, rung.variant).grid
-    missing = {"CLUSTER_M", "FRAGMENT_SETS", "LOAD_AT"} | (LEFT_TO_TRITON if rung.dialect == "triton" else set())
+    missing = CUDA_ALONE | (LEFT_TO_TRITON if rung.dialect == "triton" else set())
     for name, value in registered.items():
         if name == "BLOCK_K_BYTES" or (name == "BLOCK_K" and rung.stage.maths != ("fp32",)):
             assert told["BLOCK_K"] > 0  # elements of the mode's width in as many bytes
+        elif name == "SWAPPED":
+            assert told.get("TURNED", 0) >= value
         elif name not in missing:
             assert told[name] == value, name
     if rung.dialect == "triton":

@@ -10,6 +10,7 @@ import torch
 import triton_kernels
 from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
 from gemm_ref.call import Call, settle
+from gemm_ref.grids import is_turned
 from gemm_ref.operands import as_layout
 
 launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
@@ -31,6 +32,8 @@ def _recorded(kernel, given: list) -> None:
         ("s16", "gluon", "bf16"),
         ("s17", "triton", "fp8"),
         ("s18", "gluon", "bf16"),
+        ("s19", "triton", "tf32"),
+        ("s19", "gluon", "bf16"),
     ],
 )
 def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math, monkeypatch):
@@ -61,9 +64,14 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         call = replace(call, blocks=7)  # which share tiles, so that there is a second kernel
     triton_kernels.kernel_module(implementation).prepare(call, *matrices)(*matrices, scales)
     named = dict(zip(("A", "B", "C", "partials"), (*matrices, torch.zeros(4)), strict=True))
+    room = torch.zeros(4), torch.zeros(7, dtype=torch.int32)  # where a rung adds shares in its one kernel
     for prepared in made:
         given = []
-        operands = matrices if prepared._describe else tuple(named[name] for name in prepared._names)
+        turned = "left" in prepared._names and is_turned(call.implementation.config, math, problem.b_layout)
+        a, b, c = matrices
+        operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
+        if not prepared._describe:
+            operands = tuple(named[name] for name in prepared._names)
         described = operands if prepared._describe is None else prepared._describe(*operands)
         args = (*described, *prepared._sizes, *(scales if prepared._scaled else ()))
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)

@@ -15,9 +15,9 @@ PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of a partition:
 WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
 
 
-def swizzled(dtype: torch.dtype) -> gl.NVMMASharedLayout:
-    """How elements of this type lie in shared memory: 16-byte chunk i of row r at i ^ r % 8."""
-    return gl.NVMMASharedLayout(SWIZZLE, 8 * dtype.itemsize, 2)
+def swizzled(dtype: torch.dtype, columns: int = SWIZZLE) -> gl.NVMMASharedLayout:
+    """How elements of this type lie in shared memory: 16-byte chunk i of row r at i ^ r % 8, or fewer in short rows."""
+    return gl.NVMMASharedLayout(min(SWIZZLE, columns * dtype.itemsize), 8 * dtype.itemsize, 2)
 
 
 # Which elements of 64 rows a warpgroup's lanes hold of the sums.
@@ -28,9 +28,14 @@ def sums_layout(warps, columns, dtype):
 
 # Have slice k .. k + BLOCK_K of A's rows from `row` on, and of B's columns from `col` on, copied where `wanted`.
 @gluon.jit
-def load_slice(a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr):
+def load_slice(
+    a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr, A_LAYOUT: gl.constexpr = "mk"
+):
     mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
-    tma_load(a_desc, [row, k], full, a_smem, pred=wanted)
+    if A_LAYOUT == "mk":
+        tma_load(a_desc, [row, k], full, a_smem, pred=wanted)
+    else:
+        tma_load(a_desc, [k, row], full, a_smem, pred=wanted)
     if B_LAYOUT == "kn":
         tma_load(b_desc, [k, col], full, b_smem, pred=wanted)
     else:
@@ -68,14 +73,23 @@ def columns(x, PARTS: gl.constexpr):
     return parts
 
 
-# x, the tile at (row, col) of C, as blocks of c_desc, by way of the PIECES of `pieces` from `first` on.
+# x, the tile at (row, col) of C, or of C^T where it is TURNED, as blocks of c_desc, by way of the PIECES of `pieces`
+# from `first` on.
 @gluon.jit
-def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr):
-    COLUMNS: gl.constexpr = c_desc.block_shape[1]
-    parts = columns(x, x.shape[1] // COLUMNS)
-    for i in gl.static_range(x.shape[1] // COLUMNS):
-        piece = pieces.index(first + i % PIECES)
-        tma.store_wait(PIECES - 1)  # the piece before the last has been read
-        piece.store(parts[i].to(c_desc.dtype))
+def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr, TURNED: gl.constexpr = False):
+    COLUMNS: gl.constexpr = c_desc.block_shape[0 if TURNED else 1]  # of x
+    PARTS: gl.constexpr = x.shape[1] // COLUMNS
+    IN_TURN: gl.constexpr = min(PIECES, PARTS)
+    parts = columns(x, PARTS)
+    for i in gl.static_range(PARTS):
+        piece = pieces.index(first + i % IN_TURN)
+        tma.store_wait(IN_TURN - 1)  # what was stored from here has been read
+        if TURNED:
+            piece.store(parts[i].to(c_desc.dtype).permute((1, 0)))
+        else:
+            piece.store(parts[i].to(c_desc.dtype))
         fence_async_shared()
-        tma_store(c_desc, [row, col + i * COLUMNS], piece)
+        if TURNED:
+            tma_store(c_desc, [col + i * COLUMNS, row], piece)
+        else:
+            tma_store(c_desc, [row, col + i * COLUMNS], piece)

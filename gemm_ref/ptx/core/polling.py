@@ -18,6 +18,11 @@ class Polling:
         self._rounds = 0  # since memory last changed, of all lanes that are not held elsewhere
         self._before: tuple | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether lanes wait, and memory has not changed since: then storing what was there is no change either."""
+        return self._rounds > 0
+
     def stored(self) -> None:
         """A lane has changed memory."""
         self._rounds = 0

@@ -66,11 +66,14 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
     reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in items_of(source)]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        values = [read(machine) for read in reads]
-        machine.schedule.polling.stored()
+        values, polling = [read(machine) for read in reads], machine.schedule.polling
         for piece in accessor.locate(machine, mask, "store"):
             for element, value in enumerate(values):
-                scatter(piece.view(dtype.itemsize, element), piece.index, value, piece.lanes)
+                view = piece.view(dtype.itemsize, element)
+                before = view.take(piece.index, mode="clip") if polling.goes_on else None
+                scatter(view, piece.index, value, piece.lanes)
+                if before is not None and not np.array_equal(before, view.take(piece.index, mode="clip")):
+                    polling.stored()
 
     return execute
 

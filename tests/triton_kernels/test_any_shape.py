@@ -1,0 +1,55 @@
+"""Each tile of s19 in Triton's dialects, whole and shared, in every math mode, with B either way round."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemm_ref
+from experiments.records.contenders import dealt
+from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
+from gemm_ref.operands import as_layout
+from tests.conftest import DEVICES
+
+pytest.importorskip("triton")
+
+RUNG = gemm_ref.get_stage("s19")
+DIALECTS = [dialect for dialect in RUNG.tiles if gemm_ref.DIALECTS[dialect].package == "triton_kernels"]
+MODES = [(d, math, layout) for d in DIALECTS for math in RUNG.maths for layout in RUNG.reads_b(math, d)]
+TILES = [(dialect, tile) for dialect in DIALECTS for tile in RUNG.tiles[dialect]]
+
+
+def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):
+    """C is checked; the findings of the detectors are handed back."""
+    a, b = make_inputs(Problem(*sizes, math), "integers", seed=sum(sizes), device=device)
+    gemm = dealt(Implementation(RUNG, tile, dialect, math), blocks).load()
+    with ptx.watched(detectors := ptx.Detectors()):
+        gemm_ref.checked_run(gemm, a, as_layout(b, layout), math=math, exact=True)
+    return detectors.findings
+
+
+def tiles_of(dialect, tile, math, layout, sizes):
+    config, problem = RUNG.config(tile, dialect), Problem(*sizes, math, b_layout=layout)
+    tiles_m, tiles_n, _ = choice.tiles_of(config, problem)
+    return tiles_m * tiles_n
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dialect", "math", "layout"), MODES)
+def test_every_mode_bit_exact_whole_and_shared(dialect, math, layout, device):
+    """Tiles past both edges, a slice that is not whole; tile after tile, and shares, some programs with two."""
+    sizes = 77, 264, 456
+    for tile in ("tile64x128", "swapped64x16"):
+        tiles = tiles_of(dialect, tile, math, layout, sizes)
+        for blocks in {1, tiles + 1, 5}:
+            assert not run(dialect, tile, math, layout, sizes, blocks, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dialect", "tile"), TILES)
+def test_every_tile_bit_exact(dialect, tile, device):
+    assert not run(dialect, tile, "bf16", "kn", (150, 72, 330), 5, device)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_tile_has_many_shares(dialect):
+    assert not run(dialect, "swapped64x16", "bf16", "kn", (9, 100, 1100), 17)

@@ -1,0 +1,232 @@
+"""s19 any shape: small tiles, tiles of C^T for few rows, and the K of the last tiles in equal shares to all programs.
+
+Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
+Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice.py). A
+    consumer leaves its sums of a share of a tile in memory; the program that has the tile's first slice adds them to
+    its own.
+Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows of a tile per consumer, what is dealt to
+    the programs, the order in which shares are added. Left to the compiler: barriers within a partition, and how many
+    loads of a share are on their way. Not here: clusters, and sides that are no powers of 2, which Gluon does not have.
+Cost: as s18's; of each tile that is shared, each share but the first is written and read once, 4 * BLOCK_M * BLOCK_N
+    bytes. Shares are added in the order of K: the same bits in every run of one grid.
+Requires: as s18, with B either way round in 16-bit types and tf32.
+"""
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+from gemm_ref.call import Call
+from gemm_ref.call.plan import Launcher
+from gemm_ref.grids import is_turned
+from triton_kernels import launcher
+from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
+from triton_kernels.gluon.hopper import PIECES, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
+from triton_kernels.gluon.tiles import tile_place
+
+# Triton 3.9 calls it `barrier`.
+barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+WARPGROUP = 4  # warps that one wgmma takes
+WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that it gives
+TURNED_ROWS = 32  # of C that are stored at once where the tile is of C^T
+PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(40)
+CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(232)  # of each of two; one alone has what is left
+
+
+# What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
+# of K, all in a row, in equal shares. Programs go down as slices go up: whoever has the first slice of a tile waits for
+# programs that were started before it.
+@gluon.jit
+def _deal(tiles, shared, slices):
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    rounds = gl.maximum(gl.cdiv(tiles - shared - program, programs), 0)
+    share = gl.cdiv(shared * slices, programs)
+    begin = gl.minimum((programs - 1 - program) * share, shared * slices)
+    end = gl.minimum(begin + share, shared * slices)
+    shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  # tiles that mine are of: two at most
+    return rounds, rounds + shares, share, begin, end
+
+
+# Part number `part` of a program: of which tile, and of that which slices of K.
+@gluon.jit
+def _part(part, whole, slices, rounds, begin, end):
+    tile = part * gl.num_programs(0) + gl.program_id(0)
+    first = 0
+    count = slices
+    if part >= rounds:
+        at = gl.maximum(begin, (begin // slices + part - rounds) * slices)
+        tile = whole + at // slices
+        first = at % slices
+        count = gl.minimum(slices - first, end - at)
+    return tile, first, count
+
+
+# The sums (64, n) of a warpgroup in a row, 4 of each thread next to those of its neighbour; and back.
+@gluon.jit
+def _in_a_row(acc):
+    x = acc.reshape(4, 2, 8, acc.shape[1] // 8, 4, 2).permute(3, 0, 2, 4, 1, 5).reshape(WGMMA_M * acc.shape[1])
+    return gl.convert_layout(x, gl.BlockedLayout([4], [32], [4], [0]), assert_trivial=True)
+
+
+@gluon.jit
+def _as_sums(x, layout: gl.constexpr):
+    COLUMNS: gl.constexpr = x.shape[0] // WGMMA_M
+    acc = x.reshape(COLUMNS // 8, 4, 8, 4, 2, 2).permute(1, 4, 2, 0, 3, 5).reshape(WGMMA_M, COLUMNS)
+    return gl.convert_layout(acc, layout, assert_trivial=True)
+
+
+@gluon.jit
+def _produce(
+    left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
+):  # fmt: skip
+    tiles_m = gl.cdiv(M, BLOCK_M)
+    tiles_n = gl.cdiv(N, BLOCK_N)
+    slices = gl.cdiv(K, BLOCK_K)
+    rounds, parts, _, begin, end = _deal(tiles_m * tiles_n, shared, slices)
+    loaded = 0  # slices so far
+    for part in range(parts):
+        tile, first, count = _part(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+        for step in range(first, first + count):
+            stage = loaded % NUM_STAGES
+            mbarrier.wait(empty.index(stage), loaded // NUM_STAGES & 1 ^ 1)  # at first nobody has anything to free
+            load_slice(left_desc, right_desc, tile_m * BLOCK_M, tile_n * BLOCK_N, step * BLOCK_K, True,
+                       left_smem.index(stage), right_smem.index(stage), full.index(stage),
+                       RIGHT_LAYOUT, LEFT_LAYOUT)  # fmt: skip
+            loaded += 1
+
+
+@gluon.jit
+def _consume(
+    which: gl.constexpr, c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+    M, N, K, shared, scale_a, scale_b,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, TURNED: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
+):  # fmt: skip
+    CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
+    SUMS: gl.constexpr = WGMMA_M * BLOCK_N  # of a consumer
+    # wgmma reads its left operand from shared memory along k, or in 16-bit types along m; else it is in registers.
+    BY_REGISTERS: gl.constexpr = LEFT_LAYOUT == "km" and left_smem.dtype.primitive_bitwidth != 16
+    layout: gl.constexpr = sums_layout(gl.num_warps(), BLOCK_N, left_smem.dtype)
+    tiles_m = gl.cdiv(M, BLOCK_M)
+    tiles_n = gl.cdiv(N, BLOCK_N)
+    slices = gl.cdiv(K, BLOCK_K)
+    rounds, parts, share, begin, end = _deal(tiles_m * tiles_n, shared, slices)
+    program = gl.program_id(0)
+    i = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
+    used = 0  # slices so far
+    for part in range(parts):
+        tile, first, count = _part(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        gl.assume(count > 0)  # a loop that may be skipped has ptxas wait after every wgmma
+        acc = gl.zeros((WGMMA_M, BLOCK_N), gl.float32, layout)
+        for step in range(count):
+            stage = used % NUM_STAGES
+            before = (used + NUM_STAGES - 1) % NUM_STAGES
+            mbarrier.wait(full.index(stage), used // NUM_STAGES & 1)
+            right = as_kn(right_smem.index(stage), RIGHT_LAYOUT)
+            if LEFT_LAYOUT == "km":
+                left = left_smem.index(stage).slice(which * WGMMA_M, WGMMA_M, dim=1).permute((1, 0))
+            else:
+                left = left_smem.index(stage).slice(which * WGMMA_M, WGMMA_M)
+            if BY_REGISTERS:
+                left = left.load(gl.DotOperandLayout(0, layout, 1))
+                acc = warpgroup_mma(left, right, acc, use_acc=step > 0, is_async=True)
+                acc, left = warpgroup_mma_wait(0, deps=(acc, left))  # before other values get these registers
+                mbarrier.arrive(empty.index(stage), count=1)
+            else:
+                acc = warpgroup_mma(left, right, acc, use_acc=step > 0, is_async=True)
+                acc = warpgroup_mma_wait(1, deps=(acc,))  # the step before is done
+                mbarrier.arrive(empty.index(before), count=1, pred=step > 0)
+            used += 1
+        if not BY_REGISTERS:
+            acc = warpgroup_mma_wait(0, deps=(acc,))
+            mbarrier.arrive(empty.index((used + NUM_STAGES - 1) % NUM_STAGES), count=1)
+
+        if first > 0:  # a share of a tile whose first slice another program has
+            to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
+            gl.store(to_ptr + i, _in_a_row(acc))
+            barrier()  # all threads have stored their sums
+            gl.atomic_xchg(flags_ptr + program * CONSUMERS + which, 1, sem="release", scope="gpu")
+        else:
+            # Add what the others have of it: the program before this has the next slices, the one before that those
+            # after them.
+            others = 0
+            if part >= rounds:
+                others = ((begin // slices + part - rounds + 1) * slices - 1) // share - begin // share
+            for other in range(1, others + 1):
+                flag_ptr = flags_ptr + (program - other) * CONSUMERS + which
+                while gl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch
+                    pass
+            for other in range(1, others + 1):
+                from_ptr = partials_ptr + ((program - other) * CONSUMERS + which).to(gl.int64) * SUMS
+                acc += _as_sums(gl.load(from_ptr + i), layout)
+
+            # Store, while the other consumer still multiplies and the producer runs ahead.
+            tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
+            row = tile_m * BLOCK_M + which * WGMMA_M
+            store_tile(
+                c_desc, row, tile_n * BLOCK_N, scaled(acc, scale_a, scale_b), c_smem, which * PIECES, TURNED
+            )  # fmt: skip
+    tma.store_wait(0)  # shared memory lives as long as its block
+
+
+@gluon.jit(do_not_specialize=["M", "N", "K", "shared"])
+def _gemm_kernel(
+    left_desc, right_desc, c_desc, partials_ptr, flags_ptr,
+    M, N, K, shared, scale_a, scale_b,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr,
+):  # fmt: skip
+    CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
+    # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
+    LEFT_LAYOUT: gl.constexpr = "km" if TURNED and B_LAYOUT == "kn" else "mk"
+    RIGHT_LAYOUT: gl.constexpr = "nk" if TURNED else B_LAYOUT
+    left_smem = gl.allocate_shared_memory(left_desc.dtype, [NUM_STAGES] + left_desc.block_shape, left_desc.layout)
+    right_smem = gl.allocate_shared_memory(right_desc.dtype, [NUM_STAGES] + right_desc.block_shape, right_desc.layout)
+    c_smem = gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS * PIECES] + c_desc.block_shape, c_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(NUM_STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=CONSUMERS)
+    if CONSUMERS == 2:
+        gl.warp_specialize([
+            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
+                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+            (_consume, (gl.constexpr(1), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
+                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+            (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
+        ], [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS])  # fmt: skip
+    else:
+        gl.warp_specialize([
+            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
+                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+            (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
+        ], [1], [PRODUCER_REGISTERS])  # fmt: skip
+
+
+def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
+    """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
+    config, problem = call.implementation.config, call.problem
+    turned = is_turned(config, problem.math, problem.b_layout)
+
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
+        rows, columns = WGMMA_M.value, min(config.BLOCK_N, 128 // c.itemsize)
+        if turned:
+            rows, columns = min(config.BLOCK_N, TURNED_ROWS), WGMMA_M.value
+        of_c = describe(c, rows, columns, swizzled(c.dtype, columns))
+        return *describe_operands(call, a, b, swizzled, turned), of_c
+
+    return launcher.prepare_shared(
+        _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
+        other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=block_k(call),
+    )  # fmt: skip
