@@ -43,7 +43,7 @@ def test_ids_are_in_order_and_well_formed():
     assert list(STAGES) == sorted(STAGES)
     for stage in STAGES.values():
         assert re.fullmatch(r"s\d\d_[a-z0-9_]+", stage.id)
-        assert set(stage.dialects) <= set(DIALECTS) and "cuda" in stage.dialects
+        assert set(stage.dialects) <= set(DIALECTS) and "cuda" in stage.dialects and "triton" in stage.dialects
         # a dialect without a kernel is a finding, never an empty cell
         assert {d for d in DIALECTS if d not in stage.dialects} <= set(stage.compiler)
 
