@@ -249,5 +249,5 @@ def test_accuracy_parts_kernels_whose_errors_differ(drawn):
         for error in [2e-7 if contender.dialect == "cuda" and contender.stage > "s16" else 1e-7]
     ]
     (svg,) = drawn("accuracy", rows).values()
-    assert "<!-- tf32 s16 to s18 CUDA; s19 -->" in svg
-    assert "<!-- tf32 s15; s16 to s18 Triton, Gluon -->" in svg
+    assert "<!-- tf32 s16 to s19 CUDA -->" in svg
+    assert "<!-- tf32 s15; s16 to s19 Triton, Gluon -->" in svg
