@@ -69,7 +69,7 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
     static_assert(B_COPIES * THREADS == BLOCK_K * B_ROW && (B_ROW % THREADS == 0 || THREADS % B_ROW == 0),
                   "BLOCK_K, BLOCK_N: as many copies per thread, in whole rows");
     // Of a row of A a slice has 32 or 64 bytes of a line of 128. Where columns are few, A is most of what is read, and L2
-    // fetches the line at once; elsewhere that costs more than it brings (5% at 16384 with 128 columns).
+    // fetches the line at once.
     constexpr bool LINE = BLOCK_M >= 64 && BLOCK_N <= 32;
     // Behind the reads for the first products, as in s12; before them where copies are many and registers few
     constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
