@@ -114,9 +114,11 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
         ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
         ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **style.OTHER)
         ax.plot(taken["median_us"], taken["predicted_us"], look.marker, color=look.colour, ms=4.5, ls="none")
-        ax.set(xscale="log", yscale="log", xlabel="measured µs")
+        ax.set(xscale="log", yscale="log", xlabel="measured µs, log scale")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         ax.set_title(f"{DIALECTS[dialect].title}: {off:.0f}% off, median", size=9.5)
-    axes[0].set_ylabel("predicted µs")
+    axes[0].set_ylabel("predicted µs, log scale")
     figure.tight_layout(rect=(0, bottom, 1, top))
     return figure
 

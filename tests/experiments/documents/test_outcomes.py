@@ -40,7 +40,7 @@ _OTHER = {  # experiment -> a change of its rows, and what is said because of it
     "cost": (_by(100, "own_lines", stage="s04_shared_tile", dialect="triton"), "2800 in Triton"),
     "ladder": (_by(1.2, *_SHARES, stage="s03_block_tile", dialect=BY_HAND), ""),  # just faster than the rung below it
     "squares": (_by(1e-3, "median_us", stage="s01_naive", m=16384), "`s01` at 16384"),
-    "shapes": (_by(1e-3, "median_us", stage="s11_warp_tile"), " and `s11` at "),
+    "shapes": (_by(1e-3, "median_us", stage="s11_warp_tile"), "`s11` at "),
     "roofs": (_by(0.5, "value", stage="fma"), ""),
     "registers": (_by(2, "clocks", stage="FFMA", form="parities", variant="even even even"), "6.1"),
     "modes": (_by(0.5, "median_us", mode="warm", backend="cublas", m=256), ""),
