@@ -110,7 +110,7 @@ def _run_on_reference_gpu(
 ) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
 
-    Tickets are fresh in each call. Raises `ptx.LeftOver` where the kernel has not set them back to 0.
+    Flags are fresh in each call. Raises `ptx.LeftOver` where the kernel has not set them back to 0.
 
     text: the PTX, where it is not that of the rung as it is.
     """

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemm_ref import hopper_choice
+from gemm_ref.hopper_choice import L2, SUM
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Config, Stage
 
-SUM = 4  # bytes of a sum, in every math mode
-L2 = 40e6  # bytes, of 50 MB, that an operand may take of it
 SCHEDULERS = 4  # of a multiprocessor; warp w of it belongs to scheduler w % 4
 IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all blocks run in step
 SHARPNESS = 4  # of `_longest`

@@ -5,8 +5,8 @@ Each function takes a rung's config, the sizes of the problem, and how many mult
 
 from __future__ import annotations
 
-import math as math_module
 from dataclasses import replace
+from math import gcd
 
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
@@ -197,6 +197,6 @@ def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
     panel = Box(operand, operand)
     if is_turned(config, math, b_layout):
         b = Box(config.BLOCK_M, operand) if b_layout == "nk" else panel
-        return {"A": Box(share, operand), "B": b, "C": Box(math_module.gcd(config.BLOCK_N, result), result)}
+        return {"A": Box(share, operand), "B": b, "C": Box(gcd(config.BLOCK_N, result), result)}
     b = Box(share, operand) if b_layout == "nk" else panel
-    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, math_module.gcd(config.BLOCK_N, result))}
+    return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, gcd(config.BLOCK_N, result))}

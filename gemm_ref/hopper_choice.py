@@ -14,11 +14,11 @@ from pathlib import Path
 
 from gemm_ref.grids import is_turned
 from gemm_ref.launch import cdiv
+from gemm_ref.operands import LINE_BYTES, TMA_BYTES
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Config, Stage
 
 SUM = 4  # bytes of a sum, in every math mode
-LINE_BYTES, TMA_BYTES = 128, 16  # of the L2 cache; what rows are multiples of that are not copied first
 L2 = 40e6  # bytes, of 50 MB, that operands may take of it
 LEAST = 2  # slices that a share of a tile must have to be worth its start
 SHARPNESS = 3  # of `_longest`

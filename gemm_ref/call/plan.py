@@ -140,9 +140,12 @@ class Plan:
     def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
         """C, which is `out` where there is one."""
         if self.turned:
-            plain = replace(self, turned=False)
-            c = plain.carry_out(b.t(), a.t(), None if out is None else out.t(), scales[::-1]).t()
+            c = self._compute(b.t(), a.t(), None if out is None else out.t(), scales[::-1]).t()
             return c if out is None else out
+        return self._compute(a, b, out, scales)
+
+    def _compute(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
+        """What the plan's kernel makes of its own operands, which are B^T and A^T where it is turned."""
         c = out if self.direct else a.new_empty(self.shape, dtype=self.dtype)
         if self.launch is not None:
             a = a if self.lay_a is None else self.lay_a(a)
