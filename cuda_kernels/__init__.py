@@ -13,7 +13,9 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Prepare, Scales, run
+from gemm_ref.call.plan import Launcher, Prepare, run
+from gemm_ref.epilogue import Extras
+from gemm_ref.operands import whole_pairs, whole_rows
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
@@ -29,19 +31,29 @@ def gemm(
     out: torch.Tensor | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    c: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
 ) -> torch.Tensor:
-    """a (M, K) @ b (K, N) with the CUDA kernel of one rung; returns C (M, N), or `out` filled with it.
+    """activation(alpha a @ b + beta c + bias) with the CUDA kernel of one rung: (M, N), or `out` filled with it.
 
     Without `stage` it is the last rung that takes such operands and runs on their GPU, in fp32 with the tile that is
     chosen for their shape. `math` is by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In
     fp8 C is bfloat16, multiplied by `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There
     is no backward pass: operands that require grad are refused, unless grad mode is off.
 
+    a (M, K), b (K, N). The rest is for the rungs that have epilogues (s19), which compute it in fp32: bias (N,), in C's
+    dtype or fp32; activation "relu", "gelu", "gelu_tanh" or "silu"; c (M, N), in C's dtype, which may be `out`; beta is
+    1 where there is a c, unless it is given, and where it is 0 c is not read.
+
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
-    return run(a, b, out, prepare, stage, "cuda", variant, math, scale_a, scale_b)
+    extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
+    return run(a, b, out, prepare, stage, "cuda", variant, math, extras)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -93,7 +105,7 @@ def gemm_rewritten(
 def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Callable[..., torch.Tensor]:
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         item = implementation
-        return run(a, b, out, prepare, item.stage.id, item.dialect, item.variant, item.math, None, None)
+        return run(a, b, out, prepare, item.stage.id, item.dialect, item.variant, item.math)
 
     return fn
 
@@ -106,7 +118,7 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
 
 def _run_on_reference_gpu(
-    call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales, text: str = ""
+    call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras, text: str = ""
 ) -> None:
     """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
 
@@ -129,11 +141,12 @@ def _run_on_reference_gpu(
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         maps = tensor_map.for_reference_gpu(boxed)
-        of_scales = [0 if scale is None else scale for scale in scales]
         matrices, sizes = dict(zip(("left", "right", "C"), maps, strict=True)), [rows, columns, k]
         sizes += [launch.shared_tiles] if implementation.stage.deal else []
-        sizes += of_scales
+        sizes += [0 if scale is None else scale for scale in extras[:2]]
+        sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
     else:
+        b = whole_rows(b) if implementation.config.COPIED_B else b
         matrices, sizes = {"A": a, "B": b, "C": c}, [m, n, k]
     # Partial sums are NaN, so that a place that is missed shows; and a kernel may have no use for them, or for flags
     room = {"partials": torch.full((launch.partials,), float("nan")), "flags": torch.zeros(launch.flags).int()}
@@ -144,3 +157,10 @@ def _run_on_reference_gpu(
         ptx.run(second, launch.then, [room["partials"], c, *sizes, launch.parts], names=("partials", "C"))
     if room["flags"].any():
         raise ptx.LeftOver(f"{first.name} leaves flags that are not 0, and the next launch counts on that")
+
+
+def _of_epilogue(extras: Extras) -> list[torch.Tensor | int | float]:
+    """What a kernel with an epilogue is given for it, behind the scales."""
+    bias, c = (None if x is None else whole_pairs(x) for x in (extras.bias, extras.c))
+    step = 0 if c is None else c.shape[1]
+    return [0 if bias is None else bias, 0 if c is None else c, step, extras.alpha, extras.beta or 0.0]

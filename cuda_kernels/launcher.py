@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -12,9 +13,12 @@ from cuda_kernels import source, tensor_map
 from gemm_ref.build import open_library
 from gemm_ref.call import Call
 from gemm_ref.call.flags import flags_for
-from gemm_ref.call.plan import Launcher, Scales, stream_of
+from gemm_ref.call.plan import Launcher, stream_of
+from gemm_ref.epilogue import Extras
 from gemm_ref.launch import Launch
+from gemm_ref.operands import whole_pairs
 
+LEAST_FOR_EARLY = (9, 0)  # the compute capability from which on a kernel can start before its predecessor has ended
 MOST_SHAPES = 32  # that a launcher keeps, where they hold addresses
 
 
@@ -32,12 +36,18 @@ class _LaunchShape(ctypes.Structure):
         ("then", ctypes.c_void_p),
         ("tensor_maps", ctypes.c_void_p),
         ("scales", ctypes.c_void_p * 2),
+        ("bias", ctypes.c_void_p),
+        ("addend", ctypes.c_void_p),
+        ("addend_step", ctypes.c_int),
+        ("alpha", ctypes.c_float),
+        ("beta", ctypes.c_float),
+        ("early", ctypes.c_uint),
     ]
 
     @classmethod
     def of(cls, launch: Launch) -> _LaunchShape:
         axes = ctypes.c_uint * 3
-        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, asks=True)
+        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, asks=True, early=launch.early)
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules: tuple[str, ...] = ()) -> Launcher:
@@ -47,18 +57,18 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules
     what they share. Raises `gemm_ref.build.BuildError` without a compiler, and the launcher RuntimeError if the launch
     fails.
     """
-    launch = call.launch
+    launch = _in_turn(call.launch) if torch.cuda.get_device_capability(a.device) < LEAST_FOR_EARLY else call.launch
     if call.implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         turned, maps_at = boxed[0].matrix is not a, tensor_map.for_gpu(boxed)
         start, shape_at = _start(call, a.device, rows, columns, rules), _shape_with_maps(launch, maps_at)
-        room_for = _room(launch, a.device.index)
+        room_for, finishes = _room(launch, a.device.index), bool(call.implementation.epilogue)
 
-        def launch_with_maps(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+        def launch_with_maps(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> None:
             left, right = (b, a) if turned else (a, b)
-            of_scales = [0 if scale is None else scale.data_ptr() for scale in scales]
-            room = room_for(c)
-            start(a, b, c, shape_at(left.data_ptr(), right.data_ptr(), c.data_ptr(), *of_scales, *_addresses(room)))
+            room, about = room_for(c), _of_epilogue(extras) if finishes else ()
+            matrices = left.data_ptr(), right.data_ptr(), c.data_ptr()
+            start(a, b, c, shape_at(*matrices, *_addresses(extras[:2]), *_addresses(room), *about))
 
         return launch_with_maps
 
@@ -66,13 +76,18 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules
     if launch.partials:
         shape_at, room_for = _shape_with_partials(launch), _room(launch, a.device.index)
 
-        def launch_with_partials(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+        def launch_with_partials(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> None:
             room = room_for(c)
             start(a, b, c, shape_at(*_addresses(room)))
 
         return launch_with_partials
     shape = _LaunchShape.of(launch)
-    return lambda a, b, c, scales: start(a, b, c, shape)
+    return lambda a, b, c, extras: start(a, b, c, shape)
+
+
+def _in_turn(launch: Launch) -> Launch:
+    """The launch for a GPU on which no kernel starts early."""
+    return replace(launch, early=False, then=None if launch.then is None else _in_turn(launch.then))
 
 
 Room = tuple[torch.Tensor | None, torch.Tensor | None]
@@ -88,8 +103,14 @@ def _room(launch: Launch, device: int) -> Callable[[torch.Tensor], Room]:
     return room_for
 
 
-def _addresses(room: Room) -> tuple[int, ...]:
-    return tuple(0 if x is None else x.data_ptr() for x in room)
+def _addresses(tensors: Room) -> tuple[int, ...]:
+    return tuple(0 if x is None else x.data_ptr() for x in tensors)
+
+
+def _of_epilogue(extras: Extras) -> tuple[float, ...]:
+    """The last five fields of a shape."""
+    step = 0 if extras.c is None else whole_pairs(extras.c).shape[1]
+    return *_addresses((extras.bias, extras.c)), step, extras.alpha, extras.beta or 0.0
 
 
 def _shape_with_partials(launch: Launch) -> Callable[[int, int], _LaunchShape]:
@@ -107,11 +128,12 @@ def _shape_with_partials(launch: Launch) -> Callable[[int, int], _LaunchShape]:
 
 def _shape_with_maps(launch: Launch, maps_at: Callable[[int, int, int], ctypes.Array]) -> Callable[..., _LaunchShape]:
     @functools.lru_cache(maxsize=MOST_SHAPES)
-    def shape_at(left: int, right: int, result: int, *more: int) -> _LaunchShape:
+    def shape_at(left: int, right: int, result: int, *more: float) -> _LaunchShape:
         shape, maps = _LaunchShape.of(launch), maps_at(left, right, result)
-        *scales, partials, flags = more
-        shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), scales
-        shape.partials, shape.flags = partials, flags
+        shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), more[:2]
+        shape.partials, shape.flags = more[2:4]
+        if of_epilogue := more[4:]:
+            shape.bias, shape.addend, shape.addend_step, shape.alpha, shape.beta = of_epilogue
         shape.shared_tiles = launch.shared_tiles
         shape.kept = maps
         return shape

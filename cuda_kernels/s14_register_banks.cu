@@ -1,16 +1,18 @@
 // Idea:         registers have two banks, and each gives one operand a clock: the products go column by column, back and
 //               forth, and the sums are free to be in any register, so that hardly an FFMA waits for its operands.
 // Changed:      from s13, the order of the products, and what is dealt to the blocks: whole tiles first, and the K of the
-//               tiles that are left in equal shares. Tile and shares are chosen by shape (gemm_ref/choice.py).
-// Tile/threads: 8 x 64 to 128 x 128, a thread 4 x 4 to 8 x 16; gemm_ref/registry.py has the list. Block b of G has
+//               tiles that are left in equal shares. Tile and shares are chosen by shape (gemm_ref/choice).
+// Tile/threads: 8 x 64 to 128 x 128, a thread 4 x 4 to 8 x 16; gemm_ref/tiles.py has the list. Block b of G has
 //               tiles b, b + G, ...; s14_add_shares has one thread per 4 columns of a tile that is shared.
 // Cost:         as s12's; of each tile that is shared, each share is written and read once more, 4 BLOCK_M BLOCK_N bytes.
 //               Shares are added in order: the same bits in every run of one grid.
-// Requires:     any M, N, K; row-major A, B, C. Where rows of B are no whole vectors it is copied float by float, and C
-//               where those of C are none.
+// Requires:     any M, N, K; row-major A, B, C. Where rows of B are no whole vectors, either B is copied first, to rows
+//               that are, or a slice is copied float by float; and so is C where its rows are none.
 #include <type_traits>
 #include "async_copy.cuh"
+#include "early_start.cuh"
 #include "launch.cuh"
+#include "strip.cuh"
 #include "tile_order.cuh"
 #include "vector.cuh"
 
@@ -34,10 +36,10 @@ struct Deal {
 
 // A[M, K] @ B[K, N] = C[M, N]. What a block has of a tile that is shared goes to `partials`, (block, 2, m, n), instead.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
-          int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM>
-__global__ void __launch_bounds__(BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
-s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
-                   float* __restrict__ partials, int M, int N, int K) {
+          int GROUP_M, int NUM_STAGES, bool COPIED_B>
+__device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, const float* __restrict__ B,
+                                               float* __restrict__ C, float* __restrict__ partials, int M, int N,
+                                               int K) {
     constexpr int LANES_M = WARP_M / THREAD_M, LANES_N = WARP_N / THREAD_N;
     static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "WARP_M, WARP_N: whole warps cover the tile");
     static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "WARP_M, WARP_N: whole warps");
@@ -73,6 +75,8 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
     constexpr bool LINE = BLOCK_M >= 64 && BLOCK_N <= 32;
     // Behind the reads for the first products, as in s12; before them where copies are many and registers few
     constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
+    constexpr int LINE_FLOATS = 32;                                                       // in a line of the L2 cache
+    const int b_step = COPIED_B ? (N + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS : N;  // from a row of B to the next
     const int a_m = thread / BLOCK_K, a_k = thread % BLOCK_K;
     const int b_k = thread / B_ROW, b_n = thread % B_ROW * COPY_N;
     const unsigned a_to = (a_k * PITCH + a_m) * FLOAT, b_to = (A_FLOATS + b_k * BLOCK_N + b_n) * FLOAT;  // in a stage
@@ -93,7 +97,7 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
         // Start to copy the next slice. Past K and N it is 0; a row past M repeats the last one, in sums that are never
         // stored.
         int k_next = first * BLOCK_K;
-        const float *a_from[A_COPIES], *b_from = &B[(size_t)(k_next + b_k) * N + col + b_n];
+        const float *a_from[A_COPIES], *b_from = &B[(size_t)(k_next + b_k) * b_step + col + b_n];
 #pragma unroll
         for (int c = 0; c < A_COPIES; ++c)
             a_from[c] = &A[(size_t)min(row + a_m + c * A_STEP, M - 1) * K + k_next + a_k];
@@ -110,7 +114,7 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
                 const bool inside = col + b_n + n < N && k_next + b_k + k < K;
                 if constexpr (COPY_N == 1) copy_float_async_at<LINE>(to, b_from + n, inside);
                 else copy_vector_async_at(to, b_from + n, inside);
-                if ((c + 1) * THREADS % B_ROW == 0) b_from += (size_t)max(THREADS / B_ROW, 1) * N;  // the next row
+                if ((c + 1) * THREADS % B_ROW == 0) b_from += (size_t)max(THREADS / B_ROW, 1) * b_step;  // the next row
             }
             commit_copies();
             k_next += BLOCK_K;
@@ -191,16 +195,47 @@ s14_register_banks(const float* __restrict__ A, const float* __restrict__ B, flo
             place += 1, shared += slices;
         } else if (has_vector_rows(C, N)) {
             store_tile(store_vector, &C[(size_t)row * N + col], N, N - col);
-        } else {
+        } else if constexpr (!COPIED_B) {
             store_tile(store_floats, &C[(size_t)row * N + col], N, N - col);
+        } else {
+            // Single floats of vectors: neighbouring lanes have those that lie 16 bytes apart, and would store to each
+            // sector of C in four turns. So the lanes of a warp hand them round, and neighbours store neighbours.
+            __shared__ __align__(16) float turns[THREADS / 32][2][32 * VECTOR];
+#pragma unroll
+            for (int m = 0; m < THREAD_M; ++m) {
+#pragma unroll
+                for (int n = 0; n < THREAD_N; n += VECTOR) {
+                    float* const turn = turns[warp][(m * THREAD_N + n) / VECTOR % 2];  // of the other, some still read
+                    as_vector(turn[lane_m * STEP_N + lane_n * VECTOR]) = as_vector(acc[m][n]);
+                    __syncwarp();  // it is written
+#pragma unroll
+                    for (int i = lane; i < 32 * VECTOR; i += 32) {
+                        const int c_row = row + warp_m + m / VECTOR * STEP_M + i / STEP_N * VECTOR + m % VECTOR,
+                                  c_col = col + warp_n + n / VECTOR * STEP_N + i % STEP_N;
+                        if (c_row < M && c_col < N) C[(size_t)c_row * N + c_col] = turn[i];
+                    }
+                }
+            }
         }
     }
 }
 
+// Of WARPS warps a block has one row or one column of C; else tiles.
+template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
+          int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM, bool COPIED_B, int WARPS>
+__global__ void __launch_bounds__(WARPS ? 32 * WARPS : BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
+s14_register_banks(const float* A, const float* B, float* C, float* partials, int M, int N, int K) {
+    let_next_start();          // the kernel that adds shares, up to where it waits
+    wait_for_kernel_before();  // which may copy an operand: behind `__restrict__`, reads might go before this
+    if constexpr (WARPS > 0) multiply_strip<BLOCK_M, BLOCK_N, WARPS, NUM_STAGES>(A, B, C, M, N, K);
+    else
+        multiply_tiles<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N, GROUP_M, NUM_STAGES,
+                       COPIED_B>(A, B, C, partials, M, N, K);
+}
+
 // Adds the shares of a tile in the order of K: blockIdx.y is the tile, a thread has 4 columns of it.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int GROUP_M>
-__global__ void
-s14_add_shares(const float* __restrict__ partials, float* __restrict__ C, int M, int N, int K, int blocks) {
+__global__ void s14_add_shares(const float* partials, float* C, int M, int N, int K, int blocks) {
     const Deal<BLOCK_M, BLOCK_N, BLOCK_K> deal(M, N, K, blocks);
     const TilePlace at = tile_place<GROUP_M>(deal.whole + blockIdx.y, deal.tiles_m, deal.tiles_n);
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR, m = i / BLOCK_N, n = i % BLOCK_N;
@@ -208,7 +243,8 @@ s14_add_shares(const float* __restrict__ partials, float* __restrict__ C, int M,
     if (m >= BLOCK_M || row >= M || col >= N) return;
     const int first = blockIdx.y * deal.slices, last = first + deal.slices - 1;  // of its slices
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 16  // so many reads are on their way at a time
+    wait_for_kernel_before();  // `partials` is not __restrict__: else reads might go before this
+#pragma unroll 16              // so many reads are on their way at a time
     for (int block = first / deal.share; block <= last / deal.share; ++block) {
         const int place = block * deal.share < first;  // a block's second share is in its second tile
         const float4 part = as_vector(partials[((size_t)block * 2 + place) * BLOCK_M * BLOCK_N + i]);
@@ -223,7 +259,7 @@ extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, i
                               cudaStream_t stream) {
     using namespace config;
     const auto kernel = s14_register_banks<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N,
-                                           GROUP_M, NUM_STAGES, BLOCKS_PER_SM>;
+                                           GROUP_M, NUM_STAGES, BLOCKS_PER_SM, COPIED_B, WARPS>;
     const cudaError_t error = launch_kernel(kernel, shape, stream, A, B, C, shape.partials, M, N, K);
     if (error != cudaSuccess || shape.then == nullptr) return error;
     const auto add = s14_add_shares<BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M>;

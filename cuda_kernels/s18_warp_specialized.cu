@@ -10,7 +10,6 @@
 // Sources:      CUTLASS 3, 'Efficient GEMM in CUDA': warp specialisation; PTX ISA 8.0, setmaxnreg, multicast::cluster.
 #include "launch.cuh"
 namespace config = registry::s18_warp_specialized;
-#include "cluster.cuh"
 #include "epilogue.cuh"
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"

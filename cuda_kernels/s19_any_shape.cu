@@ -1,18 +1,20 @@
 // Idea:         s18 off the squares: small tiles, tiles of C^T for few rows of C, and the K of the tiles that whole rounds
 //               leave over in equal shares to all blocks (stream-K).
-// Changed:      from s18, the tile is chosen by shape (gemm_ref/hopper_choice.py), and so is the number of blocks. Who has
+// Changed:      from s18, the tile is chosen by shape (gemm_ref/choice), and so is the number of blocks. Who has
 //               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
 //               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile.
-// Tile/threads: 64 or 128 by 64 to 256 of C, and 64 to 256 by 16 to 128 of C^T, 64 rows per warpgroup, and one more that
-//               loads; gemm_ref/registry.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
+// Tile/threads: 64 or 128 by 64 to 256 of C, and by 16 to 256 of C^T, 64 rows per warpgroup, and one more that
+//               loads; gemm_ref/tiles.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
 // Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
 //               bytes through L2. Shares are added in the order of K: the same bits in every run of one grid.
+//               What is done to the sums before they are rounded (finish.cuh) is compiled in where a call asks for it.
 // Requires:     as s18, with B either way round in 16-bit types and tf32. In fp8 B by rows is copied first.
 // Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
 #include "launch.cuh"
 namespace config = registry::s19_any_shape;
-#include "cluster.cuh"
+#include "early_start.cuh"
 #include "epilogue.cuh"
+#include "finish.cuh"
 #include "shares.cuh"
 #include "tensor_tile.cuh"
 #include "tile_order.cuh"
@@ -29,13 +31,17 @@ constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGI
 // the other has the tensor cores for itself.
 constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_REGISTERS ? 3 : 0;
 
+// Steps before the end of a tile at which the c is asked for that is added to it: longer than device memory takes.
+constexpr int READ_AHEAD = 6;
+
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
     __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
     s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
                   const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M,
-                  int N, int K, int shared_tiles, const float* scale_a,
-                  const float* scale_b) {  // M and N are those of left @ right
+                  int N, int K, int shared_tiles, const float* scale_a, const float* scale_b, const void* bias,
+                  const void* addend, int addend_step, float alpha,
+                  float beta) {  // M and N are those of left @ right
     constexpr int CLUSTER = CLUSTER_M * CLUSTER_K;
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
@@ -90,6 +96,7 @@ __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (threadIdx.x == MULTIPLIERS) {
+            wait_for_kernel_before();  // which may copy an operand
             deal.each_part([&](int tile, int first, int steps) {
                 int row, col;
                 place(tile, row, col);
@@ -110,6 +117,11 @@ __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
         const float scale = product_of_scales(scale_a, scale_b);
+        const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
+        const auto my_place = [&](int tile, int& row, int& col) {
+            place(tile, row, col);
+            row += warpgroup * WGMMA_M;
+        };
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
@@ -117,6 +129,14 @@ __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
         };
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
+            int row, col;
+            auto finish = [&] {
+                if constexpr (PLAIN) return Untouched();
+                else {
+                    my_place(tile, row, col);
+                    return Finished(extras, row, col);
+                }
+            }();
             float acc[ACCUMULATORS];
             if (CLUSTER_K > 1 && steps <= 0) zero_sums(acc);
             int before = stage;
@@ -124,6 +144,9 @@ __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
             for (int step = 0; step < steps; ++step) {
                 if (HEAD_START > 0 && warpgroup == 1 && step == steps - HEAD_START && steps > NUM_STAGES) {
                     bar_sync(2 + CONSUMERS, MULTIPLIERS);  // the other has started all of its steps
+                }
+                if constexpr (config::ADDS_C) {
+                    if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
                 }
                 mbarrier_wait(full[stage], parity);
                 multiply_slice(acc, slices[stage], warpgroup, step > 0);
@@ -148,9 +171,8 @@ __global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
                 collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
                              1 + warpgroup);
             }
-            int row, col;
-            place(tile, row, col);
-            store_tile(C, acc, scale, pieces + warpgroup * PIECES, row + warpgroup * WGMMA_M, col, 1 + warpgroup);
+            my_place(tile, row, col);
+            store_tile(C, acc, PLAIN ? scale : 1.0f, pieces + warpgroup * PIECES, row, col, 1 + warpgroup, finish);
         });
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }
@@ -163,5 +185,6 @@ extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int
     const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
     return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], reinterpret_cast<Sums*>(shape.partials),
-                         shape.flags, M, N, K, shape.shared_tiles, shape.scales[0], shape.scales[1]);
+                         shape.flags, M, N, K, shape.shared_tiles, shape.scales[0], shape.scales[1], shape.bias,
+                         shape.addend, shape.addend_step, shape.alpha, shape.beta);
 }

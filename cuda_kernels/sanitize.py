@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
+import torch
+
 import gemm_ref
 from cuda_kernels import gemm
+from gemm_ref.epilogue import Extras
 from gemm_ref.toolchain import find_toolkit
 
 TOOLS = (
@@ -37,8 +40,11 @@ def exercise(implementations: Sequence[gemm_ref.Implementation]) -> None:
     for item in implementations:
         for sizes in RAGGED:
             a, b = gemm_ref.make_inputs(gemm_ref.Problem(*sizes, item.math), "integers", seed=1, device="cuda")
-            names = {"stage": item.stage.id, "variant": item.variant, "math": item.math}
-            gemm_ref.check(gemm(a, b, **names), a, b, math=item.math, exact=True, config=item.config)
+            c = torch.ones(sizes[:2], dtype=gemm_ref.MATHS[item.math].out_dtype, device="cuda")
+            every = Extras(bias=torch.ones(sizes[1], device="cuda"), activation="relu", c=c, alpha=2.0)
+            for extras in (Extras(), every) if item.dialect in item.stage.epilogues else (Extras(),):
+                found = gemm(a, b, stage=item.stage.id, variant=item.variant, math=item.math, **extras.given)
+                gemm_ref.check(found, a, b, math=item.math, exact=True, config=item.config, extras=extras)
 
 
 def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:

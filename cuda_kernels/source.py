@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cuda_kernels.rewritten import rewrite
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
+from gemm_ref.epilogue import ACTIVATIONS, BIASES
 from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.registry import STAGES, Implementation
 from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Stage
@@ -65,8 +66,15 @@ def choose(
 _GUARD = "GEMM_LADDER_REGISTRY"
 _ENUMS = "".join(
     f"enum class {kind} {{ {', '.join(names)} }};\n"
-    for kind, names in (("Math", MATHS), ("BLayout", B_LAYOUTS), ("SliceLayout", SLICE_LAYOUTS))
+    for kind, names in (
+        ("Math", MATHS),
+        ("BLayout", B_LAYOUTS),
+        ("SliceLayout", SLICE_LAYOUTS),
+        ("Activation", ("none", *ACTIVATIONS)),
+        ("Bias", ("none", *BIASES)),
+    )
 )
+_KINDS = {"LAYOUT": "SliceLayout", "ACTIVATION": "Activation", "BIAS": "Bias"}  # of the constants that are names
 _HEADER = """\
 // The compile-time values of each rung, from gemm_ref/registry.py: those of its default variant in its first math mode.
 // A rung calls its own `config`. `python -m cuda_kernels registry` writes this file. For another variant or math mode,
@@ -86,13 +94,15 @@ def _namespace(implementation: Implementation) -> str:
     if implementation.stage.maths != ("fp32",):
         constants += [f"inline constexpr Math MATH = Math::{implementation.math};"]
         constants += [f"inline constexpr BLayout B_LAYOUT = BLayout::{implementation.b_layout};"]
+    if "cuda" in implementation.stage.epilogues:
+        constants += [_constant(name, value) for name, value in implementation.epilogue.constants().items()]
     return "\n".join((f"namespace registry::{implementation.stage.id} {{", *constants, "}\n"))
 
 
 def _constant(name: str, value: int | str) -> str:
     if isinstance(value, int):
         return f"inline constexpr int {name} = {value};"
-    return f"inline constexpr SliceLayout {name} = SliceLayout::{value};"  # LAYOUT is the one constant that is a name
+    return f"inline constexpr {_KINDS[name]} {name} = {_KINDS[name]}::{value};"
 
 
 def _key(implementation: Implementation, rules: Sequence[str], *more: object) -> str:
@@ -101,8 +111,8 @@ def _key(implementation: Implementation, rules: Sequence[str], *more: object) ->
 
 
 def _stem(implementation: Implementation, rules: Sequence[str]) -> str:
-    names = (implementation.stage.id, implementation.variant, *rules, implementation.math, implementation.b_layout)
-    return "-".join(names)
+    about = (implementation.math, implementation.b_layout, str(implementation.epilogue))
+    return "-".join(filter(None, (implementation.stage.id, implementation.variant, *rules, *about)))
 
 
 @functools.cache

@@ -32,7 +32,6 @@ from gemm_ref.problem import Math
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.stage import DEFAULT_VARIANT
 
-STAGE = "s04_shared_tile"
 SLICES = 9  # along K: each stage of a pipeline is used twice, and K is split where a rung splits it
 WIDTH = 100  # columns at most: longer lines are hard to read
 

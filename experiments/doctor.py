@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ from types import MappingProxyType
 import torch
 
 from experiments.bench import provenance
-from gemm_ref import DIALECTS, build
+from gemm_ref import DIALECTS, build, toolchain
 from gemm_ref.build import BuildError, find_cxx, find_ninja, version_of
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.sass.tools import find as find_sass_tool
@@ -48,7 +49,8 @@ def examine() -> list[Finding]:
     """Everything that the experiments use, in the order in which a new user meets it."""
     packages = [_package(name) for name in _PACKAGES]
     python = Finding("Python", "ok", f"{platform.python_version()} on {provenance.cpu_name()}")
-    tools = [_tool("C++ compiler", find_cxx), _tool("ninja", find_ninja, version=False), _nvcc(), _ptxas(), _nvdisasm()]
+    reading = [_tool("ptxas", _find_ptxas, _release, "absent"), _tool("nvdisasm", _find_nvdisasm, _release, "absent")]
+    tools = [_cxx(), _tool("ninja", find_ninja, str), _nvcc(), *reading]
     extras = [_extra(*extra) for extra in _EXTRAS]
     return [python, *packages, *extras, *tools, _cache(), *_gpus(), _counters()]
 
@@ -56,7 +58,7 @@ def examine() -> list[Finding]:
 def missing_for(dialect: str) -> str:
     """What a dialect's kernels are compiled with and this machine lacks, and what to do; empty where all is here."""
     compiled_by_nvcc = DIALECTS[dialect].backend == BY_HAND
-    needs = [_tool("C++ compiler", find_cxx), _nvcc()] if compiled_by_nvcc else [_package("triton")]
+    needs = [_cxx(), _nvcc()] if compiled_by_nvcc else [_package("triton")]
     return "; ".join(f"{item.what} {item.found}: {item.advice}" for item in needs if item.state == "missing")
 
 
@@ -75,58 +77,50 @@ def _extra(name: str, adds: str, install: str) -> Finding:
     return Finding(found.what, "absent", found.found, f"only adds {adds} as a baseline: `pip install {install}`")
 
 
-def _tool(what: str, find: Callable[[], str], version: bool = True) -> Finding:
+def _tool(what: str, find: Callable[[], object], told: Callable[[str], str], state: str = "missing") -> Finding:
+    """What is told of the program that `find` finds; `state` is for one that is not there, and BuildError says why."""
     try:
-        path = find()
+        path = str(find())
     except BuildError as error:
-        return Finding(what, "missing", "not found", str(error))
-    if not version:
-        return Finding(what, "ok", path)
+        return Finding(what, state, "not found", str(error))
     try:
-        return Finding(what, "ok", f"{(version_of(path).splitlines() or ['?'])[0]} ({path})")
+        return Finding(what, "ok", told(path))
     except BuildError as error:
         return Finding(what, "missing", f"{path} does not run", str(error))
+
+
+def _first_line(path: str) -> str:
+    return f"{(version_of(path).splitlines() or ['?'])[0]} ({path})"
+
+
+def _release(path: str) -> str:
+    """Of one of NVIDIA's programs."""
+    release = re.search(r"release [\d.]+", version_of(path))
+    return f"{release.group() if release else 'unknown release'} ({path})"
+
+
+def _cxx() -> Finding:
+    return _tool("C++ compiler", find_cxx, _first_line)
 
 
 def _nvcc() -> Finding:
-    try:
-        from gemm_ref.toolchain import find_toolkit
+    return _tool("nvcc", lambda: toolchain.find_toolkit() / "bin" / "nvcc", _release)
 
-        nvcc = find_toolkit() / "bin" / "nvcc"
+
+def _find_ptxas() -> str:
+    bundled = None
+    if spec := importlib.util.find_spec("triton"):
+        bundled = shutil.which("ptxas", path=Path(spec.origin or "").parent / "backends" / "nvidia" / "bin")
+    if path := bundled or shutil.which("ptxas"):
+        return path
+    raise BuildError("comes with Triton on Linux; only a GPU needs it")
+
+
+def _find_nvdisasm() -> Path:
+    try:
+        return find_sass_tool("nvdisasm")
     except BuildError as error:
-        return Finding("nvcc", "missing", "not found", str(error))
-    return _released("nvcc", str(nvcc))
-
-
-def _released(what: str, path: str) -> Finding:
-    """One of NVIDIA's compilers, which print a release."""
-    try:
-        release = re.search(r"release [\d.]+", version_of(path))
-    except BuildError as error:
-        return Finding(what, "missing", f"{path} does not run", str(error))
-    return Finding(what, "ok", f"{release.group() if release else 'unknown release'} ({path})")
-
-
-def _ptxas() -> Finding:
-    try:
-        import triton
-
-        bundled = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    except ImportError:
-        bundled = None
-    path = str(bundled) if bundled and bundled.exists() else shutil.which("ptxas")
-    if path is None:
-        return Finding("ptxas", "absent", "not found", "comes with Triton on Linux; only a GPU needs it")
-    return _released("ptxas", path)
-
-
-def _nvdisasm() -> Finding:
-    try:
-        return _released("nvdisasm", str(find_sass_tool("nvdisasm")))
-    except BuildError as error:
-        return Finding(
-            "nvdisasm", "absent", "not found", f"the instruction experiment reads machine code with it; {error}"
-        )
+        raise BuildError(f"the instruction experiment reads machine code with it; {error}") from error
 
 
 def _cache() -> Finding:

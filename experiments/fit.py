@@ -1,15 +1,16 @@
 """The table of `gemm_ref.choice` for one kind of GPU, from the times that `run choice --preset full` took on it.
 
-What is fitted are logarithms: of each cost, beside the predicted time over the measured one. First the costs of each
-tile, from its own rows, then those of sharing tiles and those of the GPU, and again, some times. A cost that the rows
-say nothing of stays as it was: it is held by a weak spring.
+What is fitted are logarithms, of all costs at once: those of each tile, those of sharing tiles in each rung and
+dialect, and those of the GPU. A cost that the rows say nothing of stays as it was: it is held by a weak spring. So do
+those of the GPU where a rung has no rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,13 @@ from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
 from gemm_ref.build import write_whole
+from gemm_ref.choice.costs import CACHE, SHARES
+from gemm_ref.operands import TMA_BYTES
 
-ROUNDS = 8
+ROUNDS = 4  # in which weights follow what is predicted
 SPRING = 0.02  # the error of one row, that a cost e times another one weighs as much as
+HELD = 1e3  # the same, of a cost that stays
+SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
 OF_GPU = [field.name for field in fields(choice.Device) if field.name != "rungs"]
 
 
@@ -75,100 +80,108 @@ class Row:
     problem: gemm_ref.Problem
     blocks: int
     measured_ns: float
-    weight: float  # the nearer to the fastest of its problem, the more it counts
+    fastest_ns: float  # of its problem
 
     def predicted_ns(self, gpu: choice.Device, sms: int) -> float:
         """By the table `gpu`."""
-        config, family = self.stage.config(self.tile, self.dialect), gpu.rungs[self.stage.id][self.dialect]
-        return choice.predict(config, self.tile, family, gpu, self.problem, sms, self.blocks)
+        candidate = choice.Candidate(self.tile, self.blocks)
+        return choice.predict(self.stage, self.dialect, candidate, self.problem, sms, gpu)
+
+    def work(self, sms: int) -> choice.Work:
+        """What it asks of a GPU with so many multiprocessors."""
+        return choice.work_of(self.stage.config(self.tile, self.dialect), self.problem, sms, self.blocks)
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
-    """The timed candidates of a frame of `choice`, but for tiles that have gone since."""
+    """The timed candidates of a frame of `choice`, but for tiles that have gone since and for copied operands.
+
+    What copies take is the same for every candidate of a problem.
+    """
     own = frames.rungs(frame)
-    there = zip(own["stage"], own["dialect"], own["variant"], strict=True)
-    stages = gemm_ref.STAGES  # of which those on Hopper's units have a table of their own
-    known = [not stages[stage].tma and tile in stages[stage].tiles.get(dialect, ()) for stage, dialect, tile in there]
-    own = own[np.array(known, dtype=bool)]
     least = own.groupby([*frames.SIZES, "math", "stage", "dialect"])["median_us"].transform("min")
-    return [
-        Row(
-            gemm_ref.STAGES[row.stage],
-            row.dialect,
-            row.variant,
-            gemm_ref.Problem(row.m, row.n, row.k, row.math),
-            row.blocks,
-            1e3 * row.median_us,
-            fastest / row.median_us,
-        )
-        for row, fastest in zip(own.itertuples(), least, strict=True)
-    ]
+    found = []
+    for row, fastest in zip(own.itertuples(), least, strict=True):
+        stage = gemm_ref.STAGES[row.stage]
+        problem = gemm_ref.Problem(row.m, row.n, row.k, row.math, b_layout=frames.LAYOUT[row.math])
+        if row.variant in stage.tiles.get(row.dialect, ()) and not _copied(stage, row.dialect, problem):
+            found.append(Row(stage, row.dialect, row.variant, problem, row.blocks, 1e3 * row.median_us, 1e3 * fastest))
+    return found
+
+
+def _copied(stage: gemm_ref.Stage, dialect: str, problem: gemm_ref.Problem) -> bool:
+    """Whether a rung copies A or B before it reads them, or C behind it."""
+    if problem.b_layout not in stage.reads_b(problem.math, dialect):
+        return True
+    math = gemm_ref.MATHS[problem.math]
+    of_b, of_c = problem.n if problem.b_layout == "kn" else problem.k, problem.n
+    row_bytes = [problem.k * math.dtype.itemsize, of_b * math.dtype.itemsize, of_c * math.out_dtype.itemsize]
+    return bool(stage.tma) and (problem.n == 1 or any(each % TMA_BYTES for each in row_bytes))
 
 
 def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
     """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
-    gpu = start
-    of_family: dict[tuple[str, str], list[Row]] = {}
-    of_tile: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        of_family.setdefault((row.stage.id, row.dialect), []).append(row)
-        of_tile.setdefault((row.stage.id, row.dialect, row.tile), []).append(row)
-    for _ in range(ROUNDS):
-        for tile, own in of_tile.items():
-            gpu = _least(gpu, own, sms, start, *_of_tile(*tile))
-        for family, own in of_family.items():
-            gpu = _least(gpu, own, sms, start, *_of_shares(*family))
-        gpu = _least(gpu, rows, sms, start, *_OF_GPU)
-    return gpu
-
-
-Get = Callable[[choice.Device], Sequence[float]]
-Put = Callable[[choice.Device, Sequence[float]], choice.Device]
-
-
-def _of_tile(stage: str, dialect: str, tile: str) -> tuple[Get, Put]:
-    """How to read and how to write the costs of one tile."""
-
-    def put(gpu: choice.Device, values: Sequence[float]) -> choice.Device:
-        family = gpu.rungs[stage][dialect]
-        return _with(gpu, stage, dialect, replace(family, tiles={**family.tiles, tile: choice.Costs(*values)}))
-
-    return lambda gpu: astuple(gpu.rungs[stage][dialect].tiles[tile]), put
-
-
-def _of_shares(stage: str, dialect: str) -> tuple[Get, Put]:
-    """How to read and how to write what sharing a tile costs in one rung and dialect."""
-
-    def put(gpu: choice.Device, values: Sequence[float]) -> choice.Device:
-        return _with(gpu, stage, dialect, replace(gpu.rungs[stage][dialect], shares=choice.Shares(*values)))
-
-    return lambda gpu: astuple(gpu.rungs[stage][dialect].shares), put
-
-
-def _with(gpu: choice.Device, stage: str, dialect: str, family: choice.Family) -> choice.Device:
-    return replace(gpu, rungs={**gpu.rungs, stage: {**gpu.rungs[stage], dialect: family}})
-
-
-_OF_GPU: tuple[Get, Put] = (
-    lambda gpu: [getattr(gpu, name) for name in OF_GPU],
-    lambda gpu, values: choice.Device(**dict(zip(OF_GPU, values, strict=True)), rungs=gpu.rungs),
-)
-
-
-def _least(
-    gpu: choice.Device, rows: Sequence[Row], sms: int, start: choice.Device, get: Get, put: Put
-) -> choice.Device:
-    """`gpu` with the values that `get` reads and `put` writes changed so that predictions are nearest."""
     from scipy.optimize import least_squares
 
-    origin = np.log(get(start))
+    begins: dict[tuple[str, ...], int] = {}  # of the GPU, a family or a tile, by name: where its costs are among all
+    origin: list[float] = []
+    places: list[list[int]] = []  # of the costs of each row
+    of_gpu = [getattr(start, each) for each in OF_GPU]
+    for row in rows:
+        of, family = (row.stage.id, row.dialect), start.rungs[row.stage.id][row.dialect]
+        shared = (*astuple(family.shares), *astuple(family.cache))
+        costs = {(): of_gpu, of: shared, (*of, row.tile): astuple(family.tiles[row.tile])}
+        for name in costs.keys() - begins.keys():
+            begins[name] = len(origin)
+            origin += costs[name]
+        places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
+    work, where, first = _stacked([row.work(sms) for row in rows]), np.array(places).T, np.log(origin)
+    springs = np.full(len(origin), SPRING)
+    if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
+        springs[places[0][: len(OF_GPU)]] = HELD
+    measured, fastest = (np.array([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
 
-    def errors(logs: np.ndarray) -> np.ndarray:
-        tried = put(gpu, np.exp(logs).tolist())
-        off = [row.weight * np.log(row.predicted_ns(tried, sms) / row.measured_ns) for row in rows]
-        return np.concatenate([off, SPRING * (logs - origin)])
+    def predicted(logs: np.ndarray) -> Any:
+        of_gpu, shares, cache, costs = np.split(np.exp(logs)[where], np.cumsum([len(OF_GPU), *SIZES[:2]]))
+        return choice.took(
+            work, choice.Costs(*costs), choice.Shares(*shares), choice.Cache(*cache), choice.Device(*of_gpu)
+        )
 
-    return put(gpu, np.exp(least_squares(errors, np.log(get(gpu)), loss="soft_l1", f_scale=0.1).x).tolist())
+    touched = np.zeros((len(rows), len(origin)), dtype=bool)
+    touched[np.arange(len(rows)), where] = True
+    touched, logs = np.vstack([touched, np.eye(len(origin), dtype=bool)]), first
+    for _ in range(ROUNDS):
+        weights = (fastest / np.minimum(measured, predicted(logs))) ** 2  # of what is near to the fastest, or seems so
+
+        def errors(logs: np.ndarray, weights: np.ndarray = weights) -> np.ndarray:
+            return np.concatenate([weights * np.log(predicted(logs) / measured), springs * (logs - first)])
+
+        logs = least_squares(errors, logs, loss="soft_l1", f_scale=0.1, jac_sparsity=touched, x_scale="jac").x
+    return _with(start, begins, np.exp(logs).tolist())
+
+
+def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list[float]) -> choice.Device:
+    """`gpu` with the costs of those that are named, each from its place on."""
+    rungs = {stage: dict(families) for stage, families in gpu.rungs.items()}
+    for (stage, dialect, *tile), first in ((name, first) for name, first in begins.items() if name):
+        family = rungs[stage][dialect]
+        if tile:
+            own = choice.Costs(*costs[first : first + SIZES[2]])
+            rungs[stage][dialect] = replace(family, tiles={**family.tiles, tile[0]: own})
+        else:
+            shares, cache = costs[first : first + SIZES[0]], costs[first + SIZES[0] : first + sum(SIZES[:2])]
+            rungs[stage][dialect] = replace(family, shares=choice.Shares(*shares), cache=choice.Cache(*cache))
+    of_gpu: dict[str, Any] = dict(zip(OF_GPU, costs[begins[()] :], strict=False))
+    return choice.Device(**of_gpu, rungs=rungs)
+
+
+def _stacked(works: Sequence[choice.Work]) -> choice.Work:
+    """Of many, each field an array."""
+    columns: dict[str, Any] = {}
+    for name in (field.name for field in fields(choice.Work)):
+        values = [getattr(each, name) for each in works]
+        waves = isinstance(values[0], choice.Wave)
+        columns[name] = choice.Wave(*np.array([astuple(each) for each in values]).T) if waves else np.array(values)
+    return choice.Work(**columns)
 
 
 def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
@@ -191,16 +204,20 @@ def _percent(share: float) -> str:
 
 
 def written(table: dict[str, choice.Device]) -> str:
-    """The text of choice.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile."""
+    """The text of costs.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile."""
     lines: list[str] = []
     for name, gpu in table.items():
-        lines += [f'["{name}"]', *(f"{field} = {getattr(gpu, field):.0f}" for field in OF_GPU), ""]
+        lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in OF_GPU), ""]
         for stage, dialects in gpu.rungs.items():
             for dialect, family in dialects.items():
-                lines += [f'["{name}".{stage}.{dialect}]', _line(choice.SHARES, family.shares)]
+                lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]
                 lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _line(name: str, costs: choice.Costs | choice.Shares) -> str:
-    return f"{name} = [{', '.join(f'{cost:.0f}' for cost in astuple(costs))}]"
+def _line(name: str, costs: choice.Costs | choice.Shares | choice.Cache) -> str:
+    return f"{name} = [{', '.join(_figure(cost) for cost in astuple(costs))}]"
+
+
+def _figure(x: float) -> str:
+    return f"{x:.0f}" if x >= 1000 else f"{x:.4g}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
 from gemm_ref.operands import check_shapes
 from gemm_ref.problem import MATHS
 from gemm_ref.reference import Oracle
@@ -23,6 +24,7 @@ _INTEGER_VIEW = {
     torch.bfloat16: torch.int16,
     torch.float8_e4m3fn: torch.int8,  # of operands alone
 }
+_NO_EXTRAS = Extras()
 POISON_BITS = {torch.int32: 0x7FC0DEAD, torch.int16: 0x7FDE}
 
 
@@ -47,15 +49,17 @@ def check(
     exact: bool = False,
     config: Config | None = None,
     oracle: Oracle | None = None,
+    extras: Extras = _NO_EXTRAS,
 ) -> Accuracy:
-    """Raise WrongResult unless c (M, N) is a @ b; return how accurate it is.
+    """Raise WrongResult unless c (M, N) is a @ b, with `extras` what becomes of that; return how accurate it is.
 
     The error of each element may be at most what `gemm_ref.problem.Math` allows, for fp32 K * eps * (|A| @ |B|): twice
     what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong. It does not by
     itself tell lower precision at large K; `exact=True`, for inputs of which `Math.is_exact`, asks for the oracle's
     bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one
     already computed.
-    Raises ValueError for a c that is no tensor, and for operands that are no matrices.
+    Raises ValueError for a c that is no tensor, for operands that are no matrices, and for `exact` with an activation
+    that is not.
     """
     if math not in MATHS:
         raise ValueError(f"unknown math mode {math!r}: there are {', '.join(MATHS)}")
@@ -66,19 +70,17 @@ def check(
         raise WrongResult(f"C is {c.dtype}; in {math} it is {MATHS[math].out_dtype}")
     if tuple(c.shape) != oracle.shape:
         raise WrongResult(f"C has shape {tuple(c.shape)}; {oracle.shape} is the product's")
-    want = oracle.on(c.device, "product")
+    mode, want = MATHS[math], oracle.on(c.device, "product")
     if exact:
+        if extras.activation not in EXACT:
+            raise ValueError(f"{extras.activation} rounds, so no result is exact")
+        want = apply(want, extras)
         allowed = torch.zeros_like(want)
         want = want.to(c.dtype).double()
     else:
-        mode = MATHS[math]
-        allowed = (
-            oracle.on(c.device, "scale")
-            .mul(2 * mode.operand_eps + oracle.k * mode.sum_eps)
-            .add_(underflow(oracle.k, c.dtype))
-        )
-        if mode.result_eps:
-            allowed += mode.result_eps * want.abs()
+        allowed = oracle.on(c.device, "scale").mul(2 * mode.operand_eps + oracle.k * mode.sum_eps)
+        want, allowed = _finished(want, allowed, extras)
+        allowed = allowed + (underflow(oracle.k, c.dtype) + mode.result_eps * want.abs())
     got = c.double()
     error = (got - want).abs_()
     overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right
@@ -101,8 +103,11 @@ def checked_run(
     exact: bool = False,
     config: Config | None = None,
     oracle: Oracle | None = None,
+    extras: Extras = _NO_EXTRAS,
 ) -> Accuracy:
     """Run `fn(a, b, out=c)` into a C full of NaN between guard bands, and check all that it may do wrong.
+
+    The extras are given to it by name, those that there are.
 
     Raises WrongResult if C is wrong, if an element was never written, if memory around C changed, or if an input
     changed, and ValueError for operands that are no matrices of the math's dtype. Returns the accuracy.
@@ -119,11 +124,13 @@ def checked_run(
     poison = POISON_BITS[ints]
     arena = torch.full((m * n + 2 * GUARD,), poison, dtype=ints, device=a.device)
     c = arena[GUARD : GUARD + m * n].view(dtype).view(m, n)
-    before = (a.clone(), b.clone())
-    returned = fn(a, b, out=c)
+    inputs = {"a": a, "b": b, "bias": extras.bias, "c": extras.c}
+    inputs = {name: x for name, x in inputs.items() if x is not None}
+    before = [x.clone() for x in inputs.values()]
+    returned = fn(a, b, out=c, **extras.given)
     if returned is not c:
         raise WrongResult("the kernel did not hand back the `out` it was given")
-    for name, now, then in zip("ab", (a, b), before, strict=True):
+    for (name, now), then in zip(inputs.items(), before, strict=True):
         bits = _INTEGER_VIEW[now.dtype]
         if not torch.equal(now.view(bits), then.view(bits)):
             raise WrongResult(f"the kernel changed its input {name}")
@@ -132,7 +139,25 @@ def checked_run(
         if len(touched):
             offset = first + int(touched[0])
             raise WrongResult(f"{len(touched)} elements {name} C were written, the first at C's element {offset}")
-    return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle)
+    return check(c, a, b, math=math, exact=exact, config=config, oracle=oracle, extras=extras)
+
+
+# What an activation loses in fp32, times the size of what it is given; and its steepest slope.
+_ACTIVATION_EPS, _STEEPEST = {"gelu": 2.0**-18, "gelu_tanh": 2.0**-18, "silu": 2.0**-18}, 1.13
+
+
+def _finished(product: torch.Tensor, allowed: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:
+    """What becomes of the product by its epilogue, and of what it may be off. Terms are added in fp32, in any order."""
+    if not extras.given:
+        return product, allowed
+    added = terms(product, extras)
+    ones = torch.ones((), dtype=product.dtype, device=product.device)
+    factor = abs(terms(ones, Extras(*extras[:2], alpha=extras.alpha))[0])
+    before = sum(added, torch.zeros_like(product))
+    allowed = allowed * factor + 4 * torch.finfo(torch.float32).eps * sum(x.abs() for x in added)
+    if extras.activation is not None:
+        allowed = _STEEPEST * allowed + _ACTIVATION_EPS.get(extras.activation, 0.0) * before.abs()
+    return activate(before, extras.activation), allowed
 
 
 def underflow(k: int, out_dtype: torch.dtype) -> float:

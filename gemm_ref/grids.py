@@ -93,6 +93,8 @@ def dealt_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
     """
     tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
     most = tiles * max(1, cdiv(k, config.BLOCK_K) // MIN_SLICES)
+    if config.WARPS:
+        return deal(config, m, n, k, tiles)
     return deal(config, m, n, k, max(1, min(sms * config.BLOCKS_PER_SM, most)))
 
 
@@ -104,12 +106,16 @@ def deal(config: Config, m: int, n: int, k: int, blocks: int, sms: int = 0) -> L
     2023, has tiles dealt so).
     """
     tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    if config.WARPS:
+        if blocks != tiles:
+            raise ValueError(f"these strips of C take {tiles} blocks, one each, and not {blocks}")
+        return Launch((tiles, 1, 1), (32 * config.WARPS, 1, 1))
     launch = replace(async_stages(config, m, n, k, 0), grid=(blocks, 1, 1))
     left = tiles % blocks
     if not left:
         return launch
     vectors = config.BLOCK_M * config.BLOCK_N // VECTOR
-    add = Launch((cdiv(vectors, ADD_THREADS), left, 1), (ADD_THREADS, 1, 1), partly=("C",))
+    add = Launch((cdiv(vectors, ADD_THREADS), left, 1), (ADD_THREADS, 1, 1), partly=("C",), early=True)
     room = 2 * blocks * vectors * VECTOR
     return replace(launch, partials=room, parts=blocks, partly=("C", "partials"), then=add)
 

@@ -19,7 +19,8 @@ class Launch:
     the matrices of which it leaves a part to the other launch. Where `shared_tiles` of
     the tiles are shared, the kernel adds them itself, and its blocks wait for each other by `flags`, words that are 0
     before and after. `cluster` is how many neighbouring blocks along x, y
-    and z make up a cluster. `loaders` of a block's threads load for the others, and do not multiply.
+    and z make up a cluster. A kernel that is launched `early` may start before the one in front of it has ended, where
+    the GPU can, and waits for it by itself. `loaders` of a block's threads load for the others, and do not multiply.
     """
 
     grid: tuple[int, int, int]
@@ -33,6 +34,7 @@ class Launch:
     then: Launch | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
     loaders: int = 0
+    early: bool = False
 
     @property
     def threads(self) -> int:

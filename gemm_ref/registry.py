@@ -13,8 +13,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from gemm_ref import grids
+from gemm_ref import grids, tiles
 from gemm_ref.dialect import DIALECTS
+from gemm_ref.epilogue import Epilogue
 from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Stage, unknown
 
 
@@ -38,81 +39,6 @@ _MMA_TILES = MappingProxyType(
         "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
     }
 )
-
-
-def _tile(
-    BLOCK_M: int, BLOCK_N: int, WARP_M: int, WARP_N: int, *, THREAD_N: int, BLOCKS_PER_SM: int,
-    THREAD_M: int = 8, NUM_STAGES: int = 4, BLOCK_K: int = 8,
-) -> Config:  # fmt: skip
-    """A tile of s14, whose slices of B are copied as vectors."""
-    return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=WARP_M, WARP_N=WARP_N,
-        THREAD_M=THREAD_M, THREAD_N=THREAD_N, COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
-    )  # fmt: skip
-
-
-_TILES = {
-    "tile128": _tile(128, 128, 64, 64, THREAD_N=16, BLOCKS_PER_SM=2),
-    "tile64x128": _tile(64, 128, 64, 64, THREAD_N=16, BLOCKS_PER_SM=4),
-    "tile64": _tile(64, 64, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
-    "tile32x128": _tile(32, 128, 32, 64, THREAD_N=8, BLOCKS_PER_SM=6),
-    "tile32": _tile(32, 32, 16, 32, THREAD_M=4, THREAD_N=4, BLOCKS_PER_SM=12),
-    "tile16x128": _tile(16, 128, 16, 128, THREAD_N=8, BLOCKS_PER_SM=11),
-    "tile8x64": _tile(8, 64, 8, 64, THREAD_M=4, THREAD_N=4, NUM_STAGES=8, BLOCKS_PER_SM=11),
-    "tile64x16": _tile(64, 16, 32, 16, THREAD_M=4, THREAD_N=4, NUM_STAGES=6, BLOCKS_PER_SM=10),
-}
-_CUDA_TILES = {
-    **_TILES,
-    "tile8x64": replace(_TILES["tile8x64"], BLOCK_K=16, NUM_STAGES=4),
-    "tile128x32": _tile(128, 32, 64, 32, THREAD_N=8, BLOCKS_PER_SM=6),
-    # Of so few columns a slice has fewer vectors than a block has threads.
-    "tile64x16": replace(_TILES["tile64x16"], COPY_N=1),
-    "tile256x8": replace(
-        _tile(256, 8, 64, 8, THREAD_M=4, THREAD_N=4, NUM_STAGES=3, BLOCKS_PER_SM=3, BLOCK_K=16), COPY_N=1
-    ),
-}
-# In Gluon one program of 128 x 256 is faster than two of 128 x 128.
-_GLUON_TILES = {
-    "tile128x256": _tile(128, 256, 64, 64, THREAD_N=16, BLOCKS_PER_SM=1),
-    **{name: _TILES[name] for name in ("tile64x128", "tile64", "tile32x128", "tile32", "tile8x64", "tile64x16")},
-    "tile16x256": _tile(16, 256, 16, 128, THREAD_N=8, BLOCKS_PER_SM=6),
-    "tile8x256": _tile(8, 256, 8, 128, THREAD_M=4, THREAD_N=8, BLOCKS_PER_SM=6),
-}
-
-
-def _triton_tile(
-    BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, dot: tuple[int, int], warps: int, NUM_STAGES: int, BLOCKS_PER_SM: int
-) -> Config:
-    """A tile of s14 in Triton, multiplied in pieces of `dot`; what each warp has of it Triton decides."""
-    return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=BLOCK_M, WARP_N=BLOCK_N // warps,
-        DOT_M=dot[0], DOT_N=dot[1], COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
-    )  # fmt: skip
-
-
-_TRITON_TILES = {
-    "tile128x256": _triton_tile(128, 256, 16, (64, 128), warps=8, NUM_STAGES=3, BLOCKS_PER_SM=1),
-    "tile64x256": _triton_tile(64, 256, 16, (32, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
-    "tile128": _triton_tile(128, 128, 16, (128, 64), warps=8, NUM_STAGES=3, BLOCKS_PER_SM=1),
-    "tile64x128": _triton_tile(64, 128, 16, (32, 64), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
-    "tile64": _triton_tile(64, 64, 16, (64, 32), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=4),
-    "tile32x256": _triton_tile(32, 256, 16, (32, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=2),
-    "tile32x64": _triton_tile(32, 64, 32, (32, 64), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=6),
-    "tile16x256": _triton_tile(16, 256, 32, (16, 256), warps=4, NUM_STAGES=2, BLOCKS_PER_SM=3),
-    "tile16x128": _triton_tile(16, 128, 32, (16, 128), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=4),
-    "tile8x128": _triton_tile(8, 128, 32, (8, 128), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=4),
-    "tile1x256": _triton_tile(1, 256, 64, (1, 256), warps=4, NUM_STAGES=2, BLOCKS_PER_SM=1),
-    "tile128x32": _triton_tile(128, 32, 16, (128, 32), warps=4, NUM_STAGES=3, BLOCKS_PER_SM=4),
-    "tile64x16": _triton_tile(64, 16, 32, (64, 16), warps=2, NUM_STAGES=3, BLOCKS_PER_SM=7),
-}
-
-
-def _with_floats(tiles: Mapping[str, Config]) -> Mapping[str, Config]:
-    """The tiles, and those that copy B as vectors again float by float, for rows that are no whole vectors."""
-    floats = {f"{name}_floats": replace(config, COPY_N=1) for name, config in tiles.items() if config.COPY_N > 1}
-    return MappingProxyType({**tiles, **floats})
-
-
 _OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
 _WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
 
@@ -122,66 +48,8 @@ _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
 _WGMMA_B = MappingProxyType(
     {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
 )
-
-
 _ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
-
-
-def _wgmma_tile(
-    BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
-    BLOCKS_PER_SM: int = 1,
-) -> Config:  # fmt: skip
-    """A tile of s19."""
-    return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=128, GROUP_M=8, NUM_STAGES=NUM_STAGES,
-        BLOCKS_PER_SM=BLOCKS_PER_SM, CLUSTER_M=CLUSTER_M, SWAPPED=SWAPPED, CLUSTER_K=CLUSTER_K,
-    )  # fmt: skip
-
-
-_WGMMA_TILES = MappingProxyType(
-    {
-        "pair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, CLUSTER_M=2),
-        "tile128x256": _wgmma_tile(128, 256, NUM_STAGES=4),
-        "tile128x192": _wgmma_tile(128, 192, NUM_STAGES=4),
-        "tile128x160": _wgmma_tile(128, 160, NUM_STAGES=4),
-        "tile128": _wgmma_tile(128, 128, NUM_STAGES=6),
-        "tile128x96": _wgmma_tile(128, 96, NUM_STAGES=6),
-        "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
-        "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
-        "tile64x192": _wgmma_tile(64, 192, NUM_STAGES=6),
-        "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
-        "tile64x96": _wgmma_tile(64, 96, NUM_STAGES=8),
-        "tile64": _wgmma_tile(64, 64, NUM_STAGES=5, BLOCKS_PER_SM=2),
-        "swapped128": _wgmma_tile(128, 128, NUM_STAGES=6, SWAPPED=1),
-        "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
-        "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1),
-        "swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=11, SWAPPED=1),
-        "split2swapped128x16": _wgmma_tile(128, 16, NUM_STAGES=10, SWAPPED=1, CLUSTER_K=2),
-        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=18, SWAPPED=1, CLUSTER_K=2),
-        "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, SWAPPED=1, CLUSTER_K=2),
-        "split2swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=6, SWAPPED=1, CLUSTER_K=2),
-        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
-    }
-)
-
-
-# What Triton and Gluon have of them, of those that earn their place there: sides that are powers of 2, and no clusters.
-_TRITON_WGMMA_TILES = {
-    "tile128x256": _WGMMA_TILES["tile128x256"],
-    "tile128": _WGMMA_TILES["tile128"],
-    "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
-    "tile64": _wgmma_tile(64, 64, NUM_STAGES=8),
-    "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
-    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
-    "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1),
-    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
-}
-_GLUON_WGMMA_TILES = {
-    **_TRITON_WGMMA_TILES,
-    "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
-    "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
-}
 
 
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
@@ -317,13 +185,12 @@ _LADDER = (
         id="s14_register_banks",
         title="Register banks",
         idea="products ordered and sums freed so that no FFMA waits for its registers; tile and split chosen by shape",
-        variants=_only(_TILES["tile128"]),
-        tiles=_each(
-            cuda=_with_floats(_CUDA_TILES), triton=_with_floats(_TRITON_TILES), gluon=_with_floats(_GLUON_TILES)
-        ),
+        variants=_only(tiles.REGISTER_BANKS["cuda"]["tile128"]),
+        tiles=tiles.REGISTER_BANKS,
         launch_shape=grids.dealt_tiles,
         deal=grids.deal,
         second_kernel="s14_add_shares",
+        waits=True,
     ),
     Stage(
         id="s15_wmma",
@@ -384,15 +251,17 @@ _LADDER = (
         id="s19_any_shape",
         title="Any shape",
         idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
-        variants=_only(_WGMMA_TILES["tile128x256"]),
-        tiles=_each(cuda=_WGMMA_TILES, triton=_TRITON_WGMMA_TILES, gluon=_GLUON_WGMMA_TILES),
+        variants=_only(tiles.ANY_SHAPE["cuda"]["tile128x256"]),
+        tiles=tiles.ANY_SHAPE,
         launch_shape=grids.dealt_wgmma_tiles,
         deal=grids.deal_wgmma,
         boxes=grids.wgmma_boxes,
+        waits=True,
         tma=("A", "B", "C"),
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
         turned=("cuda", "gluon"),
+        epilogues=("cuda", "triton", "gluon"),
         only_capability=(9, 0),
     ),
 )
@@ -442,6 +311,7 @@ class Implementation:
     dialect: str
     math: str
     b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
+    epilogue: Epilogue = Epilogue()
 
     @property
     def backend(self) -> str:
@@ -461,7 +331,8 @@ class Implementation:
     def __str__(self) -> str:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
-        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}"
+        epilogue = f"-{self.epilogue}" if self.epilogue else ""
+        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}"
 
 
 def stages_in(math: str) -> list[Stage]:

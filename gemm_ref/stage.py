@@ -6,7 +6,7 @@ Sizes are always in the order M, N, K, for C[M, N] = A[M, K] @ B[K, N], all row-
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -45,10 +45,12 @@ class Config:
     DOT_M: int = _UNUSED  # rows of C that Triton multiplies at once, in one `tl.dot`
     DOT_N: int = _UNUSED  # columns of C that it multiplies at once
     COPY_N: int = _UNUSED  # neighbouring floats of B that a thread copies at once: 4, or 1 where rows are no vectors
+    COPIED_B: int = _UNUSED  # 1 where B is copied first, to rows that begin at lines of the L2 cache
     GROUP_M: int = _UNUSED  # tiles along M that blocks walk down before they go on along N, for L2
     NUM_STAGES: int = _UNUSED  # slices of A and B that shared memory holds at a time
     FRAGMENT_SETS: int = _UNUSED  # sets of registers for what a thread multiplies; with 2 the next k is read ahead
     LOAD_AT: int = _UNUSED  # k of a slice at which the next is loaded: 0 before all reads, else behind those of that k
+    WARPS: int = _UNUSED  # of a block that has a strip of C, one row or one column; 0 where it has a tile
     BLOCKS_PER_SM: int = _UNUSED  # blocks that a multiprocessor shall have registers for (CUDA's launch bounds)
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
     CLUSTER_K: int = _UNUSED  # blocks of a cluster that share the K of one tile, and add through their shared memory
@@ -97,6 +99,8 @@ class Stage:
     b_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # math -> those it reads, if not rows alone
     turned: tuple[str, ...] = ()  # dialects that compute C^T = B^T @ A^T in tf32 where B is stored by rows
     boxes: Callable[[Config, str, str], Mapping[str, Box]] = _no_boxes  # (config, math, B's layout) -> TMA's boxes
+    epilogues: tuple[str, ...] = ()  # dialects in which it has them (`gemm_ref.epilogue`)
+    waits: bool = False  # whether its .cu waits for a kernel that still copies its operands (`wait_for_kernel_before`)
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
@@ -192,7 +196,7 @@ def _dotted(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
 
 
-def unknown(what: str, name: str, known: Mapping[str, object]) -> str:
+def unknown(what: str, name: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
     return f"unknown {what} {name!r}: {hint}"

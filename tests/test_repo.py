@@ -137,7 +137,7 @@ def test_importing_builds_and_reads_nothing():
         "seen = []\n"
         "def audit(event, args):\n"
         "    writes = event == 'open' and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)\n"
-        "    inside = (writes or event == 'os.mkdir') and os.path.abspath(str(args[0])).startswith(os.getcwd())\n"
+        "    inside = (writes or event == 'os.mkdir') and os.path.abspath(str(args[0])).startswith(f'{os.getcwd()}/')\n"
         "    if inside or event == 'subprocess.Popen': seen.append((event, args))\n"
         "sys.addaudithook(audit)\n"
         "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.questions.ladder\n"

@@ -15,6 +15,7 @@ from gemm_ref import Implementation
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher, run
 from gemm_ref.dialect import DIALECTS
+from gemm_ref.epilogue import Extras
 from gemm_ref.stage import DEFAULT_VARIANT
 
 
@@ -29,13 +30,21 @@ def gemm(
     out: torch.Tensor | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    c: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
 ) -> torch.Tensor:
-    """C = A @ B by the rung `stage`, as Triton or Gluon compiles it; without one, by the last that takes such operands.
+    """activation(alpha A @ B + beta c + bias) by the rung `stage`, as Triton or Gluon compiles it.
+
+    Without a stage it is the last rung that takes such operands.
 
     a: (M, K), b: (K, N), of one dtype, out: (M, N) or None, all on one device; returns `out` or a new (M, N). `math` is
     by the dtype, but that tf32, which rounds fp32 operands, must be asked for. In fp8 C is bfloat16, multiplied by
     `scale_a` and `scale_b`, each an fp32 tensor of one element or None for 1. There is no backward pass: operands that
-    require grad are refused, unless grad mode is off.
+    require grad are refused, unless grad mode is off. bias, activation, c, alpha and beta are those of
+    `cuda_kernels.gemm`.
 
     CUDA tensors run on their GPU, in torch's current stream; CPU tensors on the reference GPU (`gemm_ref.ptx`), from
     the same PTX. Strided operands are copied first. Raises ValueError for anything that does not fit (`gemm_ref.call`),
@@ -43,7 +52,8 @@ def gemm(
     """
     if dialect in DIALECTS and DIALECTS[dialect].package != __name__:
         raise ValueError(f"dialect {dialect!r} is not one of Triton's: use {DIALECTS[dialect].package}.gemm")
-    return run(a, b, out, prepare, stage, dialect, variant, math, scale_a, scale_b)
+    extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
+    return run(a, b, out, prepare, stage, dialect, variant, math, extras)
 
 
 def kernel_module(implementation: Implementation) -> types.ModuleType:

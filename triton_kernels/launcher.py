@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +18,10 @@ import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call, settle
 from gemm_ref.call.flags import flags_for
-from gemm_ref.call.plan import Launcher, Scales, stream_of
+from gemm_ref.call.plan import Launcher, stream_of
+from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import meta_operands
+from gemm_ref.operands import VECTOR_BYTES, whole_pairs
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, without_gpu
@@ -43,16 +46,19 @@ def prepare(
 ) -> Prepared:
     """`kernel(a, b, c, M, N, K, constants)` over the registry's grid with the registry's warps, or `num_warps`.
 
-    The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, and `more`; what it leaves to
-    the compiler it does not name. After K come `scale_a` and `scale_b` where it has parameters for them: tensors of one
-    element, or None for 1. names: of the matrices, where it takes more than these. describe: from a, b and c to the
-    tensor descriptors that the kernel takes in their place. sizes: what it takes for M, N, K, where it is not those.
-    other_warps: those of its partitions beside the first.
+    The constants are those of the config that the kernel has parameters for, `B_LAYOUT`, those of an epilogue, and
+    `more`; what it leaves to the compiler it does not name. After K come `scale_a` and `scale_b` where it has
+    parameters for them: tensors of one element, or None for 1; and what an epilogue is given (`_of_epilogue`).
+    names: of the matrices, where it takes more than these. describe: from a, b and c to the tensor descriptors that the
+    kernel takes in their place. sizes: what it takes for M, N, K, where it is not those. other_warps: those of its
+    partitions beside the first.
     """
     problem, implementation, shape = call.problem, call.implementation, call.launch
     if num_warps is not None:
         shape = replace(shape, block=(32 * num_warps, 1, 1))
-    constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **more}
+    epilogue = {**implementation.epilogue.constants(), "FINISHES": bool(implementation.epilogue)}
+    epilogue["VECTOR"] = _vector(problem) if implementation.epilogue.adds_c else 1
+    constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **epilogue, **more}
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
@@ -63,15 +69,36 @@ def prepare(
     )
 
 
+def _vector(problem: Problem) -> int:
+    """How many elements of a row of c are read at once, of 16 bytes at most; rows of an odd number are padded."""
+    most = VECTOR_BYTES // gemm_ref.MATHS[problem.math].out_dtype.itemsize
+    return most if problem.n % 2 else math.gcd(problem.n, most)
+
+
+def _of_epilogue(extras: Extras, vector: int) -> tuple[torch.Tensor | float | None, ...]:
+    """Bias, addend, the addend's step from row to row in vectors, alpha and beta; None for each that there is not."""
+    bias, c = (None if x is None else whole_pairs(x) for x in (extras.bias, extras.c))
+    return bias, c, None if c is None else c.shape[1] // vector, extras.alpha, None if c is None else extras.beta
+
+
+def early(a: torch.Tensor) -> dict[str, int]:
+    """The constant EARLY: 1 where a kernel can start before the one in front of it has ended, and waits for that.
+
+    Triton's interpreter has no such kernels.
+    """
+    capability = torch.cuda.get_device_capability(a.device) if a.is_cuda else without_gpu.capability.get()
+    return {"EARLY": int(capability >= (9, 0) and not triton.knobs.runtime.interpret)}
+
+
 def dealt(multiply: Prepared, add: Prepared | None, floats: int) -> Launcher:
     """What runs two kernels whose tiles are dealt to programs: one to C and `floats` of partial sums, one to add them.
 
     add: None where no tile is shared; then no partial sum is stored either.
     """
 
-    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
         partials = c.new_empty(floats) if add else c
-        compiled = multiply(a, b, c, partials, scales)
+        compiled = multiply(a, b, c, partials, extras)
         if add:
             add(partials, c)
         return compiled
@@ -104,16 +131,16 @@ def prepare_shared(
     multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TURNED=int(turned), **about)
     none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
 
-    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+    def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
         left, right = (b, a) if turned else (a, b)
         if not shape.flags:
-            return multiply(left, right, c, *none, scales)
+            return multiply(left, right, c, *none, extras)
         partials = c.new_empty(shape.partials, dtype=torch.float32)
         if c.is_cuda:
             index = c.get_device()
-            return multiply(left, right, c, partials, flags_for(shape.flags, index, stream_of(index)), scales)
+            return multiply(left, right, c, partials, flags_for(shape.flags, index, stream_of(index)), extras)
         flags = torch.zeros(shape.flags, dtype=torch.int32, device=c.device)
-        compiled = multiply(left, right, c, partials, flags, scales)
+        compiled = multiply(left, right, c, partials, flags, extras)
         if not c.is_meta and flags.any():
             raise gemm_ref.ptx.LeftOver(
                 f"{call.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
@@ -142,23 +169,24 @@ class Prepared:
     ) -> None:
         self._kernel, self._grid, self._names, self._sizes, self._describe = kernel, shape.grid, names, sizes, describe
         self._partly = shape.partly
+        self._vector = int(constants.get("VECTOR", 1))
         self._options = {"num_warps": shape.num_warps, "num_stages": num_stages, "enable_fp_fusion": True, **constants}
-        self._scaled = "scale_a" in kernel.arg_names
+        self._scaled, self._finishes = "scale_a" in kernel.arg_names, "bias_ptr" in kernel.arg_names
         self._again: Callable[..., CompiledKernel] | None = None
 
     def __call__(self, *given) -> CompiledKernel | None:
-        """Run it on the matrices, and after them a tuple of the scales of A and B: tensors of one element, or None.
+        """Run it on the matrices, and after them what else the call gives (`gemm_ref.epilogue.Extras`).
 
         Where the first is decides who runs it: CUDA tensors their GPU, CPU tensors the reference GPU (or Triton's
         interpreter, in a process that has it switched on), and `meta` tensors nobody: they are compiled for only.
         Returns the compiled kernel; the interpreter has none.
         """
         matrices = given[: len(self._names)]
-        scales = given[len(matrices)] if self._scaled else ()
+        more = self._of_extras(given[len(matrices)]) if self._scaled else ()
         if self._again is not None and not self._kernel.pre_run_hooks:
-            return self._again(matrices, scales)
+            return self._again(matrices, more)
         described = matrices if self._describe is None else self._describe(*matrices)
-        args = (*described, *self._sizes, *scales)
+        args = (*described, *self._sizes, *more)
         if matrices[0].is_cuda or not isinstance(self._kernel, triton.JITFunction):
             with without_gpu.driver_lock, torch.cuda.device_of(matrices[0]):
                 compiled = self._kernel[self._grid](*args, **self._options)
@@ -172,10 +200,17 @@ class Prepared:
             _run_on_reference_gpu(compiled, self._grid, args, self._names, self._partly)
         return compiled
 
+    def _of_extras(self, extras: Extras) -> tuple[torch.Tensor | float | None, ...]:
+        """What the kernel is given of them, behind its sizes."""
+        if not self._finishes:
+            return extras[:2]
+        plain = not self._options["FINISHES"]
+        return *extras[:2], *((None,) * 5 if plain else _of_epilogue(extras, self._vector))
+
     def _launched(
         self, compiled: CompiledKernel, index: int, args: tuple, described: tuple[Operand, ...]
     ) -> Callable[..., CompiledKernel]:
-        """`again(matrices, scales)`, which launches on GPU `index` what was compiled for `args`, as Triton would.
+        """`again(matrices, more)`, which launches on GPU `index` what was compiled for `args`, as Triton would.
 
         Triton looks at every argument of a launch, to find the kernel that was compiled for such arguments. That one
         is known here, since the matrices are alike (an address that is a multiple of 16 stays one), and so are the
@@ -187,16 +222,16 @@ class Prepared:
         run, sizes = compiled[self._grid], self._sizes
         finders = None if self._describe is None else [_finder(x) for x in described]
 
-        def again(matrices: tuple[torch.Tensor, ...], scales: Scales | tuple[()]) -> CompiledKernel:
+        def again(matrices: tuple[torch.Tensor, ...], more: tuple[torch.Tensor | float | None, ...]) -> CompiledKernel:
             if torch.cuda.current_device() != index:
                 with torch.cuda.device(index):
-                    return again(matrices, scales)
+                    return again(matrices, more)
             operands = [x.data_ptr() for x in matrices]
             if finders is not None:
                 operands = [find(address) for find, address in zip(finders, operands, strict=True)]
-            of_scales = [None if scale is None else scale.data_ptr() for scale in scales]
+            extras = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in more]
             with without_gpu.driver_lock:
-                run(*operands, *sizes, *of_scales, *constants, stream=stream_of(index))
+                run(*operands, *sizes, *extras, *constants, stream=stream_of(index))
             return compiled
 
         return again
@@ -272,7 +307,7 @@ def compile_for_inspection(
     call = settle(Call(implementation, problem), a, b)
     before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:
-        return kernel_module(implementation).prepare(call, a, b, c)(a, b, c, (None, None))
+        return kernel_module(implementation).prepare(call, a, b, c)(a, b, c, Extras())
     finally:
         without_gpu.capability.reset(before[0])
         without_gpu.anew.reset(before[1])

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 
 from gemm_ref.call import Call
-from gemm_ref.call.plan import Launcher, Scales
+from gemm_ref.call.plan import Launcher
+from gemm_ref.epilogue import Extras
 from triton_kernels import launcher
 
 
@@ -73,9 +74,9 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     sizes = problem.m * problem.n, shape.grid[2]
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, BLOCK=block)
 
-    def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> object:
+    def launch_both(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
         partials = c.new_empty(room)
-        compiled = multiply(a, b, partials, scales)
+        compiled = multiply(a, b, partials, extras)
         add(partials, c)
         return compiled
 

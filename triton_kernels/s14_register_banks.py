@@ -4,7 +4,7 @@ Idea: registers have two banks, and each gives one operand a clock: where sums m
     needs few operands for its products, FFMA wait less for their registers.
 Changed from s12: a tile is multiplied in pieces, a `tl.dot` each, and its sums are multiplied by a one before they are
     stored. A program gets whole tiles in turn, and then an equal share of the K of the tiles that are left. Tile and
-    shares are chosen by shape (gemm_ref/choice.py).
+    shares are chosen by shape (gemm_ref/choice).
 Held equal: what is dealt to the programs, the order in which shares are added, fp32 fused multiply-adds. Left to the
     compiler: what a thread has of a piece, and the order of its products (gemm_ref/compilers.py). The tiles differ
     from CUDA's: they are those that are fastest in Triton, of those tried.
@@ -15,6 +15,7 @@ Requires: as s12.
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
@@ -42,8 +43,10 @@ def _gemm_kernel(
     a_ptr, b_ptr, c_ptr, partials_ptr,
     M, N: tl.int32, K: tl.int32,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DOT_M: tl.constexpr, DOT_N: tl.constexpr,
-    GROUP_M: tl.constexpr, COPY_N: tl.constexpr,
+    GROUP_M: tl.constexpr, COPY_N: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:
+        gdc_launch_dependents()  # the kernel that adds shares may start, up to where it waits
     # Who am I. Where all rows are whole vectors of COPY_N floats, the compiler is told.
     N = N // COPY_N * COPY_N
     K = K // COPY_N * COPY_N
@@ -127,7 +130,7 @@ def _add_kernel(
     partials_ptr, c_ptr,
     M, N: tl.int32, K, programs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
+    UNROLL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
@@ -141,6 +144,8 @@ def _add_kernel(
     begin = first // share
     end = (first + slices - 1) // share + 1
 
+    if EARLY:
+        gdc_wait()  # for the partial sums
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(begin, end, UNROLL):
         for j in tl.static_range(UNROLL):
@@ -154,11 +159,13 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
     problem, shape, config = call.problem, call.launch, call.implementation.config
     num_stages = config.NUM_STAGES + 1  # the pipeliner keeps one buffer fewer
-    multiply = launcher.prepare(_gemm_kernel, call, names=("A", "B", "C", "partials"), num_stages=num_stages)
+    early = launcher.early(a)
+    multiply = launcher.prepare(_gemm_kernel, call, names=("A", "B", "C", "partials"), num_stages=num_stages, **early)
     if shape.then is None:
         return launcher.dealt(multiply, None, 0)
     sizes = problem.m, problem.n, problem.k, shape.parts
     tile = {name: getattr(config, name) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")}
     block = VECTOR * shape.then.block[0]
-    add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, BLOCK=block, UNROLL=UNROLL, **tile)
+    more = {"BLOCK": block, "UNROLL": UNROLL, "launch_pdl": bool(early["EARLY"]), **early, **tile}
+    add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, **more)
     return launcher.dealt(multiply, add, shape.partials)

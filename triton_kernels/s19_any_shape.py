@@ -1,7 +1,7 @@
 """s19 any shape: small tiles, tiles of C^T for few rows, and the K of the last tiles in equal shares to all programs.
 
 Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
-Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice.py). After
+Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice). After
     its whole tiles a program multiplies its share of the others, and leaves the sums in memory; the program that has
     the tile's first slice adds them to its own.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, what is dealt to the programs, the order in
@@ -21,6 +21,7 @@ from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import WGMMA_M, is_turned
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
+from triton_kernels.finish import store_finished
 from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
@@ -37,12 +38,21 @@ def _load_slices(left_desc, right_desc, row, col, k, TURNED: tl.constexpr, B_LAY
     return left, load_b(right_desc, k, col, "nk" if TURNED else B_LAYOUT)
 
 
-# The tile at (row, col) of what is multiplied, to its place in C.
+# The tile at (row, col) of what is multiplied, which is M x N, to its place in C.
 @triton.jit
-def _store(c_desc, row, col, acc, scale_a, scale_b, TURNED: tl.constexpr):
+def _store(
+    c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+    TURNED: tl.constexpr, FINISHES: tl.constexpr, ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr,
+    VECTOR: tl.constexpr,
+):  # fmt: skip
     c = scaled(acc, scale_a, scale_b)
     if TURNED:
-        store_tile(c_desc, col, row, c.T)
+        row, col = col, row
+        M, N = N, M
+        c = c.T
+    if FINISHES:
+        store_finished(c_desc, row, col, c, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
     else:
         store_tile(c_desc, row, col, c)
 
@@ -68,12 +78,13 @@ def _add_shares(x, partials_ptr, others, first: tl.constexpr, BLOCK_M: tl.conste
 
 
 # M and N are those of what is multiplied.
-@triton.jit(do_not_specialize=["M", "N", "K", "shared"])
+@triton.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
     left_desc, right_desc, c_desc, partials_ptr, flags_ptr,
-    M, N, K, shared, scale_a, scale_b,
+    M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    TURNED: tl.constexpr, B_LAYOUT: tl.constexpr,
+    TURNED: tl.constexpr, B_LAYOUT: tl.constexpr, FINISHES: tl.constexpr, ACTIVATION: tl.constexpr,
+    BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     tl.assume(K > 0)  # a loop that may be skipped has ptxas wait after every wgmma
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -90,7 +101,8 @@ def _gemm_kernel(
         for step in range(slices):
             left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TURNED, B_LAYOUT)
             acc = tl.dot(left, right, acc, input_precision="tf32")
-        _store(c_desc, row, col, acc, scale_a, scale_b, TURNED)
+        _store(c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+               TURNED, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
 
     # My share of the slices of the other tiles, all in a row. Programs go down as slices go up: whoever has the first
     # slice of a tile waits for programs that were started before it.
@@ -124,21 +136,26 @@ def _gemm_kernel(
                 while tl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch
                     pass
             acc = _add_shares(acc, partials_ptr, others, 0, BLOCK_M, BLOCK_N)
-            _store(c_desc, row, col, acc, scale_a, scale_b, TURNED)
+            _store(c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                   TURNED, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
         at += count
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, problem = call.implementation.config, call.problem
+    config, problem, adds_c = call.implementation.config, call.problem, call.implementation.epilogue.adds_c
     turned = is_turned(config, problem.math, problem.b_layout)
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
         rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
-        of_c = describe(c, rows, min(columns, STORE_BYTES // rows // c.itemsize))
+        most = STORE_BYTES // 2 if adds_c else STORE_BYTES
+        of_c = describe(c, rows, min(columns, most // rows // c.itemsize))
         return *describe_operands(call, a, b, turned=turned), of_c
 
+    # What is added to a piece is arranged in shared memory as floats: so half as much at once, and beside the small
+    # slices of C^T one stage less.
+    num_stages = config.NUM_STAGES - (adds_c and config.SWAPPED)
     return launcher.prepare_shared(
-        _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=config.NUM_STAGES,
+        _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=num_stages,
         num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(call),
     )  # fmt: skip

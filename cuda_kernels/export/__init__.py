@@ -17,7 +17,7 @@ from gemm_ref.call import Call, settle
 from gemm_ref.correct import underflow
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
-from gemm_ref.operands import row_elements
+from gemm_ref.operands import lined, row_elements
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation
 
@@ -86,6 +86,7 @@ def _values(call: Call) -> str:
     implementation, problem = call.implementation, call.problem
     math = MATHS[problem.math]
     a, b, c = meta_operands(problem, implementation.stage.tma)
+    b = lined(b) if implementation.config.COPIED_B else b
     stored_b = b if problem.b_layout == "kn" else b.t()
     boxed: tuple[tensor_map.Boxed, ...] = ()
     rows, columns = problem.m, problem.n

@@ -1,7 +1,6 @@
 // From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB at most, of rows of 128 bytes in the
 // swizzle, which the TMA unit stores one after another while the next is written.
 #pragma once
-#include "cluster.cuh"
 #include "tensor_tile.cuh"
 
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
@@ -93,15 +92,23 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
     }
 }
 
-// Stores a warpgroup's 64 rows of sums at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of its own.
-template <int FIRST = 0>
-__device__ __forceinline__ void store_tile(const CUtensorMap& C, const float (&acc)[ACCUMULATORS], float scale,
-                                           Piece* pieces, int row, int col, int barrier) {
+// What becomes of the sums of a warpgroup's tile, piece by piece: nothing.
+struct Untouched {
+    template <int FIRST>
+    __device__ __forceinline__ void finish(float (&)[ACCUMULATORS]) {}
+};
+
+// Stores a warpgroup's 64 rows of sums, finished, at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of
+// its own.
+template <int FIRST = 0, typename Finish = Untouched>
+__device__ __forceinline__ void store_tile(const CUtensorMap& C, float (&acc)[ACCUMULATORS], float scale, Piece* pieces,
+                                           int row, int col, int barrier, Finish&& finish = {}) {
     const bool storer = threadIdx.x % WARPGROUP == 0;
     Piece& piece = pieces[FIRST / PIECE_COLUMNS % PIECES];
     // The piece before the last has been read; or the last, where a tile begins with the piece that the one before ended with
     if (storer) tma_store_wait_read<FIRST == 0 && PIECES_OF_TILE % 2 == 1 ? 0 : PIECES - 1>();
     bar_sync(barrier, WARPGROUP);
+    finish.template finish<FIRST>(acc);
     write_piece<FIRST>(piece, acc, scale);
     fence_proxy_async();
     bar_sync(barrier, WARPGROUP);  // the piece is written, and visible to the TMA unit
@@ -114,6 +121,6 @@ __device__ __forceinline__ void store_tile(const CUtensorMap& C, const float (&a
         tma_store_commit();
     }
     if constexpr (FIRST + PIECE_COLUMNS < config::BLOCK_N) {
-        store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier);
+        store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier, finish);
     }
 }

@@ -1,5 +1,5 @@
 // What every rung's launcher needs: the rung's compile-time values, the launch that Python computed, and one way to
-// start a kernel and report on it.
+// start a kernel and report on it, early if it is asked to.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -17,6 +17,11 @@ struct LaunchShape {
     const LaunchShape* then;         // the second kernel's launch; null where there is one
     const CUtensorMap* tensor_maps;  // of both operands and C, for a rung that uses the TMA unit; else null
     const float* scales[2];          // of A and B, in device memory; null is 1
+    const void* bias;                // added to each row of C, or to each column; null where there is none
+    const void* addend;              // beta of it is added to C; null where there is none
+    int addend_step;                 // elements of a row of it, to the next
+    float alpha, beta;
+    unsigned early;  // 1 where its blocks may start before the kernel in front of it has ended
 };
 
 // Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.
@@ -27,10 +32,15 @@ cudaError_t launch_kernel(void (*kernel)(Params...), const LaunchShape& shape, c
                                                  static_cast<int>(shape.shared_bytes));
         if (error != cudaSuccess) return error;
     }
-    const dim3 grid(shape.grid[0], shape.grid[1], shape.grid[2]);
-    const dim3 block(shape.block[0], shape.block[1], shape.block[2]);
-    kernel<<<grid, block, shape.shared_bytes, stream>>>(args...);
-    return cudaGetLastError();
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
+    how.blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
+    how.dynamicSmemBytes = shape.shared_bytes, how.stream = stream;
+    how.attrs = &early, how.numAttrs = shape.early;
+    return cudaLaunchKernelEx(&how, kernel, static_cast<Params>(args)...);
 }
 
 extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

@@ -8,6 +8,8 @@
 enum class Math { fp32, tf32, fp16, bf16, fp8 };
 enum class BLayout { kn, nk };
 enum class SliceLayout { conflicted, transposed, padded, swizzled, natural };
+enum class Activation { none, relu, gelu, gelu_tanh, silu };
+enum class Bias { none, as_c, fp32 };
 
 namespace registry::s01_naive {
 inline constexpr int BLOCK_M = 32;
@@ -132,8 +134,10 @@ inline constexpr int WARP_N = 64;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
 inline constexpr int COPY_N = 4;
+inline constexpr int COPIED_B = 0;
 inline constexpr int GROUP_M = 8;
 inline constexpr int NUM_STAGES = 4;
+inline constexpr int WARPS = 0;
 inline constexpr int BLOCKS_PER_SM = 2;
 }
 
@@ -199,6 +203,11 @@ inline constexpr int CLUSTER_K = 1;
 inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
+inline constexpr Activation ACTIVATION = Activation::none;
+inline constexpr Bias BIAS = Bias::none;
+inline constexpr int BIAS_BY_ROWS = 0;
+inline constexpr int ADDS_C = 0;
+inline constexpr int HAS_ALPHA = 0;
 }
 
 #endif

@@ -5,7 +5,6 @@
 // flag; the owner, whose part of it is the last thing that it does, adds them to its own in the order of K. It waits for
 // blocks of lower numbers alone, which the GPU starts first: the last block has the first share.
 #pragma once
-#include "cluster.cuh"
 #include "tensor_tile.cuh"
 
 template <int BLOCK_M, int BLOCK_N>

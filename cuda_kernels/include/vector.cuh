@@ -20,6 +20,17 @@ __device__ __forceinline__ void read_vector(float& to, unsigned from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(from));
 }
 
+// The first floats at `from` in global memory, which nobody reads again: they leave the caches first. As written, it
+// stays behind a wait.
+__device__ __forceinline__ void read_once(float (&to)[VECTOR], const float* from) {
+    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+                 : "l"(from));
+}
+__device__ __forceinline__ void read_once(float (&to)[1], const float* from) {
+    asm volatile("ld.global.cs.f32 %0, [%1];" : "=f"(to[0]) : "l"(from));
+}
+
 // Whether every row is made of whole vectors: the matrix starts at a multiple of 16 bytes, and so does each row. A
 // vector is then inside its row or outside, never across its end.
 __device__ __forceinline__ bool has_vector_rows(const float* matrix, int columns) {

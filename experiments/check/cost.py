@@ -9,7 +9,7 @@ import gemm_ref
 from experiments.check.faults import Quote
 from experiments.check.report import Asked, Code, Line
 from experiments.check.subject import Subject
-from experiments.check.trial import attempt
+from experiments.check.trial import Launches, attempt
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.ptx.count.records import COMPILED, WRITTEN
@@ -22,16 +22,6 @@ from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes, occupancy
 ARCHITECTURE = "sm_90a"  # what is compiled for, as for the reference GPU
 
 
-class _Launches(ptx.Observer):
-    """The kernels that are run, each with its launch."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[ptx.Kernel, gemm_ref.Launch]] = []
-
-    def on_launch(self, kernel, launch, memory) -> None:
-        self.seen.append((kernel, launch))
-
-
 def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[list[Line], list[Code], str]:
     """(lines, machine code, why the machine code was not looked at) of one run at whole tiles."""
     why_not = ""
@@ -39,7 +29,7 @@ def count(subject: Subject, problem: gemm_ref.Problem, quote: Quote) -> tuple[li
         tools.find("nvdisasm"), tools.find("cuobjdump")
     except BuildError as error:
         why_not = str(error)
-    counter, launches = ptx.Counter(None if why_not else tools.disassemble), _Launches()
+    counter, launches = ptx.Counter(None if why_not else tools.disassemble), Launches()
     attempt(subject, problem, observers=(counter, launches))
     kernels = {} if why_not else {kernel.name: (kernel.cubin, launch) for kernel, launch in launches.seen}
     codes = [_code(name, cubin(), launch) for name, (cubin, launch) in kernels.items() if cubin is not None]

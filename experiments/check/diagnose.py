@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 
@@ -68,39 +67,25 @@ def _other_product(subject: Subject, trial: Trial) -> str:
     """Whether C is the product of other matrices, or is stored in another order."""
     m, n, k = trial.problem.m, trial.problem.n, trial.problem.k
     a, b, got = trial.a.double(), trial.b.double(), trial.c.double()
-    want = a @ b
-    strided: list[tuple[str, Callable[[], torch.Tensor]]] = [
-        ("C is stored transposed, as (N, M)", lambda: want.T.reshape(m, n)),
-        ("A is read as if it were stored transposed, as (K, M)", lambda: a.reshape(k, m).T @ b),
-        ("B is read as if it were stored transposed, as (N, K)", lambda: a @ b.reshape(n, k).T),
-        (
-            "A and B are read as if both were stored transposed, as (K, M) and (N, K)",
-            lambda: a.reshape(k, m).T @ b.reshape(n, k).T,
-        ),
-        ("the sum does not start at zero: it is off by a constant", lambda: want + (got - want).flatten()[0]),
-    ]
+    want, turned_a, turned_b = a @ b, a.reshape(k, m).T, b.reshape(n, k).T
+    products = {
+        "C is stored transposed, as (N, M)": want.T.reshape(m, n),
+        "A is read as if it were stored transposed, as (K, M)": turned_a @ b,
+        "B is read as if it were stored transposed, as (N, K)": a @ turned_b,
+        "A and B are read as if both were stored transposed, as (K, M) and (N, K)": turned_a @ turned_b,
+        "the sum does not start at zero: it is off by a constant": want + (got - want).flatten()[0],
+    }
     if m == n == k:
-        strided.append(("A and B are exchanged: C is B @ A", lambda: b @ a))
+        products["A and B are exchanged: C is B @ A"] = b @ a
     for name, size in (("M", m), ("N", n)):
         if size != k and (m - 1) * size + k <= m * k:
-            strided.append(
-                (
-                    f"A is read with {name} elements from row to row: a row of A has K",
-                    partial(lambda size: a.reshape(-1).as_strided((m, k), (size, 1)) @ b, size),
-                )
-            )
+            said = f"A is read with {name} elements from row to row: a row of A has K"
+            products[said] = a.reshape(-1).as_strided((m, k), (size, 1)) @ b
     for name, size in (("M", m), ("K", k)):
         if size != n and (k - 1) * size + n <= k * n:
-            strided.append(
-                (
-                    f"B is read with {name} elements from row to row: a row of B has N",
-                    partial(lambda size: a @ b.reshape(-1).as_strided((k, n), (size, 1)), size),
-                )
-            )
-    for sentence, product in strided:
-        if torch.equal(got, product()):
-            return sentence
-    return ""
+            said = f"B is read with {name} elements from row to row: a row of B has N"
+            products[said] = a @ b.reshape(-1).as_strided((k, n), (size, 1))
+    return next((said for said, product in products.items() if torch.equal(got, product)), "")
 
 
 def _moved(subject: Subject, trial: Trial) -> str:

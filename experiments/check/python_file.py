@@ -20,6 +20,7 @@ import torch
 import gemm_ref
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.subject import Subject
+from experiments.check.trial import Launches
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 
@@ -61,9 +62,9 @@ class PythonFile(Subject):
             own = "C" if tuple(x.shape) == shape and not self._given_c else f"a tensor of {tuple(x.shape)}"
             return places.get(x.untyped_storage().data_ptr(), own)
 
-        with on_reference_gpu(name_of), _explained(self.name), ptx.watched(seen := _Launches()):
+        with on_reference_gpu(name_of), _explained(self.name), ptx.watched(launches := Launches()):
             made = self._function(a, b, c) if self._given_c else self._function(a, b)
-        if not seen.count:
+        if not launches.seen:
             raise UsageError(f"{self.name} launched no Triton kernel, so there is nothing to check")
         if not self._given_c:
             if not isinstance(made, torch.Tensor) or made.shape != c.shape:
@@ -80,14 +81,6 @@ class PythonFile(Subject):
             return out.copy_(self._function(a, b))
 
         return call
-
-
-class _Launches(ptx.Observer):
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_launch(self, kernel, launch, memory) -> None:
-        self.count += 1
 
 
 @contextlib.contextmanager

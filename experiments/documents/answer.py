@@ -26,6 +26,7 @@ from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
 
+NOTABLE = 5  # % of CUDA's speed, by which one layout of B is worth a sentence beside the other
 _JOINTS = {"en": (", ", " and "), "zh": ("、", " 和 ")}  # between the words of a list, and before its last
 LANGUAGES = tuple(_JOINTS)
 _FOLDER = Path(__file__).parent
@@ -58,8 +59,13 @@ class Best:
     @property
     def differs(self) -> str:
         """By how many % it is faster or slower than CUDA's best; empty where it is neither."""
+        return f"{abs(self.percent_apart):.0f}" if self.percent_apart else ""
+
+    @property
+    def percent_apart(self) -> float:
+        """By how many % it is faster than CUDA's best, negative where it is slower; 0 where it is neither."""
         told_apart = self.ratio and self.beside_hand in (stats.FASTER, stats.SLOWER)
-        return f"{100 * abs(self.ratio.median - 1):.0f}" if self.ratio and told_apart else ""
+        return 100 * (self.ratio.median - 1) if self.ratio and told_apart else 0.0
 
     @property
     def number(self) -> str:
@@ -69,8 +75,7 @@ class Best:
     @property
     def lines(self) -> int:
         """The lines of code of the rung's own file and of the files that it shares."""
-        code = lines_of(self.row.stage, self.dialect)
-        return code.own_lines + code.shared_lines
+        return lines_of(self.row.stage, self.dialect).lines
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,7 @@ class Mode:
     best: Mapping[str, Best]  # by dialect
     layout: str  # of gemm_ref.B_LAYOUTS: how B is stored
     cutlass: str = ""  # CUTLASS's share of cuBLAS, in %, where it was timed
-    other: Mode | None = None  # the same with B stored the other way, where that changes who is level with CUDA, or by
-    # how much somebody differs
+    other: Mode | None = None  # the same with B stored the other way, where somebody is NOTABLE nearer or further
 
     @property
     def take(self) -> str | None:
@@ -100,8 +104,7 @@ class Mode:
     @property
     def outcome(self) -> tuple[object, ...]:
         """What is said of it but for its name and its shares: the same for modes that one sentence can join."""
-        numbers = [best.number for best in self.best.values()]
-        return self.size, *numbers, self.beside_hand, self.other and self.other.math
+        return self.size, self.beside_hand, self.other and self.other.math
 
     @property
     def beside_hand(self) -> tuple[tuple[str, str, str], ...]:
@@ -135,6 +138,10 @@ class Group:
         """The least and the largest share of CUTLASS, in %; one where they are the same, none without any."""
         found = sorted({mode.cutlass for mode in self.modes if mode.cutlass}, key=float)
         return list(dict.fromkeys([found[0], found[-1]])) if found else []
+
+    def numbers(self, dialect: str) -> list[str]:
+        """The rungs of a dialect's best kernels."""
+        return sorted({mode.best[dialect].number for mode in self.modes})
 
     def percents(self, dialect: str) -> list[str]:
         """The least and the largest share of cuBLAS, in %, of a dialect's best kernel; one where they are the same."""
@@ -190,7 +197,7 @@ class Answer:
         turned = next(each for each in gemm_ref.B_LAYOUTS if each != layout)
         rows = frames.defaults(frames.at_tables(self._folder, math, turned))
         other = None if frames.rungs(rows).empty else _mode(math, rows, turned)
-        return replace(mode, other=other) if other and other.beside_hand != mode.beside_hand else mode
+        return replace(mode, other=other) if other and _differs(mode, other) else mode
 
     @property
     def groups(self) -> list[Group]:
@@ -199,6 +206,15 @@ class Answer:
         for mode in self.modes:
             found.setdefault((mode.math == "fp32", *mode.outcome), []).append(mode)
         return [Group(tuple(modes)) for modes in found.values()]
+
+    @property
+    def lines(self) -> dict[tuple[int, ...], list[str]]:
+        """Lines of each dialect's best kernel -> the math modes in which it has as many."""
+        found: dict[tuple[int, ...], list[str]] = {}
+        for mode in self.modes:
+            if mode.take:
+                found.setdefault(tuple(mode.lines), []).append(mode.math)
+        return found
 
     @property
     def take(self) -> dict[str, list[str]]:
@@ -248,6 +264,15 @@ class Answer:
         template = settings.get_template(f"answer.{language}.j2")
         text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
         return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
+
+
+def _differs(mode: Mode, other: Mode) -> bool:
+    """Whether somebody is NOTABLE % further from CUDA's best in one of them, or nearer."""
+    return any(
+        abs(best.percent_apart - other.best[name].percent_apart) >= NOTABLE
+        for name, best in mode.best.items()
+        if name in other.best
+    )
 
 
 def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:

@@ -20,6 +20,7 @@ from experiments.documents import (
     memory_tables,
     readme,
     register_tables,
+    rounding,
     tensor_tables,
 )
 from experiments.records import store
@@ -41,6 +42,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *register_tables.RUNGS, *_rungs_of("ladder.md")),
     ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, *register_tables.PAGE),
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
+    ROOT / "docs" / "rounding.md": rounding.BLOCKS,
     ROOT / "docs" / "tensor_cores.md": (*tensor_tables.BLOCKS, *_rungs_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
@@ -94,7 +96,7 @@ def stale(write: bool) -> list[Path]:
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
-    for tables in (instruction_tables, ladder_tables, memory_tables, readme, register_tables, tensor_tables):
+    for tables in (instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, tensor_tables):
         if name in tables.BLOCKS:
             return tables.block(name, published)
     stage = gemm_ref.get_stage(name)

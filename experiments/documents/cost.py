@@ -14,6 +14,7 @@ from typing import Any
 import gemm_ref
 from experiments.documents import markdown
 from experiments.documents.answer import Answer
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import compiled, environment, frames, store
@@ -23,7 +24,6 @@ from gemm_ref import DIALECTS, Stage
 
 MATHS = ("fp32", "bf16")  # whose speeds stand beside the lines: the first mode of each rung
 TEMPLATE = Path(__file__).with_name("cost.md.j2")
-_NOT_MEASURED = "not measured"
 
 Kernels = Mapping[tuple[str, str], Any]  # a rung's id and a dialect -> the row of its default variant
 
@@ -56,7 +56,7 @@ def _best(math: str, answer: Answer) -> str:
     """The fastest rung of each dialect in one math mode, with its lines and its share of cuBLAS."""
     mode = next((mode for mode in answer.modes if mode.math == math), None)
     if mode is None:
-        return f"{math}: {_NOT_MEASURED}."
+        return f"{math}: {NOT_MEASURED}."
     said = []
     for dialect, best in mode.best.items():
         written = lines_of(best.row.stage, dialect)
@@ -73,7 +73,7 @@ def _ranges(values: Mapping[tuple[str, str], float], form: str) -> str:
         if own := sorted(value for (_, name), value in values.items() if name == dialect):
             middle, low, high = (form.format(value) for value in (median(own), own[0], own[-1]))
             found.append(f"{of.title} {middle} ({low} to {high})")
-    return ", ".join(found) or _NOT_MEASURED
+    return ", ".join(found) or NOT_MEASURED
 
 
 def _written(published: Path) -> str:
@@ -102,7 +102,7 @@ def _written(published: Path) -> str:
 def _compiled(published: Path) -> str:
     rows, host = _costs(published), _host(published)
     if not rows:
-        return _NOT_MEASURED
+        return NOT_MEASURED
 
     def of(kernels: Kernels, text: Callable[[Any], str]) -> Callable[[str, str], str]:
         return lambda *kernel: text(kernels[kernel]) if kernel in kernels else "–"
@@ -128,14 +128,14 @@ def _compiled(published: Path) -> str:
 
 def _table(columns: Mapping[str, Callable[[str, str], str]], name: Callable[[Stage], str]) -> str:
     """A line per rung; in each cell a number for each dialect."""
-    lines = [["rung", *columns], ["---", *["---:"] * len(columns)]]
+    rows = []
     for stage in gemm_ref.STAGES.values():
         cells = [
             " / ".join(text(stage.id, dialect) if dialect in stage.dialects else "–" for dialect in DIALECTS)
             for text in columns.values()
         ]
-        lines.append([name(stage), *cells])
-    return markdown.table(lines)
+        rows.append([name(stage), *cells])
+    return markdown.table(["rung", *columns], rows)
 
 
 def _costs(published: Path) -> Kernels:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import gemm_ref
@@ -124,17 +123,8 @@ class Data:
 
     def leaders(self) -> list[tuple[int, dict[str, Any]]]:
         """For each power of two, the fastest rung of each dialect."""
-        found = []
-        for size in self.sizes():
-            if size & (size - 1) == 0:
-                own = self._squares[self._squares["m"] == size]
-                best = {
-                    dialect: next(rows.loc[[rows["median_us"].idxmin()]].itertuples())
-                    for dialect in self.dialects
-                    if not (rows := own[own["dialect"] == dialect]).empty
-                }
-                found.append((size, best))
-        return found
+        best = frames.leaders(self._squares[[size & (size - 1) == 0 for size in self._squares["m"]]])
+        return [(size, {row.dialect: row for row in own.itertuples()}) for size, own in best.groupby("m")]
 
     def other_run(self) -> str:
         """That the fastest at SIZE over sizes are from another run than those rung by rung, and where both are level.
@@ -155,16 +145,13 @@ class Data:
 
     def awkward(self, dialect: str, first: str = "s08_vectorized") -> dict[int, float]:
         """Size -> speed there over that at the power of two beside it; the median of the rungs from `first` on."""
-        own = self._squares[(self._squares["dialect"] == dialect) & (self._squares["stage"] >= first)]
-        by_size = own.pivot_table(index="stage", columns="m", values="tflops")
-        there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(by_size.columns)}
-        return {size: float((by_size[size] / by_size[power]).median()) for size, power in there.items()}
+        return frames.beside_powers(
+            self._squares[(self._squares["dialect"] == dialect) & (self._squares["stage"] >= first)]
+        )
 
     def cublas_awkward(self) -> dict[int, float]:
         """The same for cuBLAS itself."""
-        speed = self._squares[self._squares["backend"] == "cublas"].set_index("m")["tflops"]
-        there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.index)}
-        return {size: float(speed[size] / speed[power]) for size, power in there.items()}
+        return frames.beside_powers(self._squares[self._squares["backend"] == "cublas"])
 
     def groups(self) -> list[tuple[str, int, dict[str, tuple[float, float]]]]:
         """The shapes that are no cubes, by group: title, how many, and for each dialect what its best rungs reach.
@@ -213,17 +200,15 @@ class Data:
         rows = self._problems
         return len(rows[rows["backend"] == "cublaslt"].drop_duplicates(["m", "n", "k"]))
 
-    def mode_share(self, size: int, mode: str) -> float | None:
+    def mode_share(self, size: int, mode: str) -> float:
         """The median over all rungs of the time in a mode over that from a cold cache."""
         own = frames.rungs(frames.timed(self._read("modes")))
-        times = own[own["m"] == size].pivot_table(index=["stage", "dialect"], columns="mode", values="median_us")
-        return float((times[mode] / times["cold"]).median()) if {mode, "cold"} <= set(times.columns) else None
+        return frames.of_cold(own[own["m"] == size])[mode]
 
     def cublas_mode_share(self, size: int, mode: str) -> float:
         """The same for cuBLAS."""
         own = frames.timed(self._read("modes"))
-        times = own[(own["backend"] == "cublas") & (own["m"] == size)].set_index("mode")["median_us"]
-        return float(times[mode] / times["cold"])
+        return frames.of_cold(own[(own["backend"] == "cublas") & (own["m"] == size)])[mode]
 
     def inputs(self, math: str, kind: str):
         """The row of cuBLAS in a math mode on one kind of inputs, from `inputs`."""
@@ -248,9 +233,7 @@ class Data:
 
     def control(self) -> tuple[int, int, float]:
         """A-against-A rows of all timed experiments: how many say SAME, of how many, and the furthest from 1."""
-        rows = self._rows_of_all()
-        rows = rows[rows["stage"] == CONTROL]
-        return int((rows["verdict"] == stats.SAME).sum()), len(rows), float(np.abs(rows["vs_cublas"] - 1).max())
+        return frames.controls(self._rows_of_all())
 
     def failed_controls(self) -> list[str]:
         """The problems whose control is not SAME."""

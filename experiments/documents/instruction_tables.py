@@ -11,14 +11,13 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref import DIALECTS
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.stage import DEFAULT_VARIANT
-
-_NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def block(name: str, published: Path) -> str:
         return _in_full(_READINGS[name], frame)
     shown = compiled.defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
     if shown.empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     caption = environment.compilers_caption(store.runs_of(shown, published))
     return f"{_side_by_side(shown)}\n\nCUDA / Triton / Gluon on {MAIN_ARCHITECTURE}. {caption}."
 
@@ -69,22 +68,21 @@ def _side_by_side(frame: pd.DataFrame) -> str:
         "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
         "clocks per FFMA, least": lambda row: "–" if pd.isna(row.port_clocks) else f"{row.port_clocks / row.ffma:.2f}",
     }
-    lines = [["rung", *columns], ["---", *["---:"] * len(columns)]]
+    rows = []
     for stage in style.rungs_of(frame):
         own = {row.dialect: row for row in frame[frame["stage"] == stage].itertuples()}
         cells = [
             " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in DIALECTS)
             for text in columns.values()
         ]
-        lines.append([f"`{stage}` {markdown.defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
-    return markdown.table(lines)
+        rows.append([f"`{stage}` {markdown.defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
+    return markdown.table(["rung", *columns], rows)
 
 
 def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     """A line for each kernel of one rung: instructions for 100 multiply-adds, by group."""
     several = len(reading.archs) > 1
-    head = ["kernel", "registers", "spilled bytes", "k per trip", "all", *(group for group in GROUPS)]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows = []
     for arch in reading.archs:
         for dialect in gemm_ref.get_stage(reading.stage).dialects:
             variant = reading.variant or compiled.default_variant(reading.stage, dialect)
@@ -92,40 +90,41 @@ def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
             who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "math": math, "arch": arch}
             own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
             if own.empty:
-                return _NOT_MEASURED
+                return NOT_MEASURED
             row = next(own.itertuples())
             groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
             counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
             own_variant = "" if variant in (DEFAULT_VARIANT, reading.variant) else f" {variant}"
             name = DIALECTS[dialect].title + own_variant + (f", {arch}" if several else "")
-            lines.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
+            rows.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
     variant = f" {reading.variant}" if reading.variant else ""
     where = "" if several else f" on {reading.archs[0]}"
     said = f"`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
-    return f"{markdown.table(lines)}\n\n{said}"
+    head = ["kernel", "registers", "spilled bytes", "k per trip", "all", *GROUPS]
+    return f"{markdown.table(head, rows)}\n\n{said}"
 
 
 def _tensor_cores(frame: pd.DataFrame) -> str:
     """A line for each rung on tensor cores and dialect: instructions of a thread for _MMA_K of k, by group."""
     groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
-    lines = [["kernel", "registers", "threads", "all", *groups], ["---", *["---:"] * (len(groups) + 3)]]
+    head, rows = ["kernel", "registers", "threads", "all", *groups], []
     frame = frame[frame["math"] == _MMA_MATH]
     if frame.empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     for stage in (each.id for each in gemm_ref.stages_in(_MMA_MATH)):
         for dialect in gemm_ref.get_stage(stage).dialects:
             variant = compiled.default_variant(stage, dialect)
             kernel = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
             own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
             if own.empty:
-                lines.append([kernel, _NOT_MEASURED, *[""] * (len(lines[0]) - 2)])
+                rows.append([kernel, NOT_MEASURED, *[""] * (len(head) - 2)])
                 continue
             row = next(own.itertuples())
             counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
             each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
-            lines.append([kernel, f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+            rows.append([kernel, f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
     said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
-    return f"{markdown.table(lines)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
+    return f"{markdown.table(head, rows)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
 
 
 def _per_100(row, count: float) -> float:

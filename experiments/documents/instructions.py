@@ -24,8 +24,8 @@ def render(published: Path) -> str:
     parts = [_HEAD]
     for section, rows in SECTIONS.items():
         number, _, title = section.partition(", ")
-        head = [["opcode", "what it does, and its forms", "built in"], ["---", "---", "---"]]
-        parts += [f"## {title[0].upper()}{title[1:]} ({number})", markdown.table([*head, *map(_line, rows)])]
+        table = markdown.table(["opcode", "what it does, and its forms", "built in"], map(_line, rows), words=3)
+        parts += [f"## {title[0].upper()}{title[1:]} ({number})", table]
     return "\n\n".join(parts) + "\n"
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
@@ -22,7 +23,6 @@ from gemm_ref.baselines import BASELINES
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
 BLOCKS = ("ladder", "deep", "ablation")  # the blocks that `block` writes
-_NOT_MEASURED = "not measured"
 
 
 def block(name: str, published: Path) -> str:
@@ -43,12 +43,11 @@ def rung(stage: Stage, published: Path) -> str:
     against = "TFLOP/s (% of cuBLAS)"
     if below:
         against += f", times `{below.id[:3]}` {markdown.defaults(below)}".rstrip()
-    lines = [[against, *(DIALECTS[dialect].title for dialect in DIALECTS)]]
-    lines.append(["---", *["---:"] * len(DIALECTS)])
-    for variant in stage.variants:
-        cells = [_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS]
-        lines.append([variant, *cells])
-    return markdown.table(lines)
+    rows = [
+        [variant, *(_cell(stage, variant, d, at_size) + _gain(below, stage, variant, d, at_size) for d in DIALECTS)]
+        for variant in stage.variants
+    ]
+    return markdown.table([against, *(dialect.title for dialect in DIALECTS.values())], rows)
 
 
 def _ladder(at_size: pd.DataFrame, published: Path) -> str:
@@ -82,9 +81,9 @@ def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size:
 def _deep(at_size: pd.DataFrame) -> str:
     """The six fastest kernels at one deep problem."""
     if at_size.empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     rungs = at_size[at_size["dialect"] != ""].sort_values("median_us")
-    lines = [["rung", "dialect", "µs", "of cuBLAS", "95% interval"], ["---", "---", "---:", "---:", "---:"]]
+    lines = []
     for row in rungs.head(6).itertuples():
         name = markdown.named(row.stage, row.variant)
         interval = f"{row.vs_cublas_low:.3f} to {row.vs_cublas_high:.3f}"
@@ -92,7 +91,8 @@ def _deep(at_size: pd.DataFrame) -> str:
     reference = at_size[at_size["backend"] == "cublas"].iloc[0]
     size = " x ".join(map(str, workloads.DEEP)) + Controls(at_size).mark()
     said = explained(f"The six fastest at {size}; cuBLAS takes {reference.median_us:.1f} µs", size)
-    return f"{markdown.table(lines)}\n\n{said}."
+    table = markdown.table(["rung", "dialect", "µs", "of cuBLAS", "95% interval"], lines, words=2)
+    return f"{table}\n\n{said}."
 
 
 def _ablation(at_size: pd.DataFrame) -> str:
@@ -104,9 +104,8 @@ def _ablation(at_size: pd.DataFrame) -> str:
         f"{markdown.named(stage.id[:3], variant)}: {_cell(stage, variant, 'cuda', at_size)}"
         for stage, variant in kernels
     )
+    head = ["slices", "fragments read when needed", "one k ahead", "reading ahead is worth"]
     lines = [
-        ["slices", "fragments read when needed", "one k ahead", "reading ahead is worth"],
-        ["---"] * 4,
         ["through registers, loaded before any read", of_first, "–", "–"],
         ["through registers, loaded behind the first reads", of_late, of_ahead, _worth(late, ahead)],
         ["by `cp.async`, issued there too", of_copied, of_both, _worth(copied, both)],
@@ -118,20 +117,19 @@ def _ablation(at_size: pd.DataFrame) -> str:
         f"CUDA, tiles of {tile.BLOCK_M} x {tile.BLOCK_N} x {tile.BLOCK_K}: TFLOP/s (% of cuBLAS), and the speed over "
     )
     said += "the kernel without the change."
-    return f"{markdown.table(lines)}\n\n{said}"
+    return f"{markdown.table(head, lines, words=4)}\n\n{said}"
 
 
 def _worth(old, new) -> str:
     """The speed of one row over another's with its interval, and the verdict; either may be missing."""
     ratio = None if old is None or new is None else frames.speedup(old, new)
     if ratio is None:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), {frames.verdict(old, new)}"
 
 
 def _table(at_size: pd.DataFrame) -> str:
-    head = ["rung", "idea", *(DIALECTS[dialect].title for dialect in DIALECTS)]
-    lines = [head, ["---", "---", *["---:"] * len(DIALECTS)]]
+    lines = []
     for stage in gemm_ref.stages_in("fp32"):
         for index, variant in enumerate(stage.variants):
             name = markdown.named(stage.id, variant)
@@ -144,7 +142,7 @@ def _table(at_size: pd.DataFrame) -> str:
     if not reference.empty:
         speed = f"{style.number(reference.iloc[0].tflops)} TFLOP/s"
         lines.append(["cuBLAS", "the vendor's library, in IEEE fp32", speed, "", ""])
-    return markdown.table(lines)
+    return markdown.table(["rung", "idea", *(dialect.title for dialect in DIALECTS.values())], lines, words=2)
 
 
 def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
@@ -153,7 +151,7 @@ def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> st
     if variant not in stage.variants_in(dialect):
         return "–"
     row = row_of(at_size, stage, variant, dialect)
-    return _NOT_MEASURED if row is None else _speed(row)
+    return NOT_MEASURED if row is None else _speed(row)
 
 
 def _speed(row) -> str:

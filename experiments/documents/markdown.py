@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from gemm_ref import DIALECTS, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
+NOT_MEASURED = "not measured"
+
 
 def named(stage: str, variant: str) -> str:
     """A rung's id, and its variant where it has a name."""
@@ -22,8 +24,9 @@ def defaults(stage: Stage) -> str:
     return "" if variant == DEFAULT_VARIANT else variant
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """Markdown of a table: its head, a line of `---` or `---:` for each column, and its rows."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """Markdown of a table whose first columns hold `words`, and the others numbers, which are set to the right."""
+    lines = [head, ["---" if place < words else "---:" for place in range(len(head))], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -27,12 +27,9 @@ def block(name: str, published: Path) -> str:
 def _requests(frame: pd.DataFrame, published: Path) -> str:
     """A line per rung: FLOP per byte of shared memory and of the sectors asked for; default variants."""
     if frame.empty:
-        return "not measured"
+        return markdown.NOT_MEASURED
     table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
-    lines = [
-        ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"],
-        ["---", "---:", "---:"],
-    ]
+    lines = []
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
@@ -42,26 +39,27 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
         lines.append([f"`{stage.id}` {markdown.defaults(stage)}".strip(), *cells])
     m, n, k = table.iloc[0][["m", "n", "k"]]
     said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {_caption(frame, published)}."
-    return f"{markdown.table(lines)}\n\n{said}"
+    head = ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"]
+    return f"{markdown.table(head, lines)}\n\n{said}"
 
 
 def _hardware(frame: pd.DataFrame, published: Path) -> str:
     """How many launches agree in every count, and the counts of those that do not."""
     table = traffic.confirmed(frame)
     if table.empty:
-        return "not measured"
+        return markdown.NOT_MEASURED
     ratios = table.xs("ratio", axis=1, level=1)
     off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
     agrees = (ratios.isna() | (ratios == 1)).all(axis=1)
     said = f"{agrees.sum()} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
-    lines = [["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]]
-    lines.append(["---", *["---:"] * len(ratios.columns)])
+    lines = []
     for key, row in table[~agrees].iterrows():
         stage, variant, _, dialect = key[:4]
         second = ", second kernel" if key[-1] == 2 else ""
         name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
-    differing = "" if agrees.all() else markdown.table(lines)
+    head = ["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]
+    differing = markdown.table(head, lines) if lines else ""
     caption = f"{environment.caption(store.runs_of(frame[frame['view'] == HARDWARE], published))}."
     return "\n\n".join(filter(None, [said, differing, caption]))
 

@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import over_shapes
+from experiments.documents import over_shapes, rounding
 from experiments.documents.ladder_tables import default_row
 from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads
 from experiments.records.ceilings import TITLES
-from experiments.records.controls import CONTROL
-from experiments.records.rows import COLD, GRAPH, PASS, SKIPPED, WARM
+from experiments.records.rows import GRAPH, PASS, SKIPPED, WARM
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND, OTHERS
@@ -48,14 +47,13 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def trust(found: Iterable[pd.DataFrame]) -> str:
     """How far the timed rows of several experiments can be trusted, by cuBLAS timed against itself."""
-    timed = [frame[frame["vs_cublas"].notna()] for frame in found if "vs_cublas" in frame]
-    rows = pd.concat(timed) if timed else pd.DataFrame(columns=["stage"])
-    rows = rows[rows["stage"] == CONTROL]
-    if rows.empty:
+    of_each = [frames.controls(frame) for frame in found if "vs_cublas" in frame]
+    same, count = (sum(of[place] for of in of_each) for place in (0, 1))
+    if not count:
         return ""
-    same, off = int((rows["verdict"] == stats.SAME).sum()), float(np.abs(rows["vs_cublas"] - 1).max())
+    off = max(off for _, own, off in of_each if own)
     return (
-        f"cuBLAS was timed against itself beside every problem: {same} of {len(rows)} such rows say {stats.SAME}, and "
+        f"cuBLAS was timed against itself beside every problem: {same} of {count} such rows say {stats.SAME}, and "
         f"the one furthest from 1 is off by {100 * off:.2f}%."
     )
 
@@ -127,19 +125,13 @@ def _squares_in_fp32(frame: pd.DataFrame) -> Iterator[str]:
     said = [f"`{stage[:3]}` {_span([row.m for row in rows])}" for stage, rows in runs]
     yield f"The fastest rung changes with the size: {listed(said)}"
     high = own[own["stage"] >= _VECTORIZED]
-    shares = {_title(dialect): _beside_powers(rows) for dialect, rows in high.groupby("dialect", sort=False)}
-    library = _beside_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
+    shares = {_title(dialect): frames.beside_powers(rows) for dialect, rows in high.groupby("dialect", sort=False)}
+    library = frames.beside_powers(frames.timed(frame)[lambda rows: rows["backend"] == "cublas"])
     shares = {name: found for name, found in (shares | {"cuBLAS": library}).items() if found}
     if shares:
-        said = [f"{100 * min(found):.0f} to {100 * max(found):.0f}% in {name}" for name, found in shares.items()]
+        least_and_most = {name: (min(found.values()), max(found.values())) for name, found in shares.items()}
+        said = [f"{100 * low:.0f} to {100 * high:.0f}% in {name}" for name, (low, high) in least_and_most.items()]
         yield f"One off a power of two, this much of the speed is left from `{_VECTORIZED[:3]}` on: {listed(said)}"
-
-
-def _beside_powers(rows: pd.DataFrame) -> list[float]:
-    """Speed at each awkward size over that at the power of two beside it, the median over the rungs of one dialect."""
-    speed = rows.pivot_table(index="stage", columns="m", values="tflops")
-    there = [(size, power) for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.columns)]
-    return [float((speed[size] / speed[power]).median()) for size, power in there]
 
 
 def _roofs(frame: pd.DataFrame) -> Iterator[str]:
@@ -185,22 +177,15 @@ def _modes(frame: pd.DataFrame) -> Iterator[str]:
     for where, timed in (("", frames.timed(frame)), (" on tensor cores", frames.on_tensor_cores(frame))):
         rungs = frames.rungs(timed)
         for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):
-            ours, theirs = (_of_cold(rows[rows["m"] == size]) for rows in (rungs, timed[timed["backend"] == "cublas"]))
-            if ours:
-                beside = f" (cuBLAS {theirs[0]:.0f}% and {theirs[1]:.0f}%)" if theirs else ""
-                with_warm, in_graph = (f"{share:.0f}%" for share in ours)
+            who = (rungs, timed[timed["backend"] == "cublas"])
+            ours, theirs = (frames.of_cold(rows[rows["m"] == size]) for rows in who)
+            if {WARM, GRAPH} <= set(ours):
+                both = {WARM, GRAPH} <= set(theirs)
+                beside = f" (cuBLAS {100 * theirs[WARM]:.0f}% and {100 * theirs[GRAPH]:.0f}%)" if both else ""
                 yield (
-                    f"At {size}{where} the median rung takes {with_warm} of its cold time with a warm cache and "
-                    f"{in_graph} in a CUDA graph{beside}"
+                    f"At {size}{where} the median rung takes {100 * ours[WARM]:.0f}% of its cold time with a warm "
+                    f"cache and {100 * ours[GRAPH]:.0f}% in a CUDA graph{beside}"
                 )
-
-
-def _of_cold(rows: pd.DataFrame) -> list[float]:
-    """The median time warm, and that in a graph, in % of the time from a cold cache; empty where one is missing."""
-    times = rows.pivot_table(index=["math", "stage", "variant", "dialect"], columns="mode", values="median_us")
-    if not {COLD, WARM, GRAPH} <= set(times):
-        return []
-    return [100 * float((times[mode] / times[COLD]).median()) for mode in (WARM, GRAPH)]
 
 
 def _host(frame: pd.DataFrame) -> Iterator[str]:
@@ -249,6 +234,21 @@ def _inputs(frame: pd.DataFrame) -> Iterator[str]:
     if said:
         size = f"At {own['m'].iloc[0]}, run back to back for seconds"
         yield f"{size}, cuBLAS reaches on zeros and on normal numbers {listed(said)}"
+
+
+def _epilogues(frame: pd.DataFrame) -> Iterator[str]:
+    frame = frames.finished(frame)
+    if frame.empty:
+        return
+    first = frame.iloc[0]
+    own = frames.at(frame[frame["math"] == first["math"]], (first["m"], first["n"], first["k"]))
+    for form, rows in own[own["form"].isin(("bias", "bias, gelu", "c"))].groupby("form", sort=False):
+        fused = rows[rows["how"] == "fused"]
+        who = [_title(dialect) if dialect else "cuBLASLt" for dialect in fused["dialect"]]
+        costs = list(zip(fused["over_plain"], who, strict=True))
+        costs += [(share, "kernels of their own") for share in rows.loc[rows["how"] == "in turn", "over_plain"]]
+        said = [f"{100 * share - 100:.1f}% in {where}" for share, where in costs]
+        yield f"{form} at {first['m']} x {first['n']} x {first['k']} in {first['math']} costs {listed(said)}"
 
 
 def _accuracy(frame: pd.DataFrame) -> Iterator[str]:
@@ -377,11 +377,13 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "host": _host,
         "correctness": _correctness,
         "accuracy": _accuracy,
+        "rounding": rounding.outcome,
         "roofs": _roofs,
         "registers": _registers,
         "memory": _memory,
         "instructions": _instructions,
         "modes": _modes,
         "inputs": _inputs,
+        "epilogues": _epilogues,
     }
 )

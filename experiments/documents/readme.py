@@ -49,13 +49,13 @@ def idea(stage: Stage, language: str) -> str:
 
 def _table(answer: Answer, language: str) -> str:
     words = words_of(language)
-    titles = [dialect.title for dialect in DIALECTS.values()]
-    lines = [[words["rung"], words["mode"], *titles], ["---", "---", *["---:"] * len(titles)]]
+    lines = []
     for stage in gemm_ref.STAGES.values():
         name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})<br>{idea(stage, language)}"
         cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
         lines.append([name, _mode(stage), *cells])
-    return markdown.table(lines)
+    head = [words["rung"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]
+    return markdown.table(head, lines, words=2)
 
 
 def _mode(stage: Stage) -> str:

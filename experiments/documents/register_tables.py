@@ -8,6 +8,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents import markdown
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import compiled, environment, frames, store
 from experiments.records.controls import Controls, explained
@@ -19,7 +20,6 @@ BLOCKS = (*PAGE, *RUNGS)
 _ONE, _TWO = "one_block", "two_blocks"  # variants of one kernel, with registers for so many blocks
 _KEPT = "reuse"
 _TOLD = ("parities", "reads", _KEPT, "writes")  # the others are in the picture
-_NOT_MEASURED = "not measured"
 
 
 def block(name: str, published: Path) -> str:
@@ -32,21 +32,21 @@ def block(name: str, published: Path) -> str:
     if name != LOOPS:
         own = own[own["stage"].isin([RUNGS[name], *own["stage"][own["form"] == ""]])]
     if own[own["form"] != ""].empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     caption = environment.caption(store.runs_of(own, published))
     return f"{_loops(own)}\n\n{caption}." if name == LOOPS else _rung(own, RUNGS[name], caption)
 
 
 def _loops(frame: pd.DataFrame) -> str:
     """A line for each loop of _TOLD: clocks for an instruction with one warp a scheduler and with two."""
-    lines = [["instruction", "its registers", "predicted", "1 warp", "2 warps"], ["---", "---", *["---:"] * 3]]
+    lines = []
     frame = frame[frame["form"].isin(_TOLD)]
     for (stage, form, variant), own in frame.groupby(["stage", "form", "variant"], sort=False):
         clocks = own.set_index("warps")["clocks"]
         cells = [f"{clocks[warps]:.2f}" if warps in clocks.index else "" for warps in (1, 2)]
         kept = "kept: " if form == _KEPT else ""
         lines.append([stage, kept + variant, f"{own['predicted'].iloc[0]:.2f}", *cells])
-    return markdown.table(lines)
+    return markdown.table(["instruction", "its registers", "predicted", "1 warp", "2 warps"], lines, words=2)
 
 
 def _blocks_per_sm(published: Path) -> str:
@@ -54,21 +54,21 @@ def _blocks_per_sm(published: Path) -> str:
     code = compiled.at_one_size(store.read(published, "instructions"))
     code = code[(code["arch"] == compiled.MAIN_ARCHITECTURE) & code["variant"].isin((_ONE, _TWO))]
     speed = frames.largest_cube(store.read(published, "ladder")).set_index(["stage", "variant", "dialect"])["vs_cublas"]
-    lines = [["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in ("blocks per SM", "least", "of cuBLAS"))]]
-    lines.append(["---", *["---:"] * 6])
+    head = ["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in ("blocks per SM", "least", "of cuBLAS"))]
+    lines = []
     for (stage, dialect), own in code.groupby(["stage", "dialect"], sort=False):
         cells = []
         for row in own.sort_values("variant").itertuples():
             key = stage, row.variant, dialect
-            share = f"{100 * speed[key]:.1f}%" if key in speed.index else _NOT_MEASURED
+            share = f"{100 * speed[key]:.1f}%" if key in speed.index else NOT_MEASURED
             cells += [f"{row.blocks_per_sm:.0f}", f"{row.port_clocks / row.ffma:.2f}", share]
         lines.append([f"`{stage[:3]}` {DIALECTS[dialect].title}", *cells])
-    return markdown.table(lines) if len(lines) > 2 else _NOT_MEASURED
+    return markdown.table(head, lines) if lines else NOT_MEASURED
 
 
 def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
     """A line for each variant and form of a rung: its speed alone on a multiprocessor, and with a second block."""
-    lines = [["variant", "text", "registers", "least", "alone", "two blocks"], ["---", "---", *["---:"] * 4]]
+    lines = []
     own = frame[frame["stage"] == stage]
     for variant in gemm_ref.get_stage(stage).variants_in("cuda"):
         for form, rows in own[own["variant"] == variant].groupby("form", sort=False):
@@ -81,7 +81,8 @@ def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
     said += " takes and those measured, with % of cuBLAS"
     library = frame[frame["backend"] == "cublas"]["clocks"]
     beside = f", which takes {library.iloc[0]:.2f}" if len(library) else ""
-    return f"{markdown.table(lines)}\n\n{said}{beside}. {explained(caption, size)}."
+    table = markdown.table(["variant", "text", "registers", "least", "alone", "two blocks"], lines, words=2)
+    return f"{table}\n\n{said}{beside}. {explained(caption, size)}."
 
 
 def _speed(row) -> str:

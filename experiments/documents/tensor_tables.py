@@ -14,6 +14,7 @@ import gemm_ref
 from experiments.documents import markdown
 from experiments.documents.answer import Answer
 from experiments.documents.ladder_tables import default_row, row_of
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
@@ -26,8 +27,7 @@ from gemm_ref.stage import DEFAULT_VARIANT
 OVERVIEW = "tensor_cores"  # a line per rung
 MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
 PAGE = tuple(f"tensor_{math}" for math in MATHS)  # a table each
-BLOCKS = (OVERVIEW, "tensor_ablation", "tensor_sweeps", *PAGE)
-_NOT_MEASURED = "not measured"
+BLOCKS = (OVERVIEW, "tensor_ablation", "tensor_sweeps", "tensor_epilogues", *PAGE)
 # What all of s18 has and a kernel has not, in words: the kernel.
 _WITHOUT = {
     "C is stored while the next tile is multiplied": ("s18", "waits"),
@@ -48,6 +48,8 @@ def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
     if name == "tensor_sweeps":
         return _sweeps(published)
+    if name == "tensor_epilogues":
+        return _epilogues(published)
     frame = store.read(published, "tensor_cores")
     controls = Controls(frame)
     if name == "tensor_ablation":
@@ -56,7 +58,7 @@ def block(name: str, published: Path) -> str:
     if not frame.empty:
         frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != CONTROL)])
     if frame.empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     if name == OVERVIEW:
         return _overview(frame, controls, published)
     return _table(frame, name.removeprefix("tensor_"), controls, published)
@@ -73,7 +75,7 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     frame = frame[frame["m"] == size]
     maths = frames.maths_of(frame)
     heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
-    lines = [["rung", "idea", *heads], ["---", "---", *["---:"] * len(maths)]]
+    lines = []
     for stage in _stages():
         cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in DIALECTS) for math in maths]
         lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
@@ -91,7 +93,7 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     variants = [f"{stage.id[:3]} {names}" for stage in _stages() if (names := markdown.defaults(stage))]
     said += f" Variants: {'; '.join(variants)}." if variants else ""
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
-    return f"{markdown.table(lines)}\n\n{said} {caption}."
+    return f"{markdown.table(['rung', 'idea', *heads], lines, words=2)}\n\n{said} {caption}."
 
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
@@ -103,13 +105,13 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
     """TFLOP/s and % of cuBLAS of every kernel of one math mode, with B both ways at every size."""
     frame = frame[frame["math"] == math]
     if frame.empty:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     columns = [(layout, size) for layout in gemm_ref.B_LAYOUTS for size in sorted(set(frame["m"]))]
     heads = [
         f"{'by rows' if layout == 'kn' else 'by columns'}, {size}{controls.mark(m=size, math=math, b_layout=layout)}"
         for layout, size in columns
     ]
-    lines = [["kernel", *heads], ["---", *["---:"] * len(columns)]]
+    lines = []
     keys = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], strict=True)))
     order = {name: place for place, name in enumerate([*gemm_ref.STAGES, *BASELINES])}
     for stage, dialect in sorted(keys, key=lambda key: order[key[0]]):
@@ -122,7 +124,7 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
         lines.append([name, *cells])
     said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
-    return f"{markdown.table(lines)}\n\n{said} {caption}."
+    return f"{markdown.table(['kernel', *heads], lines)}\n\n{said} {caption}."
 
 
 def _cell(rows: pd.DataFrame) -> str:
@@ -136,23 +138,23 @@ def _cell(rows: pd.DataFrame) -> str:
 def _ablation(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     """How many times as fast CUDA's s18 is as the same without some of its ideas, by math mode and size."""
     whole, maths = gemm_ref.get_stage("s18"), frames.maths_of(frame)
-    lines = [["without", "kernel", "M = N = K", *maths], ["---", "---", "---:", *["---:"] * len(maths)]]
+    lines = []
     for size in sorted(set(frame["m"])):
         at_size = {math: frame[(frame["m"] == size) & (frame["math"] == math)] for math in maths}
         for words, (rung, variant) in _WITHOUT.items():
             cells = [_worth(rows, gemm_ref.get_stage(rung), variant, whole) for rows in at_size.values()]
             if any(cells):
                 marks = [controls.mark(m=size, math=math, b_layout=_AS_STORED) for math in maths]
-                shown = [f"{cell or _NOT_MEASURED}{mark}" for cell, mark in zip(cells, marks, strict=True)]
+                shown = [f"{cell or NOT_MEASURED}{mark}" for cell, mark in zip(cells, marks, strict=True)]
                 lines.append([words, markdown.named(rung, variant), str(size), *shown])
-    if len(lines) == 2:
-        return _NOT_MEASURED
+    if not lines:
+        return NOT_MEASURED
     said = (
         f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
         f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
     )
     caption = explained(environment.caption(store.runs_of(frame, published)), *itertools.chain(*lines))
-    return f"{markdown.table(lines)}\n\n{said} {caption}."
+    return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
 
 
 def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_ref.Stage) -> str:
@@ -162,12 +164,46 @@ def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_
     return f"{ratio.median:.3f}, {frames.verdict(old, new)}" if ratio else ""
 
 
+def _epilogues(published: Path) -> str:
+    """What each form of the epilogue adds to the time of its contender's plain product, by mode and size."""
+    frame = store.read(published, "epilogues")
+    frame = frame[frame["median_us"].notna()] if len(frame) else frame
+    if frame.empty:
+        return NOT_MEASURED
+    lines = []
+    keys = ["math", "m", "n", "k", "form"]
+    for (math, m, n, k, form), own in frame.groupby(keys, sort=False):
+        cells = []
+        for dialect, how in [*((dialect, "fused") for dialect in DIALECTS), ("", "fused"), ("", "in turn")]:
+            row = own[(own["dialect"] == dialect) & (own["how"] == how)]
+            if row.empty:
+                cells.append("–")
+            elif form == "plain":
+                cells.append(f"{style.number(row.iloc[0]['median_us'])} µs")
+            else:
+                cells.append(f"{100 * row.iloc[0]['over_plain'] - 100:+.1f}%")
+        lines.append([math, f"{m} × {n} × {k}", form, *cells])
+    head = [
+        "mode",
+        "M × N × K",
+        "what is asked for",
+        *(DIALECTS[each].title for each in DIALECTS),
+        "cuBLASLt",
+        "in turn",
+    ]
+    said = (
+        "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
+        "rounds; in turn: cuBLAS's product, then kernels of torch."
+    )
+    caption = frames.with_layout(environment.caption(store.runs_of(frame, published)), frames.maths_of(frame))
+    return f"{markdown.table(head, lines, words=3)}\n\n{said} {caption}."
+
+
 def _sweeps(published: Path) -> str:
     """Each dialect's best rung in each math mode: its least share of cuBLAS over cubes, its mean and least off them."""
     squares, shapes = (frames.on_tensor_cores(store.read(published, name)) for name in ("squares", "shapes"))
     both, off_cubes = pd.concat([squares, shapes]), Answer(published).tensor_shapes
-    lines = [["mode", "dialect", "cubes: at worst", "at", "shapes: on average", "at worst", "at"]]
-    lines.append(["---", "---", *["---:"] * 5])
+    lines = []
     squares = frames.leaders(frames.defaults(Controls(squares).passed(squares)))
     for math, dialect in itertools.product(frames.maths_of(frames.rungs(both)), DIALECTS):
         cells = ["–"] * 5
@@ -178,8 +214,9 @@ def _sweeps(published: Path) -> str:
         if dialect in (of := off_cubes[math].worst if math in off_cubes else {}):
             cells[2:] = f"{off_cubes[math].mean[dialect]:.0f}%", f"{of[dialect].percent}%", of[dialect].size
         lines.append([math, DIALECTS[dialect].title, *cells])
-    if len(lines) == 2:
-        return _NOT_MEASURED
+    if not lines:
+        return NOT_MEASURED
+    head = ["mode", "dialect", "cubes: at worst", "at", "shapes: on average", "at worst", "at"]
     counts = squares["m"].nunique(), max((each.count for each in off_cubes.values()), default=0)
     said = (
         f"% of cuBLAS of each dialect's best rung, at {counts[0]} sizes of cubes and at {counts[1]} shapes that are no "
@@ -192,4 +229,4 @@ def _sweeps(published: Path) -> str:
         for file, path in there.items()
         if path.exists()
     ]
-    return "\n\n".join([markdown.table(lines), f"{said} {caption}.", *pictures])
+    return "\n\n".join([markdown.table(head, lines, words=2), f"{said} {caption}.", *pictures])

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from gemm_ref import DIALECTS, STAGES
 
 _SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
-_NAMES = 2.75  # inches on the right of a panel, for the names of its lines
+NAMES = 2.75  # inches on the right of a panel, for the names of its lines
 
 
 @dataclass
@@ -49,33 +50,30 @@ def draw(folder: Path, target: Path) -> list[Path]:
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     in_fp32 = frame["math"] == "fp32"
     panels = [(t, rows) for t, rows in (("fp32", frame[in_fp32]), ("tensor cores", frame[~in_fp32])) if len(rows)]
-    figure = Figure(figsize=(style.WIDTH, 1.2 + 3.2 * len(panels)))
     first = frame.iloc[0]
     subtitle = (
         f"||C - oracle|| / ||oracle|| (Frobenius), C of {first.m:.0f} × {first.n:.0f}, normal inputs; less is better\n"
         "kernels with the same errors share a line, named at its right end; libraries alone are dashed"
     )
-    top = style.heading(figure, "How the error grows with K", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
-    inch, wide = 1 / figure.get_figheight(), 1 / figure.get_figwidth()
-    figure.subplots_adjust(left=0.085, right=1 - _NAMES * wide, hspace=0.22)
-    figure.subplots_adjust(top=top - 0.3 * inch, bottom=bottom + 0.5 * inch)
+    size = (style.WIDTH, 1.2 + 3.2 * len(panels))
+    sheet = Sheet(size, "How the error grows with K", subtitle, caption)
+    axes = sheet.figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    sheet.place(0.3, 0.5, left=0.085, right=1 - NAMES / style.WIDTH, hspace=0.22)
     for ax, (title, rows) in zip(axes, panels, strict=True):
-        _panel(ax, rows)
+        panel(ax, rows)
         ax.set_title(title, size=9.5)
         ax.set_ylabel("relative error, log scale")
     axes[-1].set_xlabel("K, log scale")
-    return figure
+    return sheet.figure
 
 
-def _panel(ax: Axes, rows: pd.DataFrame) -> None:
+def panel(ax: Axes, rows: pd.DataFrame) -> None:
+    """A line over K for all kernels of a math mode that have the same errors."""
     depths = sorted(set(rows["k"]))
     ax.set(xscale="log", yscale="log", xlim=(depths[0] / 1.5, depths[-1] * 1.5))
     ax.set_ylim(rows["rel_error"].min() / 1.4, rows["rel_error"].max() * 1.4)
     ax.xaxis.set_major_locator(ticker.FixedLocator(depths))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
-    ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    style.plain(ax.xaxis)
     ax.tick_params(axis="x", labelsize=8)
     style.bare(ax, "x")
     ends = {}

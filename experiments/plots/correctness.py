@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.ticker as ticker
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 import gemm_ref
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from experiments.records.rows import PASS, SKIPPED
 
@@ -36,16 +36,13 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     run = frame[frame["status"] != SKIPPED]
     passed = run[run["status"] == PASS]
     failures = list(_failures(run))
-    figure = Figure(figsize=(style.NARROW, 4.5 + style.listed_inches(failures)))
-    inch = 1 / figure.get_figheight()
     subtitle = "\n".join((_what_ran(frame, run), _largest(passed)))
     title = f"{len(passed):,} of {len(run):,} checks passed"
-    top = style.listed(figure, failures, style.heading(figure, title, subtitle))
-    bottom = style.footer(figure, caption)
-    ax = figure.subplots()
-    figure.subplots_adjust(left=0.125, right=0.9, top=top - 0.08 * inch, bottom=bottom + 0.48 * inch)
+    sheet = Sheet((style.NARROW, 4.5), title, subtitle, caption, failed=failures)
+    ax = sheet.figure.subplots()
+    sheet.place(0.08, 0.48, left=0.125, right=0.9)
     _shares(ax, passed)
-    return figure
+    return sheet.figure
 
 
 def _what_ran(frame: pd.DataFrame, run: pd.DataFrame) -> str:
@@ -87,9 +84,7 @@ def _shares(ax: Axes, passed: pd.DataFrame) -> None:
         ends[math] = (float(largest.index[-1]), float(largest.iloc[-1]))
     ax.axhline(100, color=style.FAILED, lw=1.2)
     ax.annotate("all that is allowed", (1, 100), (0, 3), **_ABOVE)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_locator(ticker.NullLocator())
+    style.plain(ax.xaxis, ax.yaxis)
     ax.set_xlabel("K, log scale")
     ax.set_ylabel("% of the allowed error, log scale")
     style.bare(ax, "x")

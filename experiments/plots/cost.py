@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.plots.look.labels import Spot, around
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from experiments.records.controls import explained, size_name
 from gemm_ref import DIALECTS
@@ -51,23 +52,20 @@ def _shares(folder: Path, math: str, lines: dict[tuple[str, str], float]) -> pd.
 def _against(shares: dict[str, pd.DataFrame], lines: dict[tuple[str, str], float], caption: str) -> Figure:
     """A panel per math mode: all lines across, share of cuBLAS upwards; a dialect's rungs joined in their order."""
     heights = [3.6 if math == "fp32" else 2.6 for math in shares]
-    figure = Figure(figsize=(style.NARROW, 2.1 + sum(heights)))
     titles = {math: f"{math} at {size_name(rows)}" for math, rows in shares.items()}
     subtitle = "best variants; a dialect's rungs are joined in their order,\nand numbered where there is room"
-    top = style.heading(figure, "Lines of code and speed", subtitle)
-    bottom = style.footer(figure, explained(caption, *titles.values()))
-    axes = figure.subplots(len(shares), 1, squeeze=False, height_ratios=heights)[:, 0]
-    figure.subplots_adjust(left=0.13, right=0.97, hspace=0.3)
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(top=top - 0.3 * inch, bottom=bottom + 0.45 * inch)
+    size = (style.NARROW, 2.1 + sum(heights))
+    sheet = Sheet(size, "Lines of code and speed", subtitle, explained(caption, *titles.values()))
+    axes = sheet.figure.subplots(len(shares), 1, squeeze=False, height_ratios=heights)[:, 0]
+    sheet.place(0.3, 0.45, left=0.13, right=0.97, hspace=0.3)
     for ax, (math, rows) in zip(axes, shares.items(), strict=True):
         _panel(ax, rows, lines)
         ax.set_title(titles[math], size=9.5)
     axes[-1].set_xlabel("lines of code, with those of the files that rungs share")
-    style.legend(figure, pd.concat(shares.values())["dialect"])
+    style.legend(sheet.figure, pd.concat(shares.values())["dialect"])
     for ax, rows in zip(axes, shares.values(), strict=True):
         _label(ax, rows, lines)
-    return figure
+    return sheet.figure
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) -> None:
@@ -119,19 +117,13 @@ def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
     found = {(rows.index(row.stage), row.dialect): row for row in frame.itertuples()}
     texts = {(y, dialect): style.absent(stage, dialect) for y, stage in enumerate(rows) for dialect in DIALECTS}
     texts |= {bar: f"{row.own_lines:.0f}" for bar, row in found.items()}
-    figure = Figure(figsize=(style.NARROW, 2.6 + 0.32 * len(rows)))
     subtitle = "the kernel's own, and lighter the files that rungs share;\ncomments and blank lines are not counted"
-    top = style.heading(figure, "Lines of code, rung by rung", subtitle)
     said = "" if timed else "no speeds were measured here, so lines stand alone · "
-    bottom = style.footer(figure, style.with_absent(f"{said}numbers: own lines · {caption}", texts.values()))
-    inch = 1 / figure.get_figheight()
-    ax = figure.subplots()
-    figure.subplots_adjust(left=1.52 / style.NARROW, right=1 - 1.58 / style.NARROW)
-    figure.subplots_adjust(top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
-    style.bands(ax, len(rows))
-    style.bare(ax, "y")
+    caption = style.with_absent(f"{said}numbers: own lines · {caption}", texts.values())
+    sheet = Sheet((style.NARROW, 2.6 + 0.32 * len(rows)), "Lines of code, rung by rung", subtitle, caption)
+    ax = sheet.figure.subplots()
+    sheet.place(0.4, 0.45, left=1.52 / style.NARROW, right=1 - 1.58 / style.NARROW)
+    style.rows(ax, [style.label_of(row) for row in rows])
     for (place, dialect), row in found.items():
         look, y = style.look_of(dialect), place + _STEP * style.look_of(dialect).lane
         ax.barh(y, row.own_lines, height=0.9 * _STEP, color=look.colour, lw=0, zorder=2)
@@ -140,4 +132,4 @@ def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
         )
     ax.set_xlabel("lines of code")
     style.columns(ax, texts, 0.5)
-    return figure
+    return sheet.figure

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 
 
@@ -29,11 +30,9 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     titles = [style.label_of(name) for name in names]
     titles += [f"{style.label_of(stage)}, {math}" for stage, math in _libraries(torch)]
     sizes = sorted(set(frame["m"]))
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * len(titles)))
     subtitle = "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
-    top = style.heading(figure, "What a call costs the host", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
+    sheet = Sheet((style.WIDTH, 1.8 + 0.34 * len(titles)), "What a call costs the host", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
     for ax, size in zip(axes, sizes, strict=True):
         for row in rungs[rungs["m"] == size].itertuples():
             look = style.look_of(row.dialect)
@@ -46,14 +45,11 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
         ax.set_title(f"M = N = K = {size}", size=9.5)
         ax.set_xlim(left=0)
         ax.set_xlabel("microseconds; less is better", size=9)
-        style.bare(ax, "y")
-        style.bands(ax, len(titles))
+        style.rows(ax, titles, size=8)
         style.gaps(ax, names, rungs[rungs["m"] == size])
-    axes[0].set_yticks(range(len(titles)), titles, size=8)
-    axes[0].set_ylim(len(titles) - 0.5, -0.5)
-    style.legend(figure, rungs["dialect"])
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    style.legend(sheet.figure, rungs["dialect"])
+    sheet.fit()
+    return sheet.figure
 
 
 def _libraries(torch: pd.DataFrame) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from gemm_ref import DIALECTS, MATHS
 
@@ -37,12 +38,10 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     names = list(dict.fromkeys(frame["who"]))
     normal = frame[frame["inputs"] == "normal"].set_index("who")["tflops"]
     frame = frame.assign(relative=frame["tflops"] / frame["who"].map(normal))
-    figure = Figure(figsize=(style.WIDTH, 1.7 + 0.62 * len(names)))
     first = frame.iloc[0]
     subtitle = f"the same kernel, back to back at {first.m:.0f} × {first.n:.0f} × {first.k:.0f}; only the values differ"
-    top = style.heading(figure, "What the values of the inputs do", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(_PANELS), sharey=True)
+    sheet = Sheet((style.WIDTH, 1.7 + 0.62 * len(names)), "What the values of the inputs do", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(_PANELS), sharey=True)
     for ax, (column, title) in zip(axes, _PANELS, strict=True):
         for lane, (kind, colour) in enumerate(COLOURS.items()):
             own = frame[frame["inputs"] == kind].set_index("who")[column].reindex(names)
@@ -59,9 +58,9 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     axes[0].set_yticks(range(len(names)), names, size=8)
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=4, **style.AT_THE_TOP)
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    sheet.figure.legend(handles, labels, ncols=4, **style.AT_THE_TOP)
+    sheet.fit()
+    return sheet.figure
 
 
 def _who(row) -> str:

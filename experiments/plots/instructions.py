@@ -9,9 +9,9 @@ import matplotlib.ticker as ticker
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts.waits import waits
 from experiments.records import environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE, at_one_size, beside_measured, defaults
@@ -61,16 +61,13 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     """A row per rung, a bar per dialect: the parts of one trip through the main loop."""
     rungs = style.rungs_of(frame)
     subtitle = f"shares of one trip's instructions, {frame.iloc[0].arch}, each dialect's best variant"
-    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.46 * len(rungs)))
-    inch = 1 / figure.get_figheight()
-    top = style.heading(figure, "What the main loop of each rung is made of", subtitle)
-    handles = [Patch(color=colour, label=group, lw=0) for group, colour in COLOURS.items()]
-    place = {"loc": "upper left", "bbox_to_anchor": (0.005, top + 0.06 * inch), "columnspacing": 1.6}
-    figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, handlelength=1, **place)
     dialects = [dialect for dialect in DIALECTS if dialect in set(frame["dialect"])]
     texts = {(y, dialect): style.absent(rung, dialect) for y, rung in enumerate(rungs) for dialect in dialects}
-    bottom = style.footer(figure, style.with_absent(caption, texts.values()))
-    ax = _rows(figure.subplots(), rungs)
+    size, title = (style.WIDTH, 2.3 + 0.46 * len(rungs)), "What the main loop of each rung is made of"
+    sheet = Sheet(size, title, subtitle, style.with_absent(caption, texts.values()))
+    sheet.name_colours(COLOURS)
+    ax = sheet.figure.subplots()
+    style.rows(ax, [style.label_of(rung) for rung in rungs])
     for row in frame.itertuples():
         y, left = rungs.index(row.stage) + style.LANE * style.look_of(row.dialect).lane, 0.0
         for group, kinds in GROUPS.items():
@@ -80,9 +77,9 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
         texts[rungs.index(row.stage), row.dialect] = f"{style.percent(100 * row.ffma_share)}%"
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of the instructions of one trip")
-    figure.subplots_adjust(left=0.165, right=0.785, top=top - 0.72 * inch, bottom=bottom + 0.45 * inch)
+    sheet.place(0.72, 0.45, left=0.165, right=0.785)
     style.columns(ax, texts, 0.6, "multiply-adds")
-    return figure
+    return sheet.figure
 
 
 def _limits(frame: pd.DataFrame, caption: str) -> Figure:
@@ -127,8 +124,7 @@ def _architectures(frame: pd.DataFrame, archs: list[str], caption: str) -> Figur
         ax.axvline(1, color=style.BASELINE, lw=1, zorder=0)
         ax.set_xlim(costs.min() / 1.4, 1.4 * costs.max())
         ax.xaxis.set_major_locator(ticker.LogLocator(10))
-        ax.xaxis.set_minor_locator(ticker.NullLocator())
-        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        style.plain(ax.xaxis)
         ax.set_title(arch, size=9.5)
         ax.set_xlabel("per multiply-add, log scale")
     return figure
@@ -161,22 +157,11 @@ def _mark(ax: Axes, rungs: list[str], row, value: float) -> None:
 def _panels(title: str, subtitle: str, caption: str, frame: pd.DataFrame, count: int) -> tuple[Figure, list[Axes]]:
     """A figure of `count` panels side by side that share a row per rung, with the dialects' legend."""
     rungs = style.rungs_of(frame)
-    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.42 * len(rungs)))
-    inch = 1 / figure.get_figheight()
-    top = style.heading(figure, title, subtitle)
-    bottom = style.footer(figure, caption)
-    axes = [_rows(ax, rungs) for ax in figure.subplots(1, count, sharey=True, squeeze=False).flat]
+    sheet = Sheet((style.WIDTH, 2.3 + 0.42 * len(rungs)), title, subtitle, caption)
+    axes = sheet.figure.subplots(1, count, sharey=True, squeeze=False)[0]
     for ax in axes:
+        style.rows(ax, [style.label_of(rung) for rung in rungs])
         ax.grid(True, axis="x", which="major")
-    style.legend(figure, frame["dialect"])
-    figure.subplots_adjust(left=0.165, right=0.98, top=top - 0.3 * inch, bottom=bottom + 0.45 * inch, wspace=0.14)
-    return figure, axes
-
-
-def _rows(ax: Axes, rungs: list[str]) -> Axes:
-    """One horizontal band per rung, the first on top, with the names on the left."""
-    ax.set_ylim(len(rungs) - 0.5, -0.5)
-    ax.set_yticks(range(len(rungs)), [style.label_of(rung) for rung in rungs])
-    style.bands(ax, len(rungs))
-    style.bare(ax, "y")
-    return ax
+    style.legend(sheet.figure, frame["dialect"])
+    sheet.place(0.3, 0.45, left=0.165, right=0.98, wspace=0.14)
+    return sheet.figure, list(axes)

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from experiments.records.controls import explained, size_name
 from experiments.records.rows import SKIPPED
@@ -45,11 +46,10 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
     longest = {(rows.index(row.stage), row.dialect): 100 * row.vs_cublas for row in best.itertuples()}
     texts |= {bar: f"{style.percent(share)}%" for bar, share in longest.items()}
     low, high = (style.percent(100 * value) for value in (best["vs_cublas"].iloc[0], best["vs_cublas"].max()))
-    figure = Figure(figsize=(style.NARROW, 1.75 + 0.34 * len(rows)))
     subtitle = f"fp32 at {size_name(frame)}: each dialect's best variant;\na notch in a bar is another variant"
     caption = style.with_absent(f"median of the ratios in a round · {caption}", texts.values())
-    ax = _rows(figure, f"From {low}% to {high}% of cuBLAS, rung by rung", subtitle, caption, (1.38, 1.58))
-    _name_rows(ax, [style.label_of(row) for row in rows])
+    title, size = f"From {low}% to {high}% of cuBLAS, rung by rung", (style.NARROW, 1.75 + 0.34 * len(rows))
+    ax = _rows(Sheet(size, title, subtitle, caption), (1.38, 1.58), [style.label_of(row) for row in rows])
     ax.set_xlim(0, 105 * max(1.0, best["vs_cublas"].max()))
     ax.xaxis.set_major_locator(ticker.MultipleLocator(25))
     ax.set_xlabel("% of cuBLAS' speed")
@@ -63,7 +63,7 @@ def _share(frame: pd.DataFrame, caption: str) -> Figure:
             colour = "white" if share <= longest.get((place, row.dialect), 0) else style.INK
             ax.vlines(share, y - _THICK / 2, y + _THICK / 2, color=colour, lw=1.2, zorder=3)
     style.columns(ax, texts, 0.5)
-    return figure
+    return ax.figure
 
 
 def _speed(frame: pd.DataFrame, caption: str) -> Figure:
@@ -71,11 +71,10 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     rows = style.rows_of(frame)
     own = frame[[key in rows for key in zip(frame["stage"], frame["variant"], strict=True)]]
     texts = {(y, dialect): style.absent(*row, dialect) for y, row in enumerate(rows) for dialect in _kinds(row[0])}
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.3 * len(rows)))
     subtitle = f"TFLOP/s, fp32 at {size_name(frame)}: medians, and a bar from the 20th to the 80th percentile"
-    caption = style.with_absent(caption, texts.values())
-    ax = _rows(figure, "The speed of every variant", subtitle, caption, (2.25, 2.6))
-    _name_rows(ax, [style.label_of(*row).replace("\n", " · ") for row in rows])
+    caption, size = style.with_absent(caption, texts.values()), (style.WIDTH, 1.8 + 0.3 * len(rows))
+    names = [style.label_of(*row).replace("\n", " · ") for row in rows]
+    ax = _rows(Sheet(size, "The speed of every variant", subtitle, caption), (2.25, 2.6), names)
     ax.set_xlim(0, 1.06 * own["tflops"].max())
     ax.set_xlabel("TFLOP/s")
     for row in own.itertuples():
@@ -94,7 +93,7 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     if not reference.empty:
         _line(ax, reference.iloc[0]["tflops"], f"cuBLAS {style.number(reference.iloc[0]['tflops'])}")
     style.columns(ax, texts, 0.6)
-    return figure
+    return ax.figure
 
 
 def _kinds(stage: str) -> tuple[str, ...]:
@@ -108,21 +107,13 @@ def _why_not(row) -> str:
     return f"not timed: {detail}" if row.status == SKIPPED else f"{row.status}: {detail}"
 
 
-def _rows(figure: Figure, title: str, subtitle: str, caption: str, beside: tuple[float, float]) -> Axes:
-    """The axes of a figure that has inches `beside` them, left and right, for names and numbers."""
-    top = style.heading(figure, title, subtitle)
-    bottom = style.footer(figure, caption)
-    inch, left, right = 1 / figure.get_figheight(), *(side / figure.get_figwidth() for side in beside)
-    ax = figure.subplots()
-    figure.subplots_adjust(left=left, right=1 - right, top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
+def _rows(sheet: Sheet, beside: tuple[float, float], names: list[str]) -> Axes:
+    """The axes of a sheet that has inches `beside` them, left and right, for the rows' names and for numbers."""
+    ax = sheet.figure.subplots()
+    left, right = (side / sheet.figure.get_figwidth() for side in beside)
+    sheet.place(0.4, 0.45, left=left, right=1 - right)
+    style.rows(ax, names)
     return ax
-
-
-def _name_rows(ax: Axes, names: list[str]) -> None:
-    ax.set_ylim(len(names) - 0.5, -0.5)  # the first on top
-    ax.set_yticks(range(len(names)), names)
-    style.bands(ax, len(names))
-    style.bare(ax, "y")
 
 
 def _line(ax: Axes, x: float, text: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib.ticker as ticker
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts.memory_banks import banks
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
@@ -61,28 +61,26 @@ def _hardware_caption(counted: pd.DataFrame, folder: Path) -> str:
 def _requests(frame: pd.DataFrame, caption: str) -> Figure:
     """A row a variant; a column per dialect, five times: what each kind of access costs."""
     rows = style.rows_of(frame)
-    figure = Figure(figsize=(style.WIDTH, 2.85 + 0.3 * len(rows)))
     subtitle = (
         "global memory: bytes of the sectors moved, per byte that the lanes ask for; below 1 lanes share bytes\n"
         "shared memory: wavefronts, per wavefront that it takes without bank conflicts, of the worst line"
     )
-    top = style.heading(figure, f"What a warp's requests cost, at {size_name(frame)}", subtitle)
-    top = maps.key(figure, "times what is needed:", maps.COST, top)
-    axes = figure.subplots(1, len(_SECTORS) + len(_CONFLICTS))
     cells = _cells(frame, rows)
     texts = {text for words, _ in cells.values() for text in words.flat}
-    bottom = style.footer(figure, style.with_absent(f"none: no such access · {caption}", texts))
+    caption = style.with_absent(f"none: no such access · {caption}", texts)
+    size, title = (style.WIDTH, 2.85 + 0.3 * len(rows)), f"What a warp's requests cost, at {size_name(frame)}"
+    sheet = Sheet(size, title, subtitle, caption, scale=maps.COST)
+    axes = sheet.figure.subplots(1, len(cells))
     titles = [DIALECTS[dialect].title for dialect in DIALECTS]
     for ax, (title, (words, costs)) in zip(axes, cells.items(), strict=True):
         names = [style.label_of(*row).replace("\n", " · ") for row in rows] if ax is axes[0] else [""] * len(rows)
         maps.draw(ax, costs, words, names, titles, maps.COST)
         ax.set_title(title, loc="center", size=9.5, pad=8)
-    height = figure.get_figheight()
-    figure.subplots_adjust(left=0.24, right=0.985, top=top - 0.62 / height, bottom=bottom + 0.08 / height, wspace=0.06)
+    sheet.place(0.62, 0.08, left=0.24, right=0.985, wspace=0.06)
     for axs, title in ((axes[: len(_SECTORS)], "global memory"), (axes[len(_SECTORS) :], "shared memory")):
         middle = (axs[0].get_position().x0 + axs[-1].get_position().x1) / 2
-        figure.text(middle, top - 0.04 / height, title, ha="center", va="top", size=9.5, color=style.MUTED)
-    return figure
+        sheet.head(middle, title)
+    return sheet.figure
 
 
 def _cells(frame: pd.DataFrame, rows: list[tuple[str, str]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -131,22 +129,19 @@ def _hardware(frame: pd.DataFrame, caption: str) -> Figure | None:
     both = table.stack(level=0, future_stack=True).dropna()
     off = (both["ratio"] - 1).abs()
     lines = [_difference(key, row) for key, row in both[off > _AGREES].sort_values("ratio").iterrows()]
-    figure = Figure(figsize=(style.NARROW, 4.2 + style.listed_inches(lines)))
     title = f"{len(both) - len(lines):,} of {len(both):,} counts are as predicted"
     largest = "infinite" if np.isinf(off.max()) else f"{100 * off.max():.2g}%"
     subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {largest}"
-    top = style.listed(figure, lines, style.heading(figure, title, subtitle))
-    bottom = style.footer(figure, caption)
-    ax = figure.subplots()
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(left=0.145, right=0.96, top=top - 0.1 * inch, bottom=bottom + 0.5 * inch)
+    sheet = Sheet((style.NARROW, 4.2), title, subtitle, caption, failed=lines)
+    ax = sheet.figure.subplots()
+    sheet.place(0.1, 0.5, left=0.145, right=0.96)
     for dialect, own in both.groupby(level="dialect"):
         ax.plot(own["predicted"], own["counted"], ls="", **style.look_of(dialect).overlaid())
     ends = both[["predicted", "counted"]].min().min(), both[["predicted", "counted"]].max().max()
     ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
     ax.set(xscale="log", yscale="log", xlabel="predicted by the reference GPU", ylabel="counted by the GPU")
     ax.legend(handles=style.marks(both.index.get_level_values("dialect"), overlaid=True), loc="upper left")
-    return figure
+    return sheet.figure
 
 
 def _difference(key: tuple, row: pd.Series) -> str:
@@ -162,19 +157,15 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
     """A row per rung, a panel a level of memory, FLOP per byte across."""
     table = traffic.totals(frame)
     rows = style.rungs_of(table)
-    figure = Figure(figsize=(style.WIDTH, 2.2 + 0.52 * len(rows)))
-    title = f"FLOP per byte that moves, at {size_name(frame)}"
-    top = style.heading(figure, title, "more is better; each dialect's best variant, others hollow")
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(_LEVELS), sharex=True, sharey=True)
+    size, title = (style.WIDTH, 2.2 + 0.52 * len(rows)), f"FLOP per byte that moves, at {size_name(frame)}"
+    sheet = Sheet(size, title, "more is better; each dialect's best variant, others hollow", caption)
+    axes = sheet.figure.subplots(1, len(_LEVELS), sharex=True, sharey=True)
     values = table[["shared_intensity", "l2_intensity", "dram_intensity"]]
     axes[0].set_xscale("log")
     axes[0].set_xlim(values.min().min() / 1.8, values.max().max() * 5)  # room for the numbers on the right
-    axes[0].set_ylim(len(rows) - 0.5, -0.5)
-    axes[0].set_yticks(range(len(rows)), [style.label_of(row) for row in rows])
     for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
         ax.set_title(title, loc="center", size=9.5, weight="normal")
-        style.bands(ax, len(rows))
+        style.rows(ax, [style.label_of(row) for row in rows])
         there = table[table[f"{level}_intensity"].notna()]
         for row in there.itertuples():
             y = rows.index(row.stage) + style.LANE * style.LOOKS[row.dialect].lane
@@ -184,15 +175,12 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
         for y, row in enumerate(rows):
             if row not in set(there["stage"]):
                 style.note(ax, y, f"uses no {level} memory")
-        ax.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_locator(ticker.NullLocator())
+        style.plain(ax.xaxis)
         ax.set_xlabel("FLOP per byte, log scale")
-        style.bare(ax, "y")
     style.gaps(axes[0], rows, table)
-    style.legend(figure, table["dialect"])
-    height = figure.get_figheight()
-    figure.subplots_adjust(left=0.165, right=0.985, top=top - 0.3 / height, bottom=bottom + 0.48 / height, wspace=0.05)
-    return figure
+    style.legend(sheet.figure, table["dialect"])
+    sheet.place(0.3, 0.48, left=0.165, right=0.985, wspace=0.05)
+    return sheet.figure
 
 
 def _mark(ax: Axes, row, y: float, value: float) -> None:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.rows import COLD, GRAPH, WARM
@@ -49,30 +50,27 @@ def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure
         for math, own in by_math.items()
     }
     heights = [len(of_one) for of_one in rows.values()]
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 0.34 * sum(heights)))
     subtitle = "times as shares of the time from a cold cache; ring: warm cache; dot: replayed from a CUDA graph"
     where = "fp32" if list(rows) == ["fp32"] else "on tensor cores"
-    top = style.heading(figure, f"What warm caches and graphs save, {where}", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(
+    size = (style.WIDTH, 1.8 + 0.34 * sum(heights))
+    sheet = Sheet(size, f"What warm caches and graphs save, {where}", subtitle, caption)
+    axes = sheet.figure.subplots(
         len(rows), len(titles), sharey="row", sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for line, (math, own) in zip(axes, by_math.items(), strict=True):
-        for ax, size in zip(line, titles, strict=True):
-            _panel(ax, rows[math], own[own["m"] == size])
         words = "" if math == "fp32" else f" {math}"
-        line[0].set_yticks(range(len(rows[math])), [style.label_of(row) + words for row in rows[math]], size=8)
-        line[0].set_ylim(len(rows[math]) - 0.5, -0.5)
+        for ax, edge in zip(line, titles, strict=True):
+            _panel(ax, rows[math], own[own["m"] == edge], words)
     for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title, size=9.5)
     for ax in axes[-1]:
         ax.set_xlabel("of the cold time; less is better", size=9)
-    style.legend(figure, frame["dialect"], "o")
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    style.legend(sheet.figure, frame["dialect"], "o")
+    sheet.fit()
+    return sheet.figure
 
 
-def _panel(ax: Axes, rows: list[str], own: pd.DataFrame) -> None:
+def _panel(ax: Axes, rows: list[str], own: pd.DataFrame, words: str) -> None:
     cold = own[own["mode"] == COLD].set_index(["stage", "dialect"])["median_us"]
     for mode, mark in _MARKS.items():
         for row in own[own["mode"] == mode].itertuples():
@@ -83,6 +81,5 @@ def _panel(ax: Axes, rows: list[str], own: pd.DataFrame) -> None:
             y = rows.index(row.stage) + style.LANE * look.lane
             ax.plot(share, y, "o", color=look.colour, mew=1, **mark)
     ax.axvline(1, color=style.BASELINE, lw=1)
-    style.bare(ax, "y")
-    style.bands(ax, len(rows))
+    style.rows(ax, [style.label_of(row) + words for row in rows], size=8)
     style.gaps(ax, rows, own)

@@ -10,7 +10,6 @@ import importlib.metadata
 import io
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from experiments.plots import (
     modes,
     registers,
     roofs,
+    rounding,
     shapes,
     squares,
     tensor_cores,
@@ -49,7 +49,9 @@ PICTURES: dict[str, Draw] = {
     "host": host.draw,
     "tensor_cores": tensor_cores.draw,
     "inputs": inputs.draw,
+    "epilogues": tensor_cores.draw_epilogues,
     "accuracy": accuracy.draw,
+    "rounding": rounding.draw,
     "memory": memory.draw,
     "instructions": instructions.draw,
 }
@@ -85,25 +87,22 @@ def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
     if _is_kept(folder) and state == _state(folder):
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.comment = " ".join([state, *forms]).encode()
+            archive.comment = " ".join(forms).encode()
             for file, content in files.items():
                 archive.writestr(file, content)
-        kept.keep(_archive(name, folder), packed.getvalue())
+        kept.keep(_archive(name, folder), state, packed.getvalue())
     return files
 
 
 def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
-    """As `drawn`, from an archive that nothing has outdated; empty where there is none that is whole."""
-    if not _is_kept(folder):
+    """As `drawn`, from an archive that nothing has outdated; empty where there is none that has these forms."""
+    packed = kept.read(_archive(name, folder), _state(folder)) if _is_kept(folder) else None
+    if packed is None:
         return {}
-    try:
-        with zipfile.ZipFile(_archive(name, folder)) as archive:
-            state, *there = archive.comment.decode().split()
-            if state != _state(folder) or not set(forms) <= set(there):
-                return {}
-            return {file: archive.read(file) for file in archive.namelist() if style.form_of(file) in forms}
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
-        return {}
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        if not set(forms) <= set(archive.comment.decode().split()):
+            return {}
+        return {file: archive.read(file) for file in archive.namelist() if style.form_of(file) in forms}
 
 
 def _is_kept(folder: Path) -> bool:
@@ -111,8 +110,8 @@ def _is_kept(folder: Path) -> bool:
     return folder.parent in (store.RESULTS, store.PUBLISHED.parent)
 
 
-def _archive(name: str, folder: Path) -> Path:
-    return kept.place(f"pictures-{folder.name}-{name}.zip")
+def _archive(name: str, folder: Path) -> str:
+    return f"pictures-{folder.name}-{name}"
 
 
 def _state(folder: Path) -> str:

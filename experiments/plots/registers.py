@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, store
 from experiments.records.controls import CONTROL, Controls, explained
 
@@ -39,13 +40,10 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 
 def _banks(frame: pd.DataFrame, caption: str) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 6.4))
     subtitle = "clocks of a scheduler for one instruction; registers were chosen in the machine code"
-    top = style.heading(figure, "What an FFMA waits for", subtitle)
-    bottom = style.footer(figure, caption)
-    grid = figure.add_gridspec(
-        2, 2, left=0.05, right=0.98, top=top - 0.05, bottom=bottom + 0.06, hspace=0.5, wspace=0.72, width_ratios=(3, 4)
-    )
+    sheet = Sheet((style.WIDTH, 6.4), "What an FFMA waits for", subtitle, caption)
+    sheet.place(0.32, 0.384, left=0.05, right=0.98, hspace=0.5, wspace=0.72)
+    figure, grid = sheet.figure, sheet.figure.add_gridspec(2, 2, width_ratios=(3, 4))
     ffma = frame[frame["stage"] == "FFMA"]
     for place, c in enumerate(("0", "1")):
         _residues(figure.add_subplot(grid[place, 0]), ffma[ffma["form"] == "residues"], c)
@@ -100,15 +98,13 @@ def _kept(ax: Axes, own: pd.DataFrame) -> None:
 def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
     rungs = frame[frame["form"] != ""].sort_values(["stage", "variant", "warps"], kind="stable")
     rows = list(dict.fromkeys(zip(rungs["stage"], rungs["variant"], rungs["warps"], strict=True)))
-    figure = Figure(figsize=(style.WIDTH, 1.9 + 0.46 * len(rows)))
     first = frame.iloc[0]
     mark = Controls(frame).mark(m=first["m"], n=first["n"], k=first["k"])
     subtitle = "clocks of a scheduler for each multiply-add, with their spread; |: the least, from the machine code"
-    top = style.heading(figure, f"Rungs whose sums may lie in any register, {first['m']} cubed{mark}", subtitle)
-    bottom = style.footer(figure, explained(caption, mark))
-    ax = figure.subplots()
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(left=0.24, right=0.97, top=top - 0.36 * inch, bottom=bottom + 0.42 * inch)
+    title = f"Rungs whose sums may lie in any register, {first['m']} cubed{mark}"
+    sheet = Sheet((style.WIDTH, 1.9 + 0.46 * len(rows)), title, subtitle, explained(caption, mark))
+    ax = sheet.figure.subplots()
+    sheet.place(0.36, 0.42, left=0.24, right=0.97)
     for row in rungs.itertuples():
         y = rows.index((row.stage, row.variant, row.warps)) + _LANE * (list(COLOURS).index(row.form) - 1.5)
         look = {"color": COLOURS[row.form]}
@@ -120,15 +116,12 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
         ax.annotate(
             style.label_of(row.stage), (row.clocks, 1.004), xycoords=ax.get_xaxis_transform(), size=8, ha="center"
         )
-    ax.set_yticks(range(len(rows)), [_title(*row) for row in rows], size=8)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(left=1)
     ax.set_xlabel("clocks for each multiply-add; 1 is the peak", size=9)
-    style.bare(ax, "y")
-    style.bands(ax, len(rows))
+    style.rows(ax, [_title(*row) for row in rows], size=8)
     handles = [Line2D([], [], ls="", marker=_MARKERS[form], color=COLOURS[form], label=form) for form in COLOURS]
-    figure.legend(handles=handles, ncols=len(handles), loc="upper right", frameon=False, bbox_to_anchor=(0.99, top))
-    return figure
+    sheet.legend(handles)
+    return sheet.figure
 
 
 def _title(stage: str, variant: str, warps: float) -> str:

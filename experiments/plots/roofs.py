@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts.roofline import problem_of, requested_intensity, roofline, rungs_at_size
 from experiments.records import environment, store
 from experiments.records.ceilings import TFLOPS, TITLES
@@ -40,13 +41,10 @@ def draw(folder: Path, target: Path) -> list[Path]:
 
 def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     rows = [row for row in frame.itertuples() if not pd.isna(row.value) or row.status in (FAIL, ERROR)]
-    figure = Figure(figsize=(style.WIDTH, 1.75 + _ROW_INCHES * max(1, len(rows))))
     subtitle = "median and its 20th to 80th percentile, as a share of the datasheet; | is what the highest clock allows"
-    top = style.heading(figure, "What the device reaches", subtitle)
-    bottom = style.footer(figure, caption)
-    ax = figure.subplots()
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(left=0.185, right=0.59, top=top - 0.1 * inch, bottom=bottom + 0.42 * inch)
+    sheet = Sheet((style.WIDTH, 1.75 + _ROW_INCHES * max(1, len(rows))), "What the device reaches", subtitle, caption)
+    ax = sheet.figure.subplots()
+    sheet.place(0.1, 0.42, left=0.185, right=0.59)
     for y, row in enumerate(rows):
         _share(ax, y, row)
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -56,8 +54,8 @@ def _shares(frame: pd.DataFrame, caption: str) -> Figure:
     ax.set_xlabel("% of the datasheet; where it has no figure, of what the clock allows", size=9)
     style.bare(ax, "y")
     handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items()]
-    figure.legend(handles=handles, ncols=len(handles), **style.AT_THE_TOP)
-    return figure
+    sheet.figure.legend(handles=handles, ncols=len(handles), **style.AT_THE_TOP)
+    return sheet.figure
 
 
 def _share(ax: Axes, y: int, row) -> None:

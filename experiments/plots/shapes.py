@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts import best_rungs
 from experiments.records import environment, frames, store, workloads
 from experiments.records.ceilings import Roofs
@@ -101,11 +102,9 @@ def _regret(own: pd.DataFrame, controls: Controls, caption: str) -> Figure:
 def _predicted(own: pd.DataFrame, caption: str) -> Figure:
     """A panel for each dialect: every candidate's predicted time over its measured one."""
     there = [name for name in DIALECTS if name in set(own["dialect"])]
-    figure = Figure(figsize=(style.WIDTH, 4.2))
     subtitle = "every candidate that was timed; those that were chosen are filled"
-    top = style.heading(figure, "Predicted beside measured times", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
+    sheet = Sheet((style.WIDTH, 4.2), "Predicted beside measured times", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
     ends = [own[["median_us", "predicted_us"]].min().min(), own[["median_us", "predicted_us"]].max().max()]
     for ax, dialect in zip(axes, there, strict=True):
         of, look = own[own["dialect"] == dialect], style.look_of(dialect)
@@ -119,8 +118,8 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
             axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         ax.set_title(f"{DIALECTS[dialect].title}: {off:.0f}% off, median", size=9.5)
     axes[0].set_ylabel("predicted µs, log scale")
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    sheet.fit()
+    return sheet.figure
 
 
 def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
@@ -159,20 +158,14 @@ def _rows(
     title: str, subtitle: str, shapes: list[workloads.Shape], controls: Controls, caption: str
 ) -> tuple[Figure, Axes]:
     """A figure with a row for each problem, and room on the right for a column per dialect."""
-    figure = Figure(figsize=(style.WIDTH, 2.0 + _ROW * len(shapes)))
-    top = style.heading(figure, title, subtitle)
     names = [_name(shape, controls) for shape in shapes]
-    bottom = style.footer(figure, explained(caption, *names))
-    ax = figure.subplots()
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(left=0.35, right=0.715, top=top - 0.4 * inch, bottom=bottom + 0.45 * inch)
-    ax.set_ylim(len(shapes) - 0.5, -0.5)
-    ax.set_yticks(range(len(shapes)), names)
+    sheet = Sheet((style.WIDTH, 2.0 + _ROW * len(shapes)), title, subtitle, explained(caption, *names))
+    ax = sheet.figure.subplots()
+    sheet.place(0.4, 0.45, left=0.35, right=0.715)
+    style.rows(ax, names)
     ax.tick_params(labelsize=7.5)
-    style.bands(ax, len(shapes))
-    style.bare(ax, "y")
     _part(ax, shapes, -0.5)
-    return figure, ax
+    return sheet.figure, ax
 
 
 def _mark(
@@ -213,17 +206,15 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     for y, shape in enumerate(named):
         for row in frames.at(frame, shape.sizes).itertuples():
             shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
-    figure = Figure(figsize=(style.WIDTH, 2.6 + _ROW * len(named)))
     subtitle = "the median of the ratios in a round; each dialect's best variant"
-    top = style.heading(figure, "Share of cuBLAS at real-world shapes, fp32", subtitle)
-    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     rows = [_name(shape, controls) for shape in named]
-    bottom = style.footer(figure, explained(caption, *rows))
-    ax = figure.subplots()
+    size, title = (style.WIDTH, 2.6 + _ROW * len(named)), "Share of cuBLAS at real-world shapes, fp32"
+    sheet = Sheet(size, title, subtitle, explained(caption, *rows), scale=maps.SHARE)
+    ax = sheet.figure.subplots()
     maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
     _part(ax, named, 0)
-    figure.subplots_adjust(left=0.35, right=0.985, top=top - 0.45 / figure.get_figheight(), bottom=bottom + 0.02)
-    return figure
+    sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
+    return sheet.figure
 
 
 def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -233,13 +224,11 @@ def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
     """One map per dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
-    figure = Figure(figsize=(style.WIDTH, 4.75))
     subtitle = f"fp32, K = {workloads.MAP_K}: the fastest rung from {_first(on_map)} on, and its share of cuBLAS"
-    top = style.heading(figure, "The best rung over M × N", subtitle)
-    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
     marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
-    bottom = style.footer(figure, explained(caption, *marks.values()))
-    axes = figure.subplots(1, len(DIALECTS), sharey=True)
+    caption = explained(caption, *marks.values())
+    sheet = Sheet((style.WIDTH, 4.75), "The best rung over M × N", subtitle, caption, scale=maps.SHARE)
+    axes = sheet.figure.subplots(1, len(DIALECTS), sharey=True)
     for ax, dialect in zip(axes, DIALECTS, strict=True):
         shares = np.full((len(sides), len(sides)), np.nan)
         texts = np.full(shares.shape, style.NOT_RUN, dtype=object)
@@ -254,8 +243,8 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
         ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)
         ax.set_xlabel("N")
     axes[0].set_ylabel("M")
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    sheet.fit()
+    return sheet.figure
 
 
 def _first(frame: pd.DataFrame) -> str:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 import gemm_ref
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts import best_rungs
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
@@ -58,13 +59,11 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     panels = rungs or style.rungs_of(timed)
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(style.WIDTH, 1.3 + 2.2 * lines))
     subtitle = (
         "median, with a bar from the 20th to the 80th percentile; ×: a size that is no power of two; grey: cuBLAS"
     )
-    top = style.heading(figure, "Speed over the size of a cube, fp32", subtitle)
-    bottom = style.footer(figure, caption)
-    axes = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    sheet = Sheet((style.WIDTH, 1.3 + 2.2 * lines), "Speed over the size of a cube, fp32", subtitle, caption)
+    axes = list(sheet.figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
     for ax, name in zip(axes, panels, strict=False):
         own = timed[timed["stage"] == name]
         if on_gpu:
@@ -88,11 +87,11 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     for ax in axes[: len(panels)][-columns:]:  # the lowest in each column
         ax.set_xlabel("M = N = K")
         ax.tick_params(labelbottom=True)
-    style.legend(figure, timed["dialect"], overlaid=True)
+    style.legend(sheet.figure, timed["dialect"], overlaid=True)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    sheet.fit()
+    return sheet.figure
 
 
 def _line(ax: Axes, frame: pd.DataFrame, look: style.Look) -> None:
@@ -118,16 +117,14 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     shares = np.full((len(rows), len(sizes)), np.nan)
     for row in timed.itertuples():
         shares[rows.index((row.stage, row.dialect)), sizes.index(row.m)] = 100 * row.vs_cublas
-    figure = Figure(figsize=(style.WIDTH, 2.2 + 0.24 * len(rows)))
     subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
-    top = style.heading(figure, "Share of cuBLAS at every size, fp32", subtitle)
-    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
-    bottom = style.footer(figure, caption)
-    ax = figure.subplots()
+    size, title = (style.WIDTH, 2.2 + 0.24 * len(rows)), "Share of cuBLAS at every size, fp32"
+    sheet = Sheet(size, title, subtitle, caption, scale=maps.SHARE)
+    ax = sheet.figure.subplots()
     maps.kernel_map(ax, shares, rows, [names[size] for size in sizes])
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
-    figure.subplots_adjust(left=0.215, right=0.985, top=top - 0.42 / figure.get_figheight(), bottom=bottom + 0.02)
-    return figure
+    sheet.place(0.42, 0.02 * size[1], left=0.215, right=0.985)
+    return sheet.figure
 
 
 def _is_power(size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Plots of `tensor_cores`: the share of cuBLAS by math mode and size, and what the layout of B is worth."""
+"""Plots of `tensor_cores`, the share of cuBLAS by math mode and what the layout of B is worth, and of `epilogues`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
@@ -49,19 +50,17 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         place = rows.index((row.stage, row.dialect)), columns.index((row.math, row.m))
         shares[place] = 100 * row.vs_cublas
         texts[place] = style.percent(shares[place])
-    figure = Figure(figsize=(style.WIDTH, 2.75 + 0.27 * len(rows)))
     subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
-    top = style.heading(figure, "Share of cuBLAS on tensor cores", subtitle)
-    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, top)
-    caption = frames.with_layout(caption, maths)
-    bottom = style.footer(figure, explained(style.with_absent(caption, texts.flat), *marks.values()))
-    ax = figure.subplots()
-    maps.kernel_map(ax, shares, rows, [f"{size}{marks[math, size]}" for math, size in columns], texts)
+    caption = explained(style.with_absent(frames.with_layout(caption, maths), texts.flat), *marks.values())
+    size, title = (style.WIDTH, 2.75 + 0.27 * len(rows)), "Share of cuBLAS on tensor cores"
+    sheet = Sheet(size, title, subtitle, caption, scale=maps.SHARE)
+    ax = sheet.figure.subplots()
+    maps.kernel_map(ax, shares, rows, [f"{edge}{marks[math, edge]}" for math, edge in columns], texts)
     for nth, math in enumerate(maths):
         ax.annotate(math, ((nth + 0.5) * len(sizes), 1), (0, 20), xycoords=ax.get_xaxis_transform(), **_OVER)
         ax.axvline(nth * len(sizes), color=style.MUTED, lw=0.8 * (nth > 0))
-    figure.subplots_adjust(left=0.24, right=0.985, top=top - 0.55 / figure.get_figheight(), bottom=bottom + 0.02)
-    return figure
+    sheet.place(0.55, 0.02 * size[1], left=0.24, right=0.985)
+    return sheet.figure
 
 
 def _absent(stage: str, math: str) -> str:
@@ -75,12 +74,11 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     frame = frame[frame["m"] == size]
     maths = frames.maths_of(frame)
     who = [name for name in ("cublas", "cublaslt", "cutlass", *DIALECTS) if name in set(_who(frame))]
-    figure = Figure(figsize=(style.WIDTH, 3.6))
     subtitle = f"at {size}³, the fastest kernel of each; filled: {LAYOUT_WORDS['kn']}, hatched: {LAYOUT_WORDS['nk']}"
-    top = style.heading(figure, "What the layout of B is worth", subtitle)
     titles = {math: math + controls.mark(m=size, math=math) for math in maths}
-    bottom = style.footer(figure, explained(caption, *titles.values()))
-    axes = figure.subplots(1, len(maths), sharey=True, squeeze=False)[0]
+    caption = explained(caption, *titles.values())
+    sheet = Sheet((style.WIDTH, 3.6), "What the layout of B is worth", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(maths), sharey=True, squeeze=False)[0]
     for ax, math in zip(axes, maths, strict=True):
         best = frame[frame["math"] == math].groupby([_who(frame), "b_layout"])["tflops"].max()
         for y, name in enumerate(who):
@@ -99,8 +97,8 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         style.bare(ax, "y")
     axes[0].set_yticks(range(len(who)), [_LIBRARIES.get(name) or DIALECTS[name].title for name in who])
     axes[0].set_ylim(len(who) - 0.5, -0.5)
-    figure.tight_layout(rect=(0, bottom, 1, top))
-    return figure
+    sheet.fit()
+    return sheet.figure
 
 
 _LIBRARIES = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt best", "cutlass": "CUTLASS"}
@@ -109,3 +107,35 @@ _LIBRARIES = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt best", "cutlass": "CUTLA
 def _who(frame: pd.DataFrame) -> pd.Series:
     """A rung's dialect, or a library's name."""
     return frame["dialect"].where(frame["dialect"] != "", frame["backend"]).rename("who")
+
+
+def draw_epilogues(folder: Path, target: Path) -> list[Path]:
+    """Draw epilogues.csv of `folder` into `target` as PNG and SVG; nothing where no epilogue was timed."""
+    frame = frames.finished(store.read(folder, "epilogues"))
+    frame = frame[frame["how"] == "fused"]
+    if frame.empty:
+        return []
+    with style.themed():
+        return style.save(_epilogues(frame, environment.caption(store.runs_of(frame, folder))), target, "epilogues")
+
+
+def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:
+    first = frame.iloc[0]
+    frame = frames.at(frame[frame["math"] == first["math"]], (first["m"], first["n"], first["k"]))
+    names = list(dict.fromkeys(frame["form"]))
+    subtitle = (
+        f"{first.math} at {first.m} × {first.n} × {first.k}, in one kernel; 1 is the contender's own plain product"
+    )
+    sheet = Sheet((style.WIDTH, 1.8 + 0.42 * len(names)), "What an epilogue costs", subtitle, caption)
+    ax = sheet.figure.subplots()
+    for row in frame.itertuples():
+        look = style.look_of(row.dialect)
+        y = names.index(row.form) + style.LANE * look.lane
+        ax.plot((row.over_plain_low, row.over_plain_high), (y, y), color=look.colour, lw=1.2)
+        ax.plot(row.over_plain, y, look.marker, color=look.colour, ms=4)
+    ax.axvline(1.0, color=style.BASELINE, lw=0.8, zorder=1)
+    ax.set_xlabel("time over the plain product; less is better", size=9)
+    style.rows(ax, names, size=8)
+    style.legend(sheet.figure, frame["dialect"])
+    sheet.fit()
+    return sheet.figure

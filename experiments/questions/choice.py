@@ -38,7 +38,6 @@ from gemm_ref.inputs import meta_operands
 
 NAME = "choice"
 PLAN = {DEFAULT: Plan(least=5, most=30, each_s=0.03, total_s=1.5), FULL: Plan(each_s=0.1, total_s=6.0)}
-SIZES = {DEFAULT: workloads.UNSEEN[DEFAULT], FULL: (*workloads.FITTED, *workloads.UNSEEN[FULL])}
 WITHIN, MOST = 3.0, 8  # times the least predicted time; counts of blocks of one tile: what is tried
 TUNED = "triton"  # the dialect in which Triton's autotune is asked as well
 
@@ -51,6 +50,11 @@ class Try:
     predicted_us: float
     chosen: bool
     candidates: int  # in all, with those that are not tried
+
+
+def sizes(preset: str, math: str) -> tuple[tuple[int, int, int], ...]:
+    """The problems of a preset in one math mode."""
+    return (*(workloads.fitted(math) if preset == FULL else ()), *workloads.unseen(preset, math))
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -68,7 +72,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     """A row for each candidate that is tried, at each problem, and for cuBLAS beside them."""
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=Tried)
     gpu, sms = torch.cuda.get_device_name(), sms_of(torch.device("cuda"))
-    for problem in timing.problems(request, SIZES[request.preset]):
+    for problem in timing.problems(request, sizes(request.preset, request.math or "fp32")):
         tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, gpu).items()}
         bars.begin(f"{problem}: compiling", 1)
         build_ahead({who.kernel: who for who in tries}.values(), torch.cuda.get_device_capability())
@@ -111,7 +115,7 @@ def _spread(candidates: list[choice.Candidate]) -> list[choice.Candidate]:
 def tuned(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "cuda") -> dict[Contender, float]:
     """What Triton's autotune picks among the candidates of its own dialect, and the seconds that it takes."""
     a, b = gemm_ref.make_inputs(problem, device=device)
-    c = torch.empty((problem.m, problem.n), device=device)
+    c = torch.empty((problem.m, problem.n), dtype=gemm_ref.MATHS[problem.math].out_dtype, device=device)
     works = {who: functools.partial(who.load(), a, b, out=c) for who in able if who.dialect == TUNED}
     return dict([autotune(works)]) if works else {}
 

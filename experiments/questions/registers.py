@@ -129,21 +129,8 @@ def _loop_row(loop: Loop, device: str) -> Ported:
 
 
 def _about(loop: Loop, **values: Any) -> Ported:
-    return Ported(
-        experiment=NAME,
-        stage=loop.operation,
-        variant=loop.name,
-        backend="cuda",
-        dialect="",
-        math="",
-        dtype="",
-        m=0,
-        n=0,
-        k=0,
-        form=loop.form,
-        warps=loop.warps,
-        **values,
-    )
+    who: dict[str, Any] = {"stage": loop.operation, "variant": loop.name, "form": loop.form, "warps": loop.warps}
+    return Ported(experiment=NAME, backend="cuda", **who, **values)
 
 
 def _measure(loop: Loop, code: Compiled, sms: int) -> dict[str, Any]:

@@ -166,17 +166,4 @@ def _still_there(probe: Probe, error: Exception) -> None:
 
 
 def _row(probe: Probe, **values: Any) -> Ceiling:
-    return Ceiling(
-        experiment=NAME,
-        stage=probe.name,
-        variant="default",
-        backend="cuda",
-        dialect="",
-        math=probe.math,
-        dtype="",
-        m=0,
-        n=0,
-        k=0,
-        unit=probe.unit,
-        **values,
-    )
+    return Ceiling(experiment=NAME, stage=probe.name, backend="cuda", math=probe.math, unit=probe.unit, **values)

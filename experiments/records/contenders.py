@@ -146,14 +146,16 @@ def gemm_of(item: gemm_ref.Implementation) -> Gemm:
 
 def _gemm_dealt(tile: gemm_ref.Implementation, blocks: int) -> Gemm:
     from gemm_ref.call.plan import run  # with torch
+    from gemm_ref.epilogue import Extras
 
     package = _package(tile)
 
     def prepare(call: Call, *matrices: torch.Tensor) -> Launcher:
         return package.prepare(replace(call, blocks=blocks), *matrices)
 
-    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        return run(a, b, out, prepare, tile.stage.id, tile.dialect, tile.variant, tile.math, None, None)
+    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, **extras: Any) -> torch.Tensor:
+        names = (tile.stage.id, tile.dialect, tile.variant, tile.math)
+        return run(a, b, out, prepare, *names, extras=Extras(**extras))
 
     return fn
 

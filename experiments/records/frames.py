@@ -10,6 +10,8 @@ import pandas as pd
 
 import gemm_ref
 from experiments.records import stats, store, workloads
+from experiments.records.controls import CONTROL
+from experiments.records.rows import COLD
 from experiments.records.workloads import LARGEST
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -105,6 +107,25 @@ def leaders(frame: pd.DataFrame) -> pd.DataFrame:
     return own.loc[own.groupby([*SIZES, "math", "dialect"], sort=False)["median_us"].idxmin()]
 
 
+def beside_powers(rows: pd.DataFrame) -> dict[int, float]:
+    """Awkward size -> speed there over that at the power of two beside it: the median over rungs of one dialect."""
+    speed = rows.pivot_table(index="stage", columns="m", values="tflops")
+    there = {size: power for size, power in workloads.AWKWARD.items() if {size, power} <= set(speed.columns)}
+    return {size: float((speed[size] / speed[power]).median()) for size, power in there.items()}
+
+
+def of_cold(rows: pd.DataFrame) -> dict[str, float]:
+    """Timing mode -> the time in it over that from a cold cache: the median over kernels; empty without cold times."""
+    times = rows.pivot_table(index=["math", "stage", "variant", "dialect"], columns="mode", values="median_us")
+    return {mode: float((times[mode] / times[COLD]).median()) for mode in times} if COLD in times else {}
+
+
+def controls(rows: pd.DataFrame) -> tuple[int, int, float]:
+    """Rows that time cuBLAS against itself: how many say SAME, of how many, and the furthest share from 1."""
+    own = rows[(rows["stage"] == CONTROL) & rows["vs_cublas"].notna()]
+    return int((own["verdict"] == stats.SAME).sum()), len(own), float((own["vs_cublas"] - 1).abs().max())
+
+
 def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """By dialect, the rung to take where one must do at every problem, and the geometric mean of its shares of cuBLAS.
 
@@ -121,14 +142,20 @@ def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
 
 def tried(frame: pd.DataFrame) -> pd.DataFrame:
     """The timed rows of `choice`, of each problem and dialect those of the latest run: a later table chose anew."""
-    frame = timed(frame)
+    frame = frame[frame["median_us"].notna()]
     return frame[frame["run"] == frame.groupby([*SIZES, "math", "dialect"])["run"].transform("max")]
+
+
+def finished(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `epilogues` that have a time, but plain products'; first those of the size where all are timed."""
+    return frame[frame["over_plain"].notna() & (frame["form"] != "plain")] if len(frame) else frame
 
 
 def held_out(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of problems that no table of the choice is fitted on."""
-    fitted = set(workloads.FITTED)
-    keep = [sizes not in fitted for sizes in frame[list(SIZES)].itertuples(index=False, name=None)]
+    fitted = {math: set(workloads.fitted(math)) for math in frame["math"].unique()}
+    of = frame[["math", *SIZES]].itertuples(index=False, name=None)
+    keep = [tuple(sizes) not in fitted[math] for math, *sizes in of]
     return frame[np.array(keep, dtype=bool)]
 
 

@@ -3,7 +3,7 @@
 What the reference GPU says of a kernel, and what compilers make of it, follows from texts: the kernel's source and the
 code that launches it, the compilers' versions, and the code that measures. While all of these are as they were, rows
 that passed are read, with the run that measured them. What did not pass is measured again, so that what it says is of
-now. There is a small file for each experiment and contender; one that is damaged counts as none.
+now. There is a small file for each experiment and contender; `read` and `keep` do the same for pictures and traces.
 """
 
 from __future__ import annotations
@@ -68,27 +68,19 @@ class Kept:
         parts = dict(list(parts.items())[-_MOST:])
         used = {row.run for rows in parts.values() for row in rows}
         content = {
-            "state": state,
             "runs": {key: value for key, value in (runs | {run: self._environment}).items() if key in used},
             "parts": {part: [asdict(row) for row in rows] for part, rows in parts.items()},
         }
-        keep(self._path(contender), json.dumps(content))
+        keep(self._name(contender), state, json.dumps(content).encode())
 
-    def _path(self, contender: Contender) -> Path:
-        name = re.sub(r"[^a-z0-9]+", "-", f"{self._experiment} {contender}".lower())
-        return place(f"{name}.json")
+    def _name(self, contender: Contender) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", f"{self._experiment} {contender}".lower())
 
     def _load(self, contender: Contender, state: str) -> tuple[Parts, dict[str, dict]]:
-        """The parts and the environments in the contender's file; none where it is of another state, or damaged."""
-        try:
-            content = json.loads(self._path(contender).read_text(encoding="utf-8"))
-            if content["state"] != state:
-                return {}, {}
-            make, runs = EXPERIMENTS[self._experiment], content["runs"]
-            parts = {part: [make(**row) for row in rows] for part, rows in content["parts"].items()}
-            return parts, {row.run: runs[row.run] for rows in parts.values() for row in rows}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return {}, {}
+        """The parts and the environments in the contender's file; none where there are none of this state."""
+        content = json.loads(read(self._name(contender), state) or '{"runs": {}, "parts": {}}')
+        make = EXPERIMENTS[self._experiment]
+        return {part: [make(**row) for row in rows] for part, rows in content["parts"].items()}, content["runs"]
 
     def _state(self, package: str, stage: str) -> str:
         """A hash of all that rows of a rung follow from."""
@@ -102,18 +94,31 @@ def state(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str
     return digest(paths, *versions, *((name, os.environ[name]) for name in names))
 
 
-def place(name: str) -> Path:
-    """Where a file of this name is kept."""
+def read(name: str, state: str) -> bytes | None:
+    """What was kept by this name in this state; None where there is none that is whole."""
+    try:
+        head, _, content = _place(name).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return content if head == _head(state, content) else None
+
+
+def keep(name: str, state: str, content: bytes) -> None:
+    """Spare later runs some work, until `state` is another; what cannot be written is warned of, and costs no more."""
+    try:
+        build.write_whole(_place(name), _head(state, content) + b"\n" + content)
+    except build.CannotWrite as error:
+        why = f"the next run does everything again: nothing can be kept in {_place(name).parent} ({error.__cause__})"
+        warnings.warn(why, stacklevel=2)
+
+
+def _place(name: str) -> Path:
     return build.CACHE / "kept" / name
 
 
-def keep(path: Path, content: str | bytes) -> None:
-    """Write a file that spares later runs some work; one that cannot be written is warned of, and costs no more."""
-    try:
-        build.write_whole(path, content)
-    except build.CannotWrite as error:
-        why = f"the next run does everything again: nothing can be kept in {path.parent} ({error.__cause__})"
-        warnings.warn(why, stacklevel=2)
+def _head(state: str, content: bytes) -> bytes:
+    """The first line of a file: a damaged one has another."""
+    return f"{state} {build.digest(content)}".encode()
 
 
 def sources(*folders: str) -> list[Path]:

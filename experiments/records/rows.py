@@ -11,12 +11,14 @@ from typing import Any, Self
 
 from experiments.records.contenders import Contender
 from gemm_ref.problem import MATHS, Problem
+from gemm_ref.stage import DEFAULT_VARIANT
 
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
 MODES = (COLD, WARM, GRAPH)
 SUSTAINED = "sustained"  # of `inputs`: back to back for seconds
-HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`
+HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`; or its sums,
+PREDICTED = "predicted"  # beside those of the reference GPU
 
 _IN_FRAMES: dict[str, str | type] = {"str": str, "int": "int64"}
 _WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
@@ -24,18 +26,21 @@ _WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What every row has. A rerun replaces the row whose `key()` columns are the same."""
+    """What every row has. A rerun replaces the row whose `key()` columns are the same.
+
+    What is measured of the device, and not of a contender at a problem, has no dialect, math, type and sizes.
+    """
 
     experiment: str
     stage: str  # a rung's id or a baseline's name
-    variant: str
+    variant: str = DEFAULT_VARIANT
     backend: str
-    dialect: str  # empty for baselines
-    math: str
-    dtype: str
-    m: int
-    n: int
-    k: int
+    dialect: str = ""  # empty for baselines
+    math: str = ""
+    dtype: str = ""
+    m: int = 0
+    n: int = 0
+    k: int = 0
     status: str = PASS
     detail: str = ""  # why it was skipped or how it failed, whole; the CSV keeps a cell's length of it
     run: str = ""  # key of environment.json; set when saved
@@ -87,6 +92,20 @@ class Checked(Row):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return (*_WHO, "inputs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summed(Checked):
+    """A product's error and its bits; or, of an instruction by itself, how many of its sums are not as predicted."""
+
+    view: str = ""  # HARDWARE or PREDICTED
+    checksum: str = ""  # CRC-32 of C's bytes
+    vectors: int | None = None  # that an instruction was given,
+    mismatches: int | None = None  # and of how many the sum has other bits than the reference GPU's
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "view")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +179,21 @@ class Tried(Timed):
     @classmethod
     def key(cls) -> tuple[str, ...]:
         return (*super().key(), "blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Timed):
+    """As `Timed`, of a product of which more is made; its time is beside that of the plain one too."""
+
+    form: str = ""  # what is made of it, of `experiments.questions.epilogues.FORMS`
+    how: str = ""  # in one kernel, "fused", or in several, "in turn"
+    over_plain: float | None = None  # the time over that of the same contender's plain product: the median, and
+    over_plain_low: float | None = None  # its 95% interval
+    over_plain_high: float | None = None
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "form", "how")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +347,9 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "host": HostCost,
     "tensor_cores": TimedLayout,
     "inputs": Timed,
+    "epilogues": Finished,
     "accuracy": Checked,
+    "rounding": Summed,
     "memory": Counted,
     "instructions": Compiled,
 }

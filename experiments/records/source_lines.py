@@ -50,6 +50,11 @@ class Written:
     shared_lines: int
     shared_tokens: int
 
+    @property
+    def lines(self) -> int:
+        """Of its own file and of those that it shares."""
+        return self.own_lines + self.shared_lines
+
 
 @functools.cache
 def lines_of(stage: str, dialect: str) -> Written:

@@ -71,23 +71,29 @@ MAP_SIDES = {DEFAULT: (128, 1024, 8192), FULL: (128, 256, 512, 1024, 2048, 4096,
 MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
 HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
+# A square, where all forms are timed; a larger one; a layer's three products in training and in decoding
+EPILOGUES = (cube(4096), cube(8192), (2048, 11008, 4096), (512, 4096, 14336), (16, 4096, 4096))
 INPUTS = 8192  # long enough calls to hold a GPU at its power cap
 
 # Of `choice`: nobody chose them, and the model is judged at none that it was fitted on.
 FLOPS, MOST_BYTES = (1e8, 4e11), 1e9
 
 
-def drawn(count: int, seed: int) -> tuple[tuple[int, int, int], ...]:
-    """Random problems, log-uniform in each size; seeded. In turn: of any sizes, and as layers have them.
+# From which powers of 2 M, N and K are drawn, and the unit that they are multiples of.
+_ANY, _LAYERS = ((0, 14, 1), (0, 14, 1), (0, 16, 1)), ((7, 14, 64), (7, 14, 64), (7, 16, 64))
+_FEW_ROWS, _FEW_COLUMNS = ((0, 7, 1), (10, 15, 64), (8, 15, 64)), ((10, 15, 64), (3, 7, 8), (8, 15, 64))
 
-    Any: M and N from 1 to 2^14, K to 2^16. Layers: multiples of 64 from 128 on. Within FLOPS, and MOST_BYTES of A, B
-    and C.
+
+def drawn(count: int, seed: int, *kinds: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """Random problems, log-uniform in each size, of these kinds in turn; seeded.
+
+    Within FLOPS, and MOST_BYTES of A, B and C.
     """
     dice, found = random.Random(seed), dict[tuple[int, int, int], None]()
     while len(found) < count:
-        least, unit = ((0, 1), (7, 64))[len(found) % 2]
-        sizes = [2 ** (least + (most - least) * dice.random()) for most in (14, 14, 16)]
-        m, n, k = (unit * round(size / unit) for size in sizes)
+        kind = kinds[len(found) % len(kinds)]
+        sizes = [(2 ** (least + (most - least) * dice.random()), unit) for least, most, unit in kind]
+        m, n, k = (unit * round(size / unit) for size, unit in sizes)
         if FLOPS[0] <= 2 * m * n * k <= FLOPS[1] and 4 * (m * k + k * n + m * n) <= MOST_BYTES:
             found[m, n, k] = None
     return tuple(found)
@@ -103,13 +109,29 @@ _SHALLOW = (
     *((2048, 3000, 1), (1500, 2502, 2), (5000, 3001, 3), (12000, 2000, 4)),
     *((9000, 1001, 5), (3000, 5001, 9), (4000, 8000, 12), (700, 9001, 20)),
 )
-FITTED = (*drawn(84, seed=1), *_SMALL, *_STRIPS, *_SHALLOW)
-UNSEEN = {DEFAULT: drawn(12, seed=2), FULL: drawn(40, seed=2)}
+_FITTED = (*drawn(84, 1, _ANY, _LAYERS), *_SMALL, *_STRIPS, *_SHALLOW)
+# On tensor cores rows of whole vectors alone, which the TMA unit needs no copy of: it takes the same for any tile.
+_FOR_TMA = (_LAYERS, _FEW_ROWS, _LAYERS, _FEW_COLUMNS)
+_FITTED_FOR_TMA = drawn(120, 3, *_FOR_TMA)
+
+
+def fitted(math: str) -> tuple[tuple[int, int, int], ...]:
+    """What `experiments fit` makes the table of a device from, in one math mode."""
+    return _FITTED if math == "fp32" else _FITTED_FOR_TMA
+
+
+def unseen(preset: str, math: str) -> tuple[tuple[int, int, int], ...]:
+    """What the choice is judged at in one math mode."""
+    count = {DEFAULT: 12, FULL: 40}[preset]
+    return drawn(count, 2, _ANY, _LAYERS) if math == "fp32" else drawn(count, 4, *_FOR_TMA)
+
 
 # --- errors, and counts --------------------------------------------------------------------------------------
 
 ACCURACY_SIDE = 256
 ACCURACY_DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
+ROUNDING_DEPTHS = {DEFAULT: tuple(4**n for n in range(2, 6)), FULL: tuple(4**n for n in range(2, 10))}
+ROUNDING_WHOLE, ROUNDING_KNOWN = 4**7, 4**5  # K up to which a laptop takes whole rungs; that tells how they add
 COUNTED = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 16 divides a size
 

@@ -89,7 +89,7 @@ def variables(drawn: Iterable[Figure]) -> list[tuple[str, str, str]]:
 
 
 def _title(root: ElementTree.Element) -> str:
-    """The largest text of the plot: what `style.heading` wrote."""
+    """The largest text of the plot: that of the sheet."""
     sizes: dict[float, str] = {}
     for text in root.iter(f"{_SVG}text"):
         size = re.search(r"font-size: ?([\d.]+)px", text.get("style", ""))

@@ -19,16 +19,7 @@ from experiments.report.views import View, tally
 from gemm_ref import DIALECTS, Launch, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
-_RESOURCES = (
-    "variant",
-    "dialect",
-    "arch",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "blocks_per_sm",
-    "occupancy",
-)
+_RESOURCES = ("variant", "dialect", "arch", "registers", "spill_bytes", "shared_bytes", "blocks_per_sm", "occupancy")
 
 
 @dataclass(frozen=True)

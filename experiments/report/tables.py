@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import zlib
 from dataclasses import asdict, dataclass
 
 import pandas as pd
@@ -13,6 +11,7 @@ import pandas as pd
 from experiments.records import stats
 from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.trace.record import deflated
 from gemm_ref import DIALECTS
 
 MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
@@ -94,9 +93,7 @@ class Table:
             "selects": [asdict(select) for select in self.selects],
             "rows": self.rows,
         }
-        packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
-        data = packer.compress(json.dumps(content, separators=(",", ":")).encode()) + packer.flush()
-        return base64.b64encode(data).decode()
+        return deflated(json.dumps(content, separators=(",", ":")).encode())
 
 
 def table_of(frame: pd.DataFrame) -> Table | None:

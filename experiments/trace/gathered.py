@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments import processes
 from experiments.bench import provenance, side_by_side
@@ -53,7 +51,7 @@ def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = No
             lacking[str(item)] = why
         else:
             found[item] = from_json(text)
-            kept.keep(_place(item), f"{_state(item, versions)}\n{text}")
+            kept.keep(_name(item), _state(item, versions), text.encode())
         if bars:
             bars.done()
     return Gathered(tuple(found[item] for item in items if item in found), lacking)
@@ -84,17 +82,14 @@ def _make(item: Implementation, versions: dict) -> tuple[str, str]:
 # --- what is kept ------------------------------------------------------------------------------------------------
 
 
-def _place(item: Implementation) -> Path:
-    return kept.place(f"trace-{kernel.name_of(item)}.json")
+def _name(item: Implementation) -> str:
+    return f"trace-{kernel.name_of(item)}"
 
 
 def _read(item: Implementation, versions: dict) -> Trace | None:
-    """The trace that was kept; None where there is none of these sources and versions, or it is damaged."""
-    try:
-        state, _, text = _place(item).read_text(encoding="utf-8").partition("\n")
-        return from_json(text) if state == _state(item, versions) else None
-    except (OSError, ValueError, TypeError, KeyError, zlib.error):
-        return None
+    """The trace that was kept; None where there is none of these sources and versions."""
+    text = kept.read(_name(item), _state(item, versions))
+    return from_json(text.decode()) if text else None
 
 
 def _state(item: Implementation, versions: dict) -> str:

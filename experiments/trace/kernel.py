@@ -44,11 +44,11 @@ def depth_of(item: Implementation) -> int:
 def problem_of(item: Implementation) -> Problem:
     """2 x 2 tiles of C; of K as many slices as make the ring of slices in shared memory wrap round once, at least 2.
 
-    Where K is split, it has the slices that make two splits.
+    Where K is always split, it has the slices that make two splits.
     """
     config, depth = item.config, depth_of(item)
     slices = (config.NUM_STAGES or 1) + 1 if depth > 1 else _ALONE
-    if item.stage.second_kernel:
+    if item.stage.second_kernel and item.stage.deal is None:
         slices = 2 * MIN_SLICES
     while slices * depth % _EVEN:
         slices += 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -149,7 +150,7 @@ class Trace:
 
 def to_json(trace: Trace) -> str:
     """The text of a trace's file, the same for equal traces."""
-    return json.dumps(_plain(trace), separators=(",", ":"))
+    return json.dumps(plain(trace, _packed), separators=(",", ":"))
 
 
 def from_json(text: str) -> Trace:
@@ -172,12 +173,13 @@ def _started(**values: Any) -> Started:
     return Started(**values | lists)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any, pack: Callable[[np.ndarray], dict]) -> Any:
+    """What JSON can say of a trace or a part of it; `pack` makes an object of an array."""
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name), pack) for field in fields(value)}
     if isinstance(value, np.ndarray):
-        return _packed(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        return pack(value)
+    return [plain(item, pack) for item in value] if isinstance(value, tuple) else value
 
 
 _TYPES: dict[str, np.dtype] = {name: np.dtype(kind) for name, kind in (("u8", "<u1"), ("u16", "<u2"), ("i32", "<i4"))}
@@ -186,15 +188,16 @@ _TYPES: dict[str, np.dtype] = {name: np.dtype(kind) for name, kind in (("u8", "<
 def _packed(values: np.ndarray) -> dict:
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     name = next(name for name, kind in _TYPES.items() if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
-    plain = values.astype(_TYPES[name])
-    texts = [_deflated(plain), _deflated(np.diff(plain, axis=0, prepend=plain[:1] * 0))]
+    whole = values.astype(_TYPES[name])
+    texts = [deflated(each.tobytes()) for each in (whole, np.diff(whole, axis=0, prepend=whole[:1] * 0))]
     delta = len(texts[1]) < len(texts[0])
     return {"type": name, "shape": list(values.shape), "delta": delta, "data": texts[delta]}
 
 
-def _deflated(values: np.ndarray) -> str:
+def deflated(data: bytes) -> str:
+    """Raw deflate as base64: what the browser's DecompressionStream takes."""
     stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(stream.compress(values.tobytes()) + stream.flush()).decode()
+    return base64.b64encode(stream.compress(data) + stream.flush()).decode()
 
 
 def _unpacked(packed: dict) -> np.ndarray:

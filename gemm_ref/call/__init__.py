@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from gemm_ref import choice, grids
+from gemm_ref.call.extras import check_extras, settled
 from gemm_ref.dialect import DIALECTS
+from gemm_ref.epilogue import Extras
 from gemm_ref.launch import Launch
 from gemm_ref.operands import check_shapes, has_vector_rows
 from gemm_ref.problem import MATHS, MAX_SIZE, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS
+
+_NO_EXTRAS = Extras()
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Call:
     least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
     gpu: str = ""  # the kind of GPU, as torch names it; empty where there is none
     blocks: int | None = None  # that the tiles are dealt to; None where the rung's grid follows from the sizes
+    early: bool = False  # whether the kernel may start while its operands are still being copied
 
     @property
     def launch(self) -> Launch:
@@ -38,7 +44,7 @@ class Call:
             turned = grids.is_turned(item.config, problem.math, problem.b_layout)
             sides = (problem.n, problem.m) if turned else (problem.m, problem.n)
             launch = item.stage.deal(item.config, *sides, problem.k, self.blocks, self.sms)
-        return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes))
+        return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes), early=self.early)
 
 
 def settle(call: Call, a: torch.Tensor, b: torch.Tensor) -> Call:
@@ -49,7 +55,7 @@ def settle(call: Call, a: torch.Tensor, b: torch.Tensor) -> Call:
     item, problem = call.implementation, call.problem
     if item.dialect not in item.stage.tiles:
         return call
-    tile = "" if item.variant == DEFAULT_VARIANT else item.variant.removesuffix(choice.FLOATS)
+    tile = "" if item.variant == DEFAULT_VARIANT else item.variant
     vectors = copies_vectors(item.dialect, a, b)
     chosen = choice.choose(item.stage, item.dialect, problem, call.sms, vectors, call.gpu, tile)
     return replace(call, implementation=replace(item, variant=chosen.tile), blocks=chosen.blocks)
@@ -70,22 +76,27 @@ def validate(
     dialect: str = "cuda",
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
+    **extras: Any,
 ) -> Call:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
 
     stage: None is the last rung of the ladder that takes such operands and runs on their GPU.
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
     `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
-    mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. scale_a, scale_b: fp32
-    tensors of one element, which C is multiplied by; for fp8 alone.
+    mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. extras: those of
+    `gemm_ref.epilogue.Extras`, by name; all but the scales, which are for fp8 alone, take a rung with epilogues.
     """
+    more = settled(Extras(**extras))
     if dialect not in DIALECTS:
         raise ValueError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
-    rung = _highest(a, dialect, math) if stage is None else get_stage(stage)
+    rung = _highest(a, dialect, math, more.finish) if stage is None else get_stage(stage)
     if dialect not in rung.dialects:
         raise ValueError(f"{rung.id} has no {dialect} kernel: it is written in {', '.join(rung.dialects)}")
+    if more.finish and dialect not in rung.epilogues:
+        known = ", ".join(f"{x.id} in {' and '.join(x.epilogues)}" for x in STAGES.values() if x.epilogues)
+        raise ValueError(
+            f"{rung.id} has no epilogue in {dialect} (bias, activation, c, alpha, beta), but {known}: leave `stage` out"
+        )
     variant = rung.find_variant(variant, dialect)
     check_tensors(a, b)
     _check_grad(a, b)
@@ -94,20 +105,22 @@ def validate(
     sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
     if max(sizes.values()) > MAX_SIZE:
         raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {MAX_SIZE}; they are {sizes}")
+    check_extras(more, a, problem)
     if out is not None:
-        check_out(out, a, b, problem)
+        check_out(out, a, b, problem, more)
     if a.device.type == "cuda":
         refusal = rung.refusal(torch.cuda.get_device_capability(a.device))
         if refusal:
             raise ValueError(refusal)
-    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if scale is not None:
-            _check_scale(name, scale, a, math)
-    return Call(Implementation(rung, variant, dialect, math), problem, sms_of(a.device), gpu=gpu_of(a.device))
+    implementation = Implementation(rung, variant, dialect, math, epilogue=more.epilogue(MATHS[math].out_dtype))
+    return Call(implementation, problem, sms_of(a.device), gpu=gpu_of(a.device))
 
 
-def _highest(a: object, dialect: str, math: str | None) -> Stage:
-    """The last rung that is written in a dialect, takes such an operand and runs on its GPU."""
+def _highest(a: object, dialect: str, math: str | None, finishes: bool) -> Stage:
+    """The last rung that is written in a dialect, takes such an operand and runs on its GPU.
+
+    finishes: whether it must have epilogues.
+    """
     if not isinstance(a, torch.Tensor):
         raise ValueError(f"a must be a torch.Tensor, not {type(a).__name__}: torch.as_tensor(a) makes one")
     capability = torch.cuda.get_device_capability(a.device) if a.is_cuda else REFERENCE_CAPABILITY
@@ -115,8 +128,16 @@ def _highest(a: object, dialect: str, math: str | None) -> Stage:
     fitting = [
         stage
         for stage in STAGES.values()
-        if dialect in stage.dialects and set(modes) & set(stage.maths) and stage.refusal(capability) is None
+        if dialect in (stage.epilogues if finishes else stage.dialects)
+        and set(modes) & set(stage.maths)
+        and stage.refusal(capability) is None
     ]
+    if not fitting and finishes:
+        rounded = "pass math='tf32', which rounds the operands, or " if a.dtype == torch.float32 and not math else ""
+        raise ValueError(
+            f"no rung in {dialect} has an epilogue (bias, activation, c, alpha, beta) for {math or a.dtype} on this "
+            f"GPU: {rounded}do it to the result with torch"
+        )
     if not fitting:
         taken = f"math={math!r}" if math else f"{a.dtype}"
         raise ValueError(
@@ -177,7 +198,9 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
     return math
 
 
-def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
+def check_out(
+    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Problem, extras: Extras = _NO_EXTRAS
+) -> None:
     """Raise ValueError unless `out` can take the product: (M, N), the math's dtype, a's device, memory of its own."""
     if not isinstance(out, torch.Tensor):
         raise ValueError(f"out must be a torch.Tensor, not {type(out).__name__}")
@@ -192,27 +215,21 @@ def check_out(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, problem: Prob
         raise ValueError("out requires grad, and the kernels are outside autograd: pass out.detach()")
     if _overlaps_itself(out):
         raise ValueError("several elements of out share one place in memory (an expanded tensor): pass out.clone()")
-    check_overlap(out, a, b)
+    check_overlap(out, a, b, extras)
 
 
-def check_overlap(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Raise ValueError if `out` shares memory with an operand (conservative for interleaved strides)."""
+def check_overlap(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, extras: Extras = _NO_EXTRAS) -> None:
+    """Raise ValueError if `out` shares memory with what the kernel reads (conservative for interleaved strides).
+
+    But `c` may be `out`: the same elements in the same places.
+    """
     first, end = span(out)
-    for name, x in (("a", a), ("b", b)):
+    for name, x in (("a", a), ("b", b), ("bias", extras.bias), ("c", extras.c)):
+        if x is None or (name == "c" and x.data_ptr() == out.data_ptr() and x.stride() == out.stride()):
+            continue
         x_first, x_end = span(x)
         if first < x_end and x_first < end:
             raise ValueError(f"out shares memory with {name}, which the kernel still reads: pass a separate tensor")
-
-
-def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> None:
-    if math != "fp8":
-        raise ValueError(f"{name} is for fp8, whose range is small; in {math}, multiply the result")
-    if not isinstance(scale, torch.Tensor) or scale.dtype != torch.float32 or scale.numel() != 1:
-        raise ValueError(f"{name} must be a torch.float32 tensor of one element, as torch.tensor(0.5, device=a.device)")
-    if scale.is_neg():
-        raise ValueError(f"{name} has torch's negative bit set, which kernels do not read: pass {name}.resolve_neg()")
-    if scale.device != a.device:
-        raise ValueError(f"{name} is on {scale.device} and a on {a.device}: move it there")
 
 
 def _overlaps_itself(x: torch.Tensor) -> bool:

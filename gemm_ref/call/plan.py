@@ -14,22 +14,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from gemm_ref.call import Call, check_overlap, settle, span, validate
-from gemm_ref.operands import (
-    TMA_BYTES,
-    as_operand,
-    as_operand_b,
-    has_tma_rows,
-    layout_of,
-    padded,
-    with_tma_lines,
-    with_tma_rows,
-)
+from gemm_ref.call.extras import settled
+from gemm_ref.epilogue import Extras, apply
+from gemm_ref.operands import TMA_BYTES, Lay, as_operand, has_stored_rows, laying, layout_of, padded, with_pairs
 from gemm_ref.problem import MATHS
 from gemm_ref.wait import warn_if_long
 
-Scales = tuple[torch.Tensor | None, torch.Tensor | None]  # of A and B; None is 1
-# (a, b, c, scales): fills c (M, N) from operands that are laid out as the rung reads them.
-Launcher = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Scales], object]
+# (a, b, c, extras): fills c (M, N) from operands, and from extras, that are laid out as the rung reads them.
+Launcher = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Extras], object]
 # The launcher for a call, and for those after it whose matrices agree with these a, b and c in all that `_facts` says:
 # it may keep that of them, and nothing else. Of what torch allocates, every address is a multiple of TMA_BYTES.
 Prepare = Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], Launcher]
@@ -47,8 +39,7 @@ def run(
     dialect: str,
     variant: str,
     math: str | None,
-    scale_a: torch.Tensor | None,
-    scale_b: torch.Tensor | None,
+    extras: Extras = Extras(),  # noqa: B008 (it is never changed)
 ) -> torch.Tensor:
     """Validate (`call.validate`, which says what is raised), lay the operands out, allocate C, launch, hand C back.
 
@@ -56,21 +47,22 @@ def run(
     is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
     multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
     """
-    place = _place((a, b, out, scale_a, scale_b), (prepare, stage, dialect, variant, math))
+    extras = settled(extras)
+    read = (a, b, extras.bias, extras.c)
+    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0)
+    place = _place((*read, out, *extras[:2]), (prepare, stage, dialect, variant, math, *forms))
     if place is None or place.plan is None:
-        call = validate(
-            a, b, out, stage=stage, dialect=dialect, variant=variant, math=math, scale_a=scale_a, scale_b=scale_b
-        )
+        call = validate(a, b, out, stage=stage, dialect=dialect, variant=variant, math=math, **extras._asdict())
         if not _on_gpu(a):
             warn_if_long(call.problem)
-        plan = _plan(call, prepare, a, b, out)
+        plan = _plan(call, prepare, a, b, out, extras)
         if place is not None:
             place.plan = plan
     else:
         plan = place.plan
-        if out is not None and plan.may_overlap(out, a, b):
-            check_overlap(out, a, b)
-    return plan.carry_out(a, b, out, (scale_a, scale_b))
+        if out is not None and plan.may_overlap(out, read):
+            check_overlap(out, a, b, extras)
+    return plan.carry_out(a, b, out, extras)
 
 
 def stream_of(device: int) -> int:
@@ -124,83 +116,99 @@ class Plan:
     shape: tuple[int, int]  # of C
     dtype: torch.dtype
     direct: bool  # whether there is an `out` that the rung can write to
-    spans: tuple[int, ...]  # bytes from the first element of out, a and b to the end of their last; 0 without out
-    lay_a: Callable[[torch.Tensor], torch.Tensor] | None = None  # None where it is stored as the rung reads it
-    lay_b: Callable[[torch.Tensor], torch.Tensor] | None = None
+    spans: tuple[int, ...]  # bytes from the first element of out and of what is read to the end of its last; or 0
+    lay: Lay | None = None  # None where the operands are stored as the rung reads them
+    lay_extras: Callable[[Extras], Extras] | None = None
     launch: Launcher | None = None  # None where C has no elements
     turned: bool = False  # whether it is of the product turned round, C^T = B^T @ A^T
 
-    def may_overlap(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
-        """Whether `out` may share memory with an operand, which depends on addresses; `check_overlap` is sure."""
-        first, first_a, first_b = out.data_ptr(), a.data_ptr(), b.data_ptr()
-        of_out, of_a, of_b = self.spans
-        end = first + of_out
-        return (first < first_a + of_a and first_a < end) or (first < first_b + of_b and first_b < end)
+    def may_overlap(self, out: torch.Tensor, read: tuple[torch.Tensor | None, ...]) -> bool:
+        """Whether `out` may share memory with what is read, which depends on addresses; `check_overlap` is sure."""
+        first, (of_out, *of_read) = out.data_ptr(), self.spans
+        for x, of_x in zip(read, of_read, strict=True):
+            if x is not None and x is not out:  # c may be out
+                first_x = x.data_ptr()
+                if first < first_x + of_x and first_x < first + of_out:
+                    return True
+        return False
 
-    def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
+    def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
         """C, which is `out` where there is one."""
         if self.turned:
-            c = self._compute(b.t(), a.t(), None if out is None else out.t(), scales[::-1]).t()
+            c = self._compute(b.t(), a.t(), None if out is None else out.t(), extras.of_transpose()).t()
             return c if out is None else out
-        return self._compute(a, b, out, scales)
+        return self._compute(a, b, out, extras)
 
-    def _compute(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales) -> torch.Tensor:
+    def _compute(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
         """What the plan's kernel makes of its own operands, which are B^T and A^T where it is turned."""
         c = out if self.direct else a.new_empty(self.shape, dtype=self.dtype)
         if self.launch is not None:
-            a = a if self.lay_a is None else self.lay_a(a)
-            b = b if self.lay_b is None else self.lay_b(b)
-            self.launch(a, b, c, scales)
+            extras = extras if self.lay_extras is None else self.lay_extras(extras)
+            a, b = (a, b) if self.lay is None else self.lay(a, b)  # last: the kernel may start before it has ended
+            self.launch(a, b, c, extras)
         return c if out is None or self.direct else out.copy_(c)
 
 
-def _plan(call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> Plan:
+def _plan(
+    call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras,
+    turned: bool = False,
+) -> Plan:  # fmt: skip
     stage, problem = call.implementation.stage, call.problem
     direct = out is not None and out.is_contiguous() and not out.is_neg()
     shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
-    ends = [(0, 0) if x is None else span(x) for x in (out, a, b)]
+    ends = [(0, 0) if x is None else span(x) for x in (out, a, b, extras.bias, extras.c)]
     plan = functools.partial(Plan, shape, dtype, direct, tuple(end - first for first, end in ends))
     if not (problem.m and problem.n):
         return plan()
     if stage.tma and problem.n == 1 and problem.m > 1:  # one column is no row for the unit, but C^T has one row
         call = replace(call, problem=replace(problem, m=1, n=problem.m))
-        found = _plan(call, prepare, b.t(), a.t(), None if out is None else out.t())
+        of_transpose = None if out is None else out.t()
+        found = _plan(call, prepare, b.t(), a.t(), of_transpose, extras.of_transpose(), turned=True)
         return replace(found, spans=plan().spans, turned=True)
     layouts = stage.reads_b(problem.math, call.implementation.dialect)
     b_layout = layout_of(b, layouts)
-    laid_out = replace(call.implementation, b_layout=b_layout)
+    laid_out = replace(call.implementation, b_layout=b_layout, epilogue=extras.epilogue(dtype, by_rows=turned))
     call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=b_layout))
     if stage.tma and problem.k == 0:  # the unit has no empty matrices
-        return plan(launch=_zero)
+        return plan(launch=functools.partial(_of_no_product, by_rows=turned))
 
-    def lay_a(a: torch.Tensor) -> torch.Tensor:
-        a = as_operand(a)
-        return with_tma_rows(a) if stage.tma else a
-
-    def lay_b(b: torch.Tensor) -> torch.Tensor:
-        b = as_operand_b(b, b_layout)
-        return with_tma_lines(b, b_layout) if stage.tma else b
-
-    laid_a, laid_b = lay_a(a), lay_b(b)
+    lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma))
     call = settle(call, laid_a, laid_b)
+    if copied_b := bool(call.implementation.config.COPIED_B):
+        lay, laid_a, laid_b = _lay_out(a, b, b_layout, False, copied_b)
+    call = replace(call, early=stage.waits and lay is not None)
     c = out if direct else a.new_empty(shape, dtype=dtype)
-    if "C" in stage.tma and not has_tma_rows(c):
+    if "C" in stage.tma and not has_stored_rows(c):
         launch = _beside(prepare(call, laid_a, laid_b, padded(c)))
     else:
         launch = prepare(call, laid_a, laid_b, c)
-    return plan(None if laid_a is a else lay_a, None if laid_b is b else lay_b, launch)
+    return plan(lay, _lay_extras if extras.finish else None, launch)
 
 
-def _zero(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
-    c.zero_()
+def _lay_out(
+    a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False
+) -> tuple[Lay | None, torch.Tensor, torch.Tensor]:
+    lay = laying(a, b, b_layout, tma, copied_b)
+    return (None, a, b) if lay is None else (lay, *lay(a, b))
+
+
+def _lay_extras(extras: Extras) -> Extras:
+    """With bias, as (1, N), and c as kernels read them."""
+    bias, c = extras.bias, extras.c if extras.beta else None
+    rows = [None if x is None else with_pairs(as_operand(x)) for x in (bias if bias is None else bias[None], c)]
+    return extras._replace(bias=rows[0], c=rows[1])
+
+
+def _of_no_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras, by_rows: bool) -> None:
+    c.copy_(apply(torch.zeros(c.shape, dtype=torch.float32, device=c.device), extras, by_rows))
 
 
 def _beside(launch: Launcher) -> Launcher:
     """`launch` for a C whose rows the TMA unit could not find: beside it, and then copied."""
 
-    def launch_beside(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> None:
+    def launch_beside(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> None:
         beside = padded(c)
-        launch(a, b, beside, scales)
+        launch(a, b, beside, extras)
         c.copy_(beside)
 
     return launch_beside

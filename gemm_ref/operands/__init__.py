@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from gemm_ref.launch import cdiv
-from gemm_ref.operands.transpose import transposed
+from gemm_ref.operands.lay_out import copy_all, transposed
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
 LINE_BYTES = 128  # of the L2 cache: a box of the TMA unit is as wide, and in two lines where rows begin within one
@@ -62,8 +64,59 @@ def as_operand_b(b: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def layout_of(b: torch.Tensor, layouts: tuple[str, ...]) -> str:
-    """In which of the layouts that a kernel reads b (K, N) is stored; the first, to be copied to, where in none."""
-    return next((layout for layout in layouts if lies_in(b, layout)), layouts[0])
+    """In which of the layouts that a kernel reads b (K, N) is stored; the first, to be copied to, where in none.
+
+    A part of a wider matrix is stored as that is.
+    """
+    stored = [layout for layout in layouts if lies_in(b, layout)]
+    stored += [layout for layout in layouts if b.stride(1 if layout == "kn" else 0) == 1]
+    return (*stored, layouts[0])[0]
+
+
+Lay = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def laying(a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False) -> Lay | None:
+    """What lays out operands like a (M, K) and b (K, N) as a kernel reads them; None where they are stored so.
+
+    That is outside autograd, with a lazy negation carried out, A by rows and B as one of B_LAYOUTS says: one row after
+    another or, for a rung that uses the TMA unit, where that finds them. What is copied is copied in one launch.
+    copied_b: whether rows of B shall begin at lines of the L2 cache.
+    """
+    fits, room = (has_tma_rows, padded) if tma else (torch.Tensor.is_contiguous, _dense)
+    rooms = room, lined if copied_b else room
+
+    def lines(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        a, b = _plain(a), _plain(b)
+        return [a, b if b_layout == "kn" else b.t()]
+
+    copied = [not fits(x) for x in lines(a, b)]
+    copied[1] |= copied_b
+    if not any(copied) and _plain(a) is a and _plain(b) is b:
+        return None
+
+    def lay(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        stored = lines(a, b)
+        laid = [room(x) if is_copied else x for x, room, is_copied in zip(stored, rooms, copied, strict=True)]
+        copy_all(*(pair for pair, is_copied in zip(zip(stored, laid, strict=True), copied, strict=True) if is_copied))
+        return laid[0], laid[1] if b_layout == "kn" else laid[1].t()
+
+    return lay
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
+def lined(x: torch.Tensor) -> torch.Tensor:
+    """A new tensor like x (rows, columns), not filled, whose rows begin at lines of the L2 cache."""
+    rows, columns = x.shape
+    return x.new_empty((rows, _up(columns, LINE_BYTES // x.itemsize)))[:, :columns]
+
+
+def whole_rows(x: torch.Tensor) -> torch.Tensor:
+    """All elements from the first row of x, whose rows are some way apart, to the end of its last: contiguous."""
+    return x.as_strided((x.shape[0], x.stride(0)), (x.stride(0), 1))
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
@@ -80,16 +133,33 @@ def with_tma_rows(x: torch.Tensor) -> torch.Tensor:
     return x if has_tma_rows(x) else padded(x).copy_(x)
 
 
-def with_tma_lines(b: torch.Tensor, layout: str) -> torch.Tensor:
-    """As `with_tma_rows`, for b (K, N) that is stored as `layout` says: its columns are rows where it is "nk"."""
-    if layout == "kn":
-        return with_tma_rows(b)
-    return b if has_tma_rows(b.t()) else with_tma_rows(b.t()).t()
+def with_pairs(x: torch.Tensor) -> torch.Tensor:
+    """x (rows, columns), row-major, such that two neighbours of a row can be read at once, the first at an even column.
+
+    x itself where they are at a multiple of their size, else a view of a copy whose rows are padded.
+    """
+    pairs = x.shape[1] % 2 == 0 and x.data_ptr() % (2 * x.itemsize) == 0
+    return x if pairs else padded(x).copy_(x)
+
+
+def whole_pairs(x: torch.Tensor) -> torch.Tensor:
+    """All elements of the rows of x, as `with_pairs` makes it, to the next row: (rows, an even number)."""
+    rows, columns = x.shape
+    alone = _padded_columns(x, columns) if columns % 2 else columns
+    step = x.stride(0) if rows > 1 else alone
+    return x.as_strided((rows, step), (step, 1))
 
 
 def has_tma_rows(x: torch.Tensor) -> bool:
-    """Whether x (rows, columns), row-major, is as `with_tma_rows` makes it."""
-    return x.shape[1] * x.itemsize % TMA_BYTES == 0 and x.data_ptr() % TMA_BYTES == 0
+    """Whether x (rows, columns) is as `with_tma_rows` makes it: all of its own, or a part of a wider matrix."""
+    (rows, columns), (row_step, column_step) = x.shape, x.stride()
+    apart = rows <= 1 or (row_step >= columns and row_step * x.itemsize % TMA_BYTES == 0)
+    return apart and (column_step == 1 or columns <= 1) and x.data_ptr() % TMA_BYTES == 0
+
+
+def has_stored_rows(x: torch.Tensor) -> bool:
+    """Whether the TMA unit can store to rows of x (rows, columns): it writes whole TMA_BYTES, past a row's end too."""
+    return has_tma_rows(x) and x.shape[1] * x.itemsize % TMA_BYTES == 0
 
 
 def row_elements(x: torch.Tensor) -> int:
@@ -100,8 +170,11 @@ def row_elements(x: torch.Tensor) -> int:
 
 def _padded_columns(x: torch.Tensor, columns: int) -> int:
     """Columns of a row of x that ends at a multiple of TMA_BYTES, or of a line of L2 where that is little more."""
-    multiple = (TMA_BYTES if columns * x.itemsize < MANY_LINES * LINE_BYTES else LINE_BYTES) // x.itemsize
-    return cdiv(columns, multiple) * multiple
+    return _up(columns, (TMA_BYTES if columns * x.itemsize < MANY_LINES * LINE_BYTES else LINE_BYTES) // x.itemsize)
+
+
+def _up(count: int, multiple: int) -> int:
+    return cdiv(count, multiple) * multiple
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:

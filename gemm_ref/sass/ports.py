@@ -57,11 +57,6 @@ class Ports:
     clocks: int  # the least that the trip takes
     ffma: int
 
-    @property
-    def share_of_peak(self) -> float:
-        """The most of the peak of FFMA, one a clock, that such trips can reach."""
-        return self.ffma / self.clocks
-
 
 def clocks(trip: Sequence[Instruction]) -> Ports:
     """What a trip round a loop (`loop.main_trip`) asks of the registers when it is executed again and again.

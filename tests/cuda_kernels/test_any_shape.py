@@ -11,7 +11,7 @@ import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
 from experiments.records.contenders import dealt
-from gemm_ref import Implementation, Problem, choice, hopper_choice, make_inputs, ptx
+from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Call
 from gemm_ref.operands import as_layout
 from tests.conftest import DEVICES
@@ -35,13 +35,18 @@ def run(tile, math, layout, sizes, blocks, device="cpu"):
 def clusters_of(tile, math, layout, sizes):
     """As many as tiles; and the blocks of one."""
     config = TILES[tile]
-    tiles_m, tiles_n, _ = hopper_choice.tiles_of(config, Problem(*sizes, math, b_layout=layout))
+    tiles_m, tiles_n, _ = choice.tiles_of(config, Problem(*sizes, math, b_layout=layout))
     return tiles_m * tiles_n, config.CLUSTER_M * config.CLUSTER_K
 
 
 # Each tile in the two ways in which operands reach wgmma, and each mode and layout with a few tiles
 EACH = [(tile, *mode) for tile in TILES for mode in (("bf16", "kn"), ("tf32", "kn"))]
-EACH += [(tile, *mode) for mode in MODES for tile in ("tile128x160", "swapped128x32") if (tile, *mode) not in EACH]
+EACH += [
+    (tile, *mode)
+    for mode in MODES
+    for tile in ("tile128x192", "swapped128x160", "swapped128x32")
+    if (tile, *mode) not in EACH
+]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -53,24 +58,24 @@ def test_every_tile_bit_exact_whole_and_shared(tile, math, layout, device):
         assert not run(tile, math, layout, SIZES, clusters * cluster, device)
 
 
-@pytest.mark.parametrize("tile", ["tile64x128", "swapped128x16", "pair128x256", "tile128x160"])
+@pytest.mark.parametrize("tile", ["tile64x128", "swapped128x32", "pair128x256", "swappedpair128x192"])
 def test_a_tile_has_many_shares_and_a_block_many_tiles(tile):
     """More shares than a thread reads at a time, each of one tile only; and one block that takes tile after tile."""
     _, cluster = clusters_of(tile, "bf16", "kn", SIZES)
-    few = (130, 64, 1100) if tile == "pair128x256" else (9, 100, 1100)
+    few = (130, 64, 1100) if "pair" in tile else (9, 100, 1100)
     assert not run(tile, "bf16", "kn", few, 17 * cluster)
     assert not run(tile, "bf16", "kn", (260, 330, 70), cluster)
 
 
 def test_a_cluster_that_shares_a_tile_has_no_other():
-    tile = "split2swapped128x16"
+    tile = "split2swapped128x32"
     with pytest.raises(ValueError, match="this tile takes 4 blocks, a cluster per tile of C, and not 2"):
         run(tile, "bf16", "kn", (9, 200, 264), 2)
 
 
 @pytest.mark.parametrize("math", RUNG.maths)
 def test_few_rows_are_columns_of_the_product(math):
-    item = Implementation(RUNG, "swapped128x16", "cuda", math, RUNG.reads_b(math, "cuda")[0])
+    item = Implementation(RUNG, "swapped64x16", "cuda", math, RUNG.reads_b(math, "cuda")[0])
     assert set(re.findall(r"m64n(\d+)k", source.ptx(item))) == {"16"}
 
 

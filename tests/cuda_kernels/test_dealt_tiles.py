@@ -9,7 +9,7 @@ import torch
 
 import cuda_kernels
 import gemm_ref
-from gemm_ref import Implementation, Problem, make_inputs, ptx
+from gemm_ref import Implementation, Problem, make_inputs, operands, ptx
 from gemm_ref.call import Call, settle
 from tests.conftest import DEVICES
 
@@ -34,6 +34,26 @@ def test_shares_of_tiles_have_no_fault(tile, sizes):
         gemm_ref.check(cuda_kernels.gemm(a, b, stage="s14", variant=tile), a, b)
     item = Implementation(RUNG, tile, "cuda", "fp32")
     assert settle(Call(item, Problem(*sizes)), a, b).launch.then and detectors.findings == ()
+
+
+def test_what_lies_behind_the_rows_of_a_copied_b_does_not_count(monkeypatch):
+    def poisoned(x: torch.Tensor) -> torch.Tensor:
+        room = lined(x)
+        operands.whole_rows(room).fill_(torch.nan)
+        return room
+
+    lined = operands.lined
+    monkeypatch.setattr(operands, "lined", poisoned)
+    a, b = make_inputs(Problem(70, 67, 40), "integers")
+    gemm_ref.check(cuda_kernels.gemm(a, b, stage="s14", variant="tile64_copied"), a, b, exact=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sizes", [(1, 100, 700), (2, 101, 33), (70, 1, 520), (9, 2, 33), (1, 1, 0)], ids=str)
+@pytest.mark.parametrize("tile", ["tile1x32", "tile1x16", "tile4x1", "tile1x1"])
+def test_one_row_and_one_column(tile, sizes, device):
+    a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
+    gemm_ref.checked_run(functools.partial(cuda_kernels.gemm, stage="s14", variant=tile), a, b, exact=True)
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="the reference GPU is slow, and has no races to lose")

@@ -13,6 +13,7 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import Problem, make_inputs
 from gemm_ref.call import validate
+from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
 
 STREAM = 7
@@ -63,7 +64,7 @@ def test_one_kernel(library):
     start, call, first = _prepared("s08", Problem(300, 200, 100))
     others = tuple(torch.empty_like(x) for x in first)
     for matrices in (first, others):
-        start(*matrices, (None, None))
+        start(*matrices, Extras())
         *given, shape, stream = library.given.pop()
         assert tuple(given) == (*_pointers(*matrices), 300, 200, 100) and stream == STREAM
         assert (tuple(shape.grid), tuple(shape.block)) == (call.launch.grid, call.launch.block)
@@ -81,7 +82,7 @@ def test_partial_sums_have_room_of_their_own_in_each_call(library, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "new_empty", new_empty)
     for _ in range(2):
-        start(*matrices, (None, None))
+        start(*matrices, Extras())
     shapes = [shape for *_, shape, _ in library.given]
     assert [shape.partials for shape in shapes] == list(_pointers(*rooms)) and len(set(_pointers(*rooms))) == 2
     then = ctypes.cast(shapes[0].then, ctypes.POINTER(launcher._LaunchShape)).contents
@@ -96,15 +97,15 @@ def test_tensor_maps_are_of_the_matrices_of_each_call(library, stage, math):
     others = tuple(torch.empty_like(x) for x in first)
     kept = []
     for matrices in (first, others, first):
-        scales = torch.tensor(2.0), None
-        start(*matrices, scales)
+        extras = Extras(scale_a=torch.tensor(2.0))
+        start(*matrices, extras)
         *_, rows, columns, depth, shape, _ = library.given.pop()
         turned = stage == "s18" and math == "tf32"
         assert (rows, columns, depth) == ((512, 256, 64) if turned else (256, 512, 64))
         addresses = _maps(shape)
         a, b, c = _pointers(*matrices)
         assert addresses == ((b, a, c) if turned else (a, b, c)) and shape.tensor_maps % 64 == 0
-        assert (shape.scales[0], shape.scales[1]) == (scales[0].data_ptr(), None)
+        assert (shape.scales[0], shape.scales[1]) == (extras.scale_a.data_ptr(), None)
         kept.append((shape, addresses))
     assert all(_maps(shape) == addresses for shape, addresses in kept), "a launch changed what another was given"
 
@@ -118,7 +119,7 @@ def test_an_error_is_told(library):
     start, _, matrices = _prepared("s08", Problem(300, 200, 100))
     library.error = 98
     with pytest.raises(RuntimeError, match=r"s08_vectorized-cuda-fp32 did not start at 300x200x100.*grid.*: error 98"):
-        start(*matrices, (None, None))
+        start(*matrices, Extras())
 
 
 def test_another_gpu_than_the_current_one(library, monkeypatch):
@@ -137,5 +138,5 @@ def test_another_gpu_than_the_current_one(library, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: now.index)
     monkeypatch.setattr(torch.cuda, "device", Device)
     start, _, matrices = _prepared("s08", Problem(300, 200, 100))
-    start(*matrices, (None, None))
+    start(*matrices, Extras())
     assert len(library.given) == 1 and now.index == 1

@@ -280,9 +280,8 @@ def test_right_for_ones(name, shape):
 
 
 def test_loads_by_the_tile_of_c():
-    assert "of shared memory (8192 bytes), which is out of bounds" in faults(
-        "loads_by_the_tile_of_c", (128, 128, 128), TILE
-    )
+    said = faults("loads_by_the_tile_of_c", (128, 128, 128), TILE)
+    assert "of shared memory (8192 bytes), which is out of bounds" in said
     sizes = (8, 16, 32, 64)
     for block_m, block_n, block_k, thread_m, thread_n in itertools.product(sizes, sizes, sizes, (2, 4, 8), (2, 4, 8)):
         across_m, across_n = block_m // thread_m, block_n // thread_n

@@ -13,17 +13,9 @@ from experiments.records import store, workloads
 from experiments.records.contenders import Contender
 from experiments.records.rows import ERROR, EXPERIMENTS
 from gemm_ref.build import BuildError
-from tests.experiments.fixtures import ENVIRONMENT, interrupting, ladder_rows, right, wrong
+from tests.experiments.fixtures import ENVIRONMENT, interrupting, ladder_rows, raising, right, wrong
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
-
-
-def broken(a, b, out=None):
-    raise RuntimeError("no such opcode: frobnicate")
-
-
-def unloadable():
-    raise ImportError("no compiler")
 
 
 def fake(name, fn, dialect="cuda", load=None):
@@ -90,8 +82,8 @@ def test_a_gpu_that_is_not_there(invoke, tmp_path):
 def test_a_failing_kernel_is_reported_and_the_rest_go_on(run, tmp_path):
     pool = [
         fake("s01_naive", wrong),
-        fake("s02_coalesced", broken),
-        fake("s03_block_tile", None, load=unloadable),
+        fake("s02_coalesced", raising(RuntimeError("no such opcode: frobnicate"))),
+        fake("s03_block_tile", None, load=raising(ImportError("no compiler"))),
         fake("s04_shared_tile", right),
     ]
     result = run("correctness", pool=pool)
@@ -166,10 +158,8 @@ def test_a_kernel_that_kills_the_gpu_has_a_row(run, tmp_path, monkeypatch, name)
 
 
 def test_the_whole_message_is_printed_and_its_end_is_kept(run, tmp_path):
-    def unbuildable():
-        raise RuntimeError("did not build:\n" + "a warning of no interest\n" * 100 + "x.cu(3): error: what matters")
-
-    pool = [fake("s01_naive", None, load=unbuildable)]
+    said = "did not build:\n" + "a warning of no interest\n" * 100 + "x.cu(3): error: what matters"
+    pool = [fake("s01_naive", None, load=raising(RuntimeError(said)))]
     result = run("correctness", pool=pool)
     assert result.output.count("a warning of no interest\n") == 100  # once, line by line
     details = store.read(tmp_path, "correctness")["detail"]
@@ -286,10 +276,7 @@ def test_readme_check(invoke, tmp_path, monkeypatch):
 
 
 def test_doctor_says_what_to_do_about_what_is_missing(invoke, monkeypatch):
-    def no_compiler():
-        raise BuildError("install g++")
-
-    monkeypatch.setattr("experiments.doctor.find_cxx", no_compiler)
+    monkeypatch.setattr("experiments.doctor.find_cxx", raising(BuildError("install g++")))
     result = invoke("doctor")
     assert result.exit_code == 1
     assert "install g++" in result.said
@@ -298,10 +285,7 @@ def test_doctor_says_what_to_do_about_what_is_missing(invoke, monkeypatch):
 
 
 def test_doctor_on_a_compiler_that_does_not_run(invoke, monkeypatch):
-    def broken_version(path):
-        raise BuildError("reinstall it")
-
-    monkeypatch.setattr(doctor, "version_of", broken_version)
+    monkeypatch.setattr(doctor, "version_of", raising(BuildError("reinstall it")))
     monkeypatch.setattr(doctor, "find_cxx", lambda: "/bin/[cxx]")
     monkeypatch.setattr(doctor, "find_ninja", lambda: "/bin/ninja")
     result = invoke("doctor")
@@ -311,12 +295,9 @@ def test_doctor_on_a_compiler_that_does_not_run(invoke, monkeypatch):
 
 @no_gpu
 def test_doctor_on_a_driver_that_torch_cannot_use(invoke, monkeypatch, tmp_path):
-    def init():
-        raise RuntimeError("the NVIDIA driver is too old")
-
     monkeypatch.setattr(doctor, "_DRIVER", tmp_path)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    monkeypatch.setattr("torch.cuda.init", init)
+    monkeypatch.setattr("torch.cuda.init", raising(RuntimeError("the NVIDIA driver is too old")))
     (finding,) = doctor._gpus()
     assert (finding.state, finding.found) == ("missing", "the NVIDIA driver is too old")
     assert "CUDA_VISIBLE_DEVICES" in finding.advice and "update the driver" in finding.advice

@@ -10,7 +10,7 @@ from experiments import cli, demo, doctor
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.dialect import BY_HAND, OTHERS
-from tests.experiments.fixtures import interrupting, right, wrong
+from tests.experiments.fixtures import interrupting, raising, right, wrong
 
 WHOLE_PATH, NO_BARRIER, HOPPER, VARIANTS = "s04", "s02", "s17", "s05"
 
@@ -136,10 +136,8 @@ def test_each_rung_has_a_mistake_to_plant(stage):
 
 
 def test_what_is_missing_for_a_dialect_is_said_with_what_to_do(monkeypatch):
-    def none():
-        raise BuildError("nvcc was not found: install it")
-
-    monkeypatch.setattr("gemm_ref.toolchain.find_toolkit", none)
+    missing = raising(BuildError("nvcc was not found: install it"))
+    monkeypatch.setattr("gemm_ref.toolchain.find_toolkit", missing)
     monkeypatch.setattr(doctor, "_package", lambda name: doctor.Finding(name, "missing", "not installed", "install it"))
     assert "nvcc not found: nvcc was not found: install it" in doctor.missing_for(BY_HAND)
     assert [doctor.missing_for(name) for name in OTHERS] == ["triton not installed: install it"] * len(OTHERS)

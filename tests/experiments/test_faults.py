@@ -23,7 +23,7 @@ from experiments.trace import Gathered
 from gemm_ref import STAGES
 from gemm_ref.build import BuildError
 from gemm_ref.version import version
-from tests.experiments.fixtures import ENVIRONMENT, ladder_rows, right
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows, raising, right
 from tests.imports import ROOT
 
 NOWHERE = Path("/proc/nowhere")  # not even root makes a folder there
@@ -46,10 +46,7 @@ def run(invoke, monkeypatch):
 @pytest.fixture
 def full_disk(monkeypatch):
     """From when it is called on, nothing more can be written."""
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = raising(OSError(errno.ENOSPC, "No space left on device"))
     return lambda: monkeypatch.setattr("gemm_ref.build.os.fdopen", full)
 
 
@@ -90,19 +87,14 @@ def test_doctor_says_where_built_files_go(monkeypatch, tmp_path):
 
 
 def test_a_compiler_that_is_missing_is_told(run, monkeypatch, tmp_path):
-    def unbuildable(*_):
-        raise BuildError("install g++")
-
-    monkeypatch.setattr("experiments.check.command.check", unbuildable)
+    monkeypatch.setattr("experiments.check.command.check", raising(BuildError("install g++")))
     code, said = run("check", tmp_path / "kernel.cu", "--device", "cpu")
     assert code == 2 and "error: install g++" in said
 
 
 def test_other_errors_are_not_hidden(monkeypatch, tmp_path):
-    def missing(*_):
-        raise FileNotFoundError(errno.ENOENT, "No such file", "a file of ours")
-
-    monkeypatch.setattr("experiments.check.command.check", missing)
+    missing = FileNotFoundError(errno.ENOENT, "No such file", "a file of ours")
+    monkeypatch.setattr("experiments.check.command.check", raising(missing))
     result = CliRunner().invoke(cli.app, ["check", str(tmp_path / "kernel.cu"), "--device", "cpu"])
     assert isinstance(result.exception, FileNotFoundError)
 

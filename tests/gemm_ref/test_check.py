@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import gemm_ref
 from gemm_ref import Problem, WrongResult, check, checked_run, make_inputs
 from gemm_ref.correct import GUARD
+from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
 from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS
 
 SIZES = Problem(70, 65, 96)
@@ -132,6 +133,45 @@ def test_nan_belongs_where_the_oracle_has_it():
     check(a @ b, a, b)
     with pytest.raises(WrongResult):
         check(torch.nan_to_num(a @ b), a, b)
+
+
+def finished(wrong=lambda named: named):
+    """A kernel with an epilogue in float32, of what `wrong` makes of its extras."""
+
+    def fn(a, b, out, **named):
+        return out.copy_(apply((a.double() @ b.double()).float(), Extras(**wrong(named))))
+
+    return fn
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_epilogues_are_checked(activation):
+    kind = "integers" if activation in EXACT else "normal"
+    a, b = make_inputs(SIZES, kind)
+    c, bias = make_inputs(Problem(SIZES.m, 1, SIZES.n), kind)[0], make_inputs(Problem(1, 1, SIZES.n), kind)[0][0]
+    extras = Extras(bias=bias, activation=activation, c=c, alpha=-0.5, beta=2.0)
+    about = {"extras": extras, "exact": activation in EXACT}
+    assert checked_run(finished(), a, b, **about).bound_share < 0.5
+    others = ({"bias": bias.flip(0)}, {"c": c.flip(0)}, {"alpha": -0.501}, {"beta": 1.99})
+    other = "relu" if activation is None else ACTIVATIONS[ACTIVATIONS.index(activation) - 1]
+    for change in (*others, {"activation": other}, {"bias": None}, {"c": None}):
+        with pytest.raises(WrongResult):
+            checked_run(finished(lambda named, change=change: named | change), a, b, **about)
+
+
+def test_changed_extras_are_seen():
+    def scribbles(a, b, out, **named):
+        finished()(a, b, out, **named)
+        named["bias"][3] = 7
+        return out
+
+    with pytest.raises(WrongResult, match="changed its input bias"):
+        checked_run(scribbles, *make_inputs(SIZES), extras=Extras(bias=torch.zeros(SIZES.n)))
+
+
+def test_no_activation_that_rounds_is_exact():
+    with pytest.raises(ValueError, match="gelu rounds, so no result is exact"):
+        checked_run(finished(), *make_inputs(SIZES), exact=True, extras=Extras(activation="gelu"))
 
 
 def test_report_says_what_where_and_which_tile():

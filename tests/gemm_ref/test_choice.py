@@ -14,55 +14,60 @@ from gemm_ref import Implementation, Problem, choice, grids
 from gemm_ref.call import Call, settle, validate
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
-RUNG = gemm_ref.get_stage("s14")
+S14, S19 = (gemm_ref.get_stage(number) for number in ("s14", "s19"))
+WGMMA_TILES = S19.tiles["cuda"]
+SMS = 132
 SHAPES = [(4096, 4096, 4096), (1, 6144, 4096), (513, 513, 513), (128, 128, 65536), (100000, 64, 64), (33, 2, 1)]
 sizes = st.integers(1, 9000)
 
 
-@pytest.mark.parametrize("dialect", RUNG.tiles)
+FAMILIES = [(stage, dialect) for stage in gemm_ref.STAGES.values() for dialect in stage.tiles]
+
+
+@pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_least_of_what_is_predicted(shape, dialect):
-    gpu, problem = choice.device(), Problem(*shape)
-    family = gpu.rungs[RUNG.id][dialect]
+def test_the_least_of_what_is_predicted(shape, stage, dialect):
+    gpu, problem = choice.device(), Problem(*shape, stage.maths[0])
     for vectors in (True, False):
-        chosen = choice.choose(RUNG, dialect, problem, 132, vectors)
-        least = choice.predict(RUNG.config(chosen.tile, dialect), chosen.tile, family, gpu, problem, 132, chosen.blocks)
-        for tile, config in choice.tiles_for(RUNG, dialect, vectors).items():
-            for blocks in choice.blocks_for(config, problem, 132):
-                assert least <= choice.predict(config, tile, family, gpu, problem, 132, blocks)
+        chosen = choice.choose(stage, dialect, problem, SMS, vectors)
+        least = choice.predict(stage, dialect, chosen, problem, SMS, gpu)
+        for tile, config in choice.tiles_for(stage, dialect, vectors).items():
+            for blocks in choice.blocks_for(config, problem, SMS):
+                assert least <= choice.predict(stage, dialect, choice.Candidate(tile, blocks), problem, SMS, gpu)
 
 
 def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
     """22 tiles for each of 132 blocks, one on each multiprocessor, which does not hide what a tile begins with."""
-    gpu, config, problem = choice.device(), RUNG.config("tile32x128", "cuda"), Problem(1408, 8384, 320)
     few, many = (
-        choice.predict(config, "tile32x128", gpu.rungs[RUNG.id]["cuda"], gpu, problem, 132, x) for x in (132, 2904)
+        choice.predict(S14, "cuda", choice.Candidate("tile32x128", x), Problem(1408, 8384, 320), SMS, choice.device())
+        for x in (132, 2904)
     )
     assert few > 1.7 * many
 
 
-@pytest.mark.parametrize("dialect", RUNG.tiles)
-def test_every_tile_has_its_costs(dialect):
+@pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
+def test_every_tile_has_its_costs(stage, dialect):
     for name, gpu in choice.devices().items():
-        costs = gpu.rungs[RUNG.id][dialect].tiles
-        assert set(costs) == set(RUNG.tiles[dialect]), name
-        assert all(min(astuple(cost)) > 0 for cost in costs.values())
+        family = gpu.rungs[stage.id][dialect]
+        assert family.tiles.keys() == stage.tiles[dialect].keys(), name
+        assert all(min(astuple(each)) > 0 for each in (family.shares, *family.tiles.values()))
+        assert choice.device(name) == gpu
     assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
 
 
 @pytest.mark.parametrize("dialect", ["cuda", "gluon"])  # Triton's slices are not padded
 def test_a_multiprocessor_has_shared_memory_for_so_many_blocks(dialect):
     """Blocks that share tiles are taken to be there all at once."""
-    for name, config in RUNG.tiles[dialect].items():
-        launch = RUNG.launch_shape(config, 4096, 4096, 4096, 132)
+    for name, config in S14.tiles[dialect].items():
+        launch = S14.launch_shape(config, 4096, 4096, 4096, SMS)
         held = occupancy(ARCHITECTURES["sm_90a"], launch.threads, 1, launch.shared_bytes)
         assert held.blocks >= config.BLOCKS_PER_SM, name
 
 
-@given(m=sizes, n=sizes, k=sizes, tile=st.sampled_from(list(RUNG.tiles["cuda"])), sms=st.integers(1, 200))
+@given(m=sizes, n=sizes, k=sizes, tile=st.sampled_from(list(S14.tiles["cuda"])), sms=st.integers(1, 200))
 def test_dealt_tiles_are_all_there(m, n, k, tile, sms):
     """Whole tiles and shares make up every slice of every tile, and no block has shares of more than two tiles."""
-    config = RUNG.config(tile, "cuda")
+    config = S14.config(tile, "cuda")
     tiles = grids.cdiv(m, config.BLOCK_M) * grids.cdiv(n, config.BLOCK_N)
     slices = grids.cdiv(k, config.BLOCK_K)
     for blocks in choice.blocks_for(config, Problem(m, n, k), sms):
@@ -76,16 +81,87 @@ def test_dealt_tiles_are_all_there(m, n, k, tile, sms):
             assert launch.then.grid[1] == left
 
 
+def test_tiles_are_counted_in_what_the_kernel_computes():
+    """C, or C^T in a swapped tile, and in tf32 where B is stored by rows; a cluster has several below one another."""
+    for tile, math, layout, wanted in (
+        ("tile128", "bf16", "kn", (3, 2, 4)),
+        ("pair128x256", "bf16", "nk", (2, 1, 4)),
+        ("swapped128x32", "bf16", "kn", (2, 10, 4)),
+        ("tile128x64", "tf32", "kn", (2, 5, 8)),
+        ("tile128x64", "tf32", "nk", (3, 4, 8)),
+    ):
+        problem = Problem(300, 200, 230, math, b_layout=layout)
+        assert choice.tiles_of(WGMMA_TILES[tile], problem) == wanted, tile
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (16, 4096, 4096), (128, 128, 65536), (4096, 4096, 4096), (5, 9, 70000)])
+def test_blocks_are_whole_clusters_and_have_slices(sizes):
+    problem = Problem(*sizes, "bf16")
+    for config in WGMMA_TILES.values():
+        tiles_m, tiles_n, slices = choice.tiles_of(config, problem)
+        found = choice.blocks_for(config, problem, SMS)
+        cluster = config.CLUSTER_M * config.CLUSTER_K
+        assert tiles_m * tiles_n * cluster in found and not any(blocks % cluster for blocks in found)
+        assert all(blocks // cluster <= max(1, slices) * tiles_m * tiles_n for blocks in found)
+        assert config.CLUSTER_K == 1 or len(found) == 1
+
+
+def test_what_is_chosen_on_tensor_cores_for_plain_cases():
+    def chosen(*sizes):
+        found = choice.choose(S19, "cuda", Problem(*sizes, "bf16"), SMS, vectors=True)
+        return WGMMA_TILES[found.tile], found.blocks
+
+    few_rows, _ = chosen(8, 8192, 4096)
+    assert few_rows.SWAPPED and few_rows.BLOCK_N <= 32
+    assert chosen(128, 128, 65536)[1] > 64  # one tile or a few of them, and K in shares
+    large, _ = chosen(8192, 8192, 8192)
+    assert large.BLOCK_M * large.BLOCK_N == 128 * 256
+
+
+def test_more_work_takes_longer():
+    def took(*sizes):
+        problem = Problem(*sizes, "bf16")
+        blocks = choice.blocks_for(WGMMA_TILES["tile128x256"], problem, SMS)[0]
+        candidate = choice.Candidate("tile128x256", blocks)
+        return choice.predict(S19, "cuda", candidate, problem, SMS, choice.device())
+
+    assert took(4096, 4096, 4096) < took(4096, 4096, 8192) < took(8192, 4096, 8192)
+    # rows of 8208 bytes begin within a line of the cache; those of 8200 are copied
+    assert took(4096, 4096, 4100) < took(4096, 4096, 4104)
+
+
+def test_an_odd_b_has_tiles_that_copy_floats_and_tiles_that_it_is_copied_for():
+    problem = Problem(2039, 4093, 1021)
+    even, odd = (
+        {c.tile: t for c, t in choice.predictions(S14, "cuda", problem, 132, x).items()} for x in (True, False)
+    )
+    assert "tile128" in even and not any(name.endswith((choice.FLOATS, choice.COPIED)) for name in even)
+    assert "tile128" not in odd and {"tile128_floats", "tile128_copied", "tile1x16"} <= set(odd)
+    (asked,) = {c.tile for c in choice.predictions(S14, "cuda", problem, 132, False, tile="tile128_copied")}
+    assert asked == "tile128_copied"
+    assert choice.choose(S14, "cuda", problem, 132, True, tile="tile128_copied").tile == "tile128"
+
+
+def test_one_row_and_one_column_have_strips():
+    for problem in (Problem(1, 4096, 4096), Problem(7680, 1, 2560)):
+        chosen = choice.choose(S14, "cuda", problem, 132, problem.n > 1)
+        config = S14.config(chosen.tile, "cuda")
+        assert config.WARPS and choice.blocks_for(config, problem, 132) == [chosen.blocks]
+    with pytest.raises(ValueError, match="these strips of C take 128 blocks"):
+        grids.deal(S14.config("tile1x32", "cuda"), 1, 4096, 4096, 64)
+
+
 def test_a_call_is_settled_once_its_operands_are_known():
     a, b = torch.zeros(40, 24), torch.zeros(24, 36)
     call = validate(a, b, stage="s14")
     assert call.implementation.variant == "default"
     odd = torch.zeros(24, 35)  # whose rows are no whole vectors
     wide, narrow = settle(call, a, b), settle(call, a, odd)
-    assert wide.implementation.config.COPY_N == 4 and narrow.implementation.config.COPY_N == 1
+    assert wide.implementation.config.COPY_N == 4
+    assert narrow.implementation.config.COPY_N == 1 or narrow.implementation.config.COPIED_B
     asked = replace(call, implementation=replace(call.implementation, variant="tile64"))
     assert settle(asked, a, b).implementation.variant == "tile64"
-    assert settle(asked, a, odd).implementation.variant == "tile64_floats"
+    assert settle(asked, a, odd).implementation.variant in ("tile64_floats", "tile64_copied")
     other = Call(Implementation(gemm_ref.get_stage("s12"), "wide", "cuda", "fp32"), Problem(8, 8, 8))
     assert settle(other, a, b) is other
     with pytest.raises(ValueError, match="unknown variant of s14_register_banks 'tile65'"):
@@ -94,7 +170,7 @@ def test_a_call_is_settled_once_its_operands_are_known():
 
 def test_without_a_stage_it_is_the_last_that_fits():
     a, b = torch.zeros(4, 8), torch.zeros(8, 4)
-    assert validate(a, b, stage=None).implementation.stage is RUNG
+    assert validate(a, b, stage=None).implementation.stage is S14
     assert validate(a, b, stage=None, math="tf32").implementation.stage.id == "s19_any_shape"
     assert validate(a.bfloat16(), b.bfloat16(), stage=None).implementation.stage.id == "s19_any_shape"
     with pytest.raises(ValueError, match="no rung in cuda takes torch.float64 on this GPU"):

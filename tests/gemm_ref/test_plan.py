@@ -11,7 +11,9 @@ import torch
 
 import gemm_ref
 from gemm_ref.call import plan
-from tests.matrices import apart, by_columns, shifted
+from gemm_ref.epilogue import Extras, apply
+from gemm_ref.operands import LINE_BYTES, copy_all
+from tests.matrices import apart, by_columns, in_wider, shifted
 
 NAMES = {"stage": "s08_vectorized", "dialect": "cuda", "variant": "default", "math": None}
 
@@ -21,24 +23,29 @@ class Backend:
 
     def __init__(self) -> None:
         self.calls: list[gemm_ref.Call] = []
-        self.given: list[tuple[torch.Tensor, ...]] = []
+        self.strides_of_b: list[tuple[int, ...]] = []
 
     def prepare(self, call, a, b, c):
         self.calls.append(call)
+        self.strides_of_b.append(b.stride())
         strides = a.stride(), b.stride(), c.stride()
         rows_of_b = b if call.problem.b_layout == "kn" else b.t()
         assert a.stride(1) == c.stride(1) == 1 and (rows_of_b.stride(1) == 1 or rows_of_b.shape[1] < 2)
 
-        def launch(a, b, c, scales):
+        epilogue = call.implementation.epilogue
+
+        def launch(a, b, c, extras):
             assert (a.stride(), b.stride(), c.stride()) == strides, "not like those that it was prepared for"
             assert not a.is_neg() and not b.is_neg() and not a.requires_grad
-            one, two = (1.0 if scale is None else scale for scale in scales)
-            c.copy_((a.double() @ b.double()) * one * two)
+            assert epilogue == extras.epilogue(c.dtype, epilogue.bias_by_rows) and (extras.beta or extras.c is None)
+            bias = None if extras.bias is None else extras.bias[0]  # one row
+            c.copy_(apply(a.double() @ b.double(), extras._replace(bias=bias), epilogue.bias_by_rows))
 
         return launch
 
-    def __call__(self, a, b, out=None, scale_a=None, scale_b=None, **names):
-        return plan.run(a, b, out, self.prepare, **{**NAMES, **names}, scale_a=scale_a, scale_b=scale_b)
+    def __call__(self, a, b, out=None, **more):
+        names = {name: more.pop(name) for name in NAMES if name in more}
+        return plan.run(a, b, out, self.prepare, **{**NAMES, **names}, extras=Extras(**more))
 
 
 @pytest.fixture
@@ -71,7 +78,9 @@ def test_for_the_reference_gpu_every_call_is_planned():
 
 A, B = matrices()
 OUT = torch.empty(8, 12)
-# name -> operands, and names and scales; each is another call than every one before it
+C, BIAS, HALVES = torch.arange(96.0).view(8, 12), torch.arange(-5.0, 7.0), matrices(dtype=torch.bfloat16)
+S19 = {"stage": "s19", "math": "tf32"}
+# name -> operands, and names and extras; each is another call than every one before it
 OTHERS = {
     "as it is": ((A, B), {}),
     "another size": (matrices(m=9), {}),
@@ -98,10 +107,33 @@ OTHERS = {
     "tma, shifted": ((shifted(A), B), {"stage": "s17", "math": "tf32"}),
     "tma, ragged": (matrices(7, 9, 5), {"stage": "s17", "math": "tf32"}),
     "tma, ragged by columns": ((A, by_columns(matrices(9, 9, 4)[1])), {"stage": "s17", "math": "tf32"}),
+    "tma, in wider matrices": ((in_wider(A), in_wider(B)), {"stage": "s17", "math": "tf32"}),
     "tma, none to sum": (matrices(k=0), {"stage": "s17", "math": "tf32"}),
     "fp8": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17"}),
     "fp8, scale of a": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17", "scale_a": torch.tensor(0.5)}),
     "fp8, scale of b": (matrices(dtype=torch.float8_e4m3fn), {"stage": "s17", "scale_b": torch.tensor([2.0])}),
+    "alpha": ((A, B), S19 | {"alpha": 2.0}),
+    "an activation": ((A, B), S19 | {"activation": "relu"}),
+    "another activation": ((A, B), S19 | {"activation": "silu"}),
+    "a bias": ((A, B), S19 | {"bias": BIAS}),
+    "a bias, activated": ((A, B), S19 | {"bias": BIAS, "activation": "relu"}),
+    "a bias, shifted": ((A, B), S19 | {"bias": shifted(BIAS)}),
+    "a bias, apart": ((A, B), S19 | {"bias": apart(BIAS[None])[0]}),
+    "a bias negated by a flag": ((A, B), S19 | {"bias": torch._neg_view(BIAS)}),
+    "a bias in fp32": (HALVES, {"stage": "s19", "bias": BIAS}),
+    "a bias in bf16": (HALVES, {"stage": "s19", "bias": BIAS.bfloat16()}),
+    "an odd bias": (matrices(7, 9, 5), S19 | {"bias": BIAS[:9]}),
+    "one column, biased": ((A, B[:, :1]), S19 | {"bias": BIAS[:1]}),
+    "one row, biased": ((A[:1], B), S19 | {"bias": BIAS}),
+    "a c": ((A, B), S19 | {"c": C}),
+    "a c times 0": ((A, B), S19 | {"c": torch.full_like(C, torch.nan), "beta": 0.0}),
+    "a c, out": ((A, B, OUT), S19 | {"c": C, "beta": 0.5}),
+    "a c by columns": ((A, B), S19 | {"c": by_columns(C)}),
+    "a c, shifted": ((A, B), S19 | {"c": shifted(C)}),
+    "an odd c": (matrices(7, 9, 5), S19 | {"c": C[:7, :9]}),
+    "one column and a c": ((A, B[:, :1]), S19 | {"c": C[:, :1], "bias": BIAS[:1], "alpha": 3.0}),
+    "none to sum, finished": (matrices(k=0), S19 | {"c": C, "bias": BIAS, "activation": "relu"}),
+    "one column, none to sum": (matrices(n=1, k=0), S19 | {"c": C[:, :1], "bias": BIAS[:1]}),
 }
 
 
@@ -112,10 +144,10 @@ def test_all_that_a_plan_depends_on_is_its_key(gemm):
             a, b, *out = operands
             planned = len(gemm.calls)
             c = gemm(*operands, **more)
-            scale = more.get("scale_a", 1.0) * more.get("scale_b", 1.0)
-            assert torch.equal(c.double(), a.double() @ b.double() * scale), name
+            extras = Extras(**{key: x for key, x in more.items() if key in Extras._fields})
+            assert torch.equal(c, apply(a.double() @ b.double(), extras).to(c.dtype)), name
             assert not out or c is out[0]
-            launched = c.numel() > 0 and not name.startswith("tma, none")
+            launched = c.numel() > 0 and not (more and a.shape[1] == 0)
             assert len(gemm.calls) - planned == (launched and round_ == 0), name
 
 
@@ -162,6 +194,58 @@ def test_a_wrong_call_is_wrong_every_time(gemm, wrong, message):
         gemm(**right)
         with pytest.raises(ValueError, match=message):
             gemm(**right | wrong())
+
+
+def test_alpha_and_beta_are_no_part_of_a_plan(gemm):
+    for alpha, beta in ((2.0, 0.5), (3, 4), (0.0, torch.nan)):
+        c = gemm(A, B, c=C, alpha=alpha, beta=beta, **S19)
+        assert torch.allclose(c, alpha * (A @ B) + beta * C, equal_nan=True)
+    assert len(gemm.calls) == 1
+
+
+def test_c_may_be_out_but_no_other_part_of_it(gemm):
+    arena = torch.zeros(400)
+    for first in (0, 200):
+        out = arena[first : first + 96].view(8, 12).copy_(C)
+        same = arena[first : first + 96].view(8, 12)
+        for c in (out, same):
+            out.copy_(C)
+            assert gemm(A, B, out, c=c, **S19) is out and torch.equal(out, A @ B + C)
+        for other in (arena[first + 4 : first + 100].view(8, 12), out.view(12, 8).t()):
+            with pytest.raises(ValueError, match="out shares memory with c"):
+                gemm(A, B, out, c=other, **S19)
+        with pytest.raises(ValueError, match="out shares memory with bias"):
+            gemm(A, B, out, bias=out[3], **S19)
+
+
+def test_what_must_be_copied_is_copied_at_once_and_the_product_starts_early(gemm, monkeypatch):
+    copied = []
+    monkeypatch.setattr("gemm_ref.operands.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
+    odd, wide = matrices(7, 9, 5), (in_wider(A), in_wider(B))
+    for stage, operands, copies in (
+        ("s17", wide, 1),  # B along k
+        ("s19", wide, 0),
+        ("s19", (wide[0], in_wider(by_columns(B).t()).t()), 0),
+        ("s17", odd, 2),
+        ("s19", odd, 2),
+        ("s19", (odd[0], matrices(7, 8, 5)[1]), 1),
+        ("s19", (A[:1, :3], B[:3]), 0),  # one row is where it is
+        ("s14", wide, 2),
+        ("s08", (by_columns(A), B), 1),
+    ):
+        copied.clear()
+        a, b = operands
+        assert torch.equal(gemm(a, b, stage=stage, math="fp32" if stage in ("s08", "s14") else "tf32"), a @ b)
+        assert copied == 2 * [copies] * (copies > 0), "once for the plan, and once in the call"
+        assert gemm.calls[-1].early == (copies > 0 and stage in ("s14", "s19"))
+
+
+def test_an_odd_b_is_copied_to_lines_for_the_tiles_that_want_it(gemm):
+    a, b = matrices(7, 9, 5)
+    assert torch.equal(gemm(a, b, stage="s14", variant="tile64_copied"), a @ b)
+    (call,) = gemm.calls
+    assert call.implementation.variant == "tile64_copied" and call.early
+    assert [strides[0] * b.itemsize % LINE_BYTES for strides in gemm.strides_of_b] == [0]
 
 
 def test_the_number_of_plans_is_bounded(gemm):

@@ -86,6 +86,49 @@ def test_names(names, message):
 _LOW_PRECISION = [stage for stage in gemm_ref.STAGES.values() if "fp32" not in stage.maths]
 
 
+HALVES = A.bfloat16(), B.bfloat16()
+EXTRAS = {  # what a call of `HALVES` gives beside them, and what is wrong with it
+    "unknown activation": ({"activation": "gellu"}, "unknown activation 'gellu': did you mean gelu or"),
+    "activation not a name": ({"activation": torch.relu}, "unknown activation"),
+    "bias of the wrong length": (
+        {"bias": torch.zeros(4)},
+        r"bias must have shape \(5,\), a number for each column of C",
+    ),
+    "bias of the wrong dtype": ({"bias": torch.zeros(5).half()}, "bias must be torch.bfloat16 or torch.float32; it is"),
+    "bias not a tensor": ({"bias": 1.0}, "bias must be a torch.Tensor, not float"),
+    "bias on another device": ({"bias": torch.zeros(5, device="meta")}, "bias is on meta and a on cpu"),
+    "bias requires grad": ({"bias": torch.zeros(5, requires_grad=True)}, r"bias requires grad.*pass bias.detach\(\)"),
+    "bias sparse": ({"bias": torch.zeros(5).to_sparse()}, "bias must be dense"),
+    "c of the wrong shape": ({"c": torch.zeros(5, 4).bfloat16()}, r"c must have shape \(4, 5\), as the result"),
+    "c of the wrong dtype": ({"c": torch.zeros(4, 5)}, "c must be torch.bfloat16, as the result; it is torch.float32"),
+    "beta without c": ({"beta": 0.5}, "beta is 0.5 and there is nothing to multiply by it: pass c"),
+    "alpha a tensor": ({"alpha": torch.tensor(2.0)}, r"alpha must be a number, not Tensor: pass alpha.item\(\)"),
+    "beta a text": ({"c": torch.zeros(4, 5).bfloat16(), "beta": "1"}, "beta must be a number, not str"),
+    "a rung without": (
+        {"stage": "s18", "bias": torch.zeros(5)},
+        "s18_warp_specialized has no epilogue in .* but s19_any",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", EXTRAS)
+def test_mistakes_in_what_is_done_to_the_product(mistake):
+    more, message = EXTRAS[mistake]
+    with pytest.raises(ValueError, match=message):
+        validate(*HALVES, **{"stage": None, **more})
+    with pytest.raises(ValueError, match=message):
+        cuda_kernels.gemm(*HALVES, **more)
+
+
+def test_the_last_rung_with_epilogues_is_taken():
+    found = validate(*HALVES, stage=None, bias=torch.zeros(5), activation="gelu", alpha=2)
+    assert found.implementation.stage.epilogues
+    assert str(found.implementation).endswith("-alpha_bias_fp32_gelu")
+    assert validate(A, B, stage=None, math="tf32", bias=B[0]).implementation.math == "tf32"
+    with pytest.raises(ValueError, match="no rung in cuda has an epilogue.*for torch.float32.*pass math='tf32'"):
+        validate(A, B, stage=None, bias=B[0])
+
+
 @pytest.mark.parametrize("stage", _LOW_PRECISION, ids=lambda stage: stage.id)
 def test_fp32_operands_are_not_rounded_unasked(stage):
     with pytest.raises(ValueError, match=f"{stage.id} has no mode that takes torch.float32 whole.*pass math='tf32'"):

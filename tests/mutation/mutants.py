@@ -2,9 +2,9 @@
 
 Every rule of cuda_kernels/mutants.py and tests/mutation/rules.py is applied wherever it fits in every rung, in CUDA,
 Triton and Gluon. A mutant is run on the reference GPU at a few sizes, and is *reported* if the machine stops at it, a
-fault detector finds something, or the check rejects the result. One that survives is either listed in
-tests/mutation/score.py, with the reason why it cannot give a wrong result, or a hole in the tests. The barriers, waits
-and fences that Triton puts into its PTX are taken out too, and may be *redundant* (`thin`).
+fault detector finds something, or the check rejects the result. One that survives is either in equivalent.toml, with
+the reason why it cannot give a wrong result, or a hole in the tests. The barriers, waits and fences that Triton puts
+into its PTX are taken out too, and may be *redundant* (`thin`).
 
 Run: `python -m tests.mutation.mutants [--stage s04] [--dialect cuda] [--jobs 2]`, some 40 minutes a core for
 all of them.
@@ -13,7 +13,6 @@ all of them.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import functools
 import importlib.util
@@ -33,15 +32,12 @@ import torch
 import gemm_ref
 import triton_kernels
 from cuda_kernels import source
-from cuda_kernels.mutants import Mutant, cuda_mutants
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, choice, grids, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.stage import Stage
 from gemm_ref.toolchain import REFERENCE_SMS
 from tests import matrices
-from tests.imports import ROOT
-from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
     REDUNDANT,
     REPORTED,
@@ -54,130 +50,18 @@ from tests.mutation.score import (
     stale,
     unexplained,
 )
+from tests.mutation.trials import (
+    ALL,
+    TENSOR_CORES,
+    compiled_for,
+    compiled_trials,
+    module_file,
+    package_of,
+    runs,
+    trials,
+)
 
-SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
-TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf32 where C^T is computed
-    stage.id: (stage.maths[0], *(("tf32",) if stage.turned else ()))
-    for stage in gemm_ref.STAGES.values()
-    if stage.id not in SIMT
-}
-ALL = (*SIMT, *TENSOR_CORES)
 BLOCKS = 7  # that tiles are dealt to
-
-
-def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = ALL) -> list[Trial]:
-    """Every mutant of one variant of each rung; those of a header for each rung that includes it."""
-    found = []
-    for implementation in gemm_ref.implementations(tuple(dialects)):
-        stage, dialect = implementation.stage, implementation.dialect
-        default = implementation.variant == stage.find_variant("default", dialect)
-        if stage.id in stages and default and implementation.math in TENSOR_CORES.get(stage.id, ("fp32",)):
-            for path, used in _files(implementation):
-                found += [Trial(implementation, mutant) for mutant in _mutants(path, used)]
-    return found
-
-
-def compiled_trials(dialects: Sequence[str], stages: Sequence[str]) -> list[Trial]:
-    """As `trials`, for the barriers, waits and fences that Triton has put into its PTX; compiles each kernel."""
-    found = []
-    for implementation in {trial.implementation: None for trial in trials(dialects, stages)}:
-        if implementation.dialect != "cuda":
-            from triton_kernels.launcher import compile_for_inspection
-
-            stage, dialect, problem = implementation.stage.id, implementation.dialect, _compiled_for(implementation)
-            names = {"variant": implementation.variant, "math": implementation.math}
-            kernel = compile_for_inspection(stage, dialect, problem.m, problem.n, problem.k, **names)
-            found += [Trial(implementation, mutant) for mutant in ptx_mutants(f"{stage}.ptx", kernel.asm["ptx"])]
-    return found
-
-
-def _compiled_for(implementation: Implementation) -> Problem:
-    """The problem whose PTX `compiled_trials` changes: whole vectors, and every stage is used twice."""
-    first, second, *_ = (problem for problem, _ in runs(implementation))
-    return second if implementation.stage.id in TENSOR_CORES else first
-
-
-def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | None]]:
-    """The rung's own file, and the headers it includes or the helpers it imports, these with the names that it uses."""
-    name = implementation.stage.id
-    if implementation.dialect == "cuda":
-        files = [source.FOLDER / f"{name}.cu"]
-        for path in files:  # which grows
-            names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
-            files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
-        return [(path, None) for path in files]
-    package = _package(implementation)
-    text = _module_file(package, name).read_text(encoding="utf-8")
-    imports = re.findall(rf"^from {re.escape(package)}\.(tiles|hopper) import (.*)$", text, re.M)
-    helpers = [(_module_file(package, helper), names.split(", ")) for helper, names in imports]
-    return [
-        (_module_file(package, name), None),
-        *((path, _with_callees(path, frozenset(names))) for path, names in helpers),
-    ]
-
-
-def _package(implementation: Implementation) -> str:
-    return gemm_ref.DIALECTS[implementation.dialect].module
-
-
-def _module_file(package: str, name: str) -> Path:
-    return ROOT / package.replace(".", "/") / f"{name}.py"
-
-
-def _with_callees(path: Path, names: frozenset[str]) -> frozenset[str]:
-    """These functions of a file, and those of the same file that they call."""
-    functions = {n.name: n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.FunctionDef)}
-    called = {
-        node.id for name in names & functions.keys() for node in ast.walk(functions[name]) if isinstance(node, ast.Name)
-    }
-    more = names | called & functions.keys()
-    return more if more == names else _with_callees(path, more)
-
-
-@functools.cache
-def _mutants(path: Path, used: frozenset[str] | None) -> list[Mutant]:
-    text = path.read_text(encoding="utf-8")
-    return triton_mutants(path.name, text, used) if path.suffix == ".py" else cuda_mutants(path.name, text)
-
-
-# --- running -------------------------------------------------------------------------------------------------
-
-
-def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
-    """(problem, operand that starts beside a 16-byte vector or ""), the one that tells the most first."""
-    config = implementation.config
-    if implementation.stage.id in TENSOR_CORES:
-        yield from _tensor_core_runs(implementation)
-        return
-    slice_ = config.BLOCK_K or 16
-    deep = 9 * slice_ if implementation.stage.second_kernel else 4 * slice_  # so that K is split where it can be
-    vectors = Problem(config.BLOCK_M + 16, config.BLOCK_N + 16, deep + 16)
-    yield vectors, ""
-    yield Problem(config.BLOCK_M + 1, config.BLOCK_N + 3, deep - slice_ + 1), ""  # no vectors
-    yield Problem(3, 2, 1), ""
-    for shifted in "abc":
-        yield vectors, shifted
-
-
-def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
-    """The same, after the shortest: every stage is used twice, and two clusters' tiles lie one below the other.
-
-    Where TMA copies, an operand that starts elsewhere is copied first.
-    """
-    config, math = implementation.config, implementation.math
-    slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].dtype.itemsize
-    m, n, deep = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
-    if implementation.stage.tiles:  # so that a share behind a tile uses every stage again
-        deep *= 2
-    chunks = Problem(m + 16, n + 16, deep + 16, math)
-    yield Problem(3, 2, 1, math), ""
-    yield (replace(chunks, n=n) if implementation.stage.tma else chunks), ""
-    yield Problem(m + 1, n + 3, deep + 1, math), ""
-    if config.GROUP_M and not config.CLUSTER_M:  # more tiles down than a group has
-        yield Problem((config.GROUP_M + 1) * m, n + 1, 1, math), ""
-    if not implementation.stage.tma:
-        for shifted in "abc":
-            yield chunks, shifted
 
 
 def try_out(trial: Trial) -> Outcome:
@@ -212,7 +96,7 @@ def thin(compiled: Sequence[Trial]) -> list[Outcome]:
     together. Of each that is left something tells when it is taken out too. Code that did not run proves nothing.
     """
     implementation, original = compiled[0].implementation, compiled[0].mutant.source
-    problem, reached = _compiled_for(implementation), _Reached()
+    problem, reached = compiled_for(implementation), _Reached()
     _run(implementation, problem, "", reached)
     outcomes, thinned = [], original
     for trial in sorted(compiled, key=lambda trial: -trial.mutant.start):
@@ -280,10 +164,11 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
 def _choose(choose: Callable[..., choice.Candidate], stage: Stage, dialect: str, *about) -> choice.Candidate:
     """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
 
-    The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
+    A strip is never shared. The tile is what `choose` says, or on tensor cores the first, which the sizes are for.
     """
     if stage.id not in TENSOR_CORES:
-        return replace(choose(stage, dialect, *about), blocks=BLOCKS)
+        chosen = choose(stage, dialect, *about)
+        return chosen if stage.tiles[dialect][chosen.tile].WARPS else replace(chosen, blocks=BLOCKS)
     tile, config = next(iter(stage.tiles[dialect].items()))
     return choice.Candidate(tile, 3 * (config.CLUSTER_M or 1))
 
@@ -356,13 +241,13 @@ def _compile(trial: Trial, implementation: Implementation, folder: Path) -> str:
 
 def _import(trial: Trial, folder: Path) -> types.ModuleType:
     """The rung's module, with the mutant as its own file or as the helper that it imports."""
-    path, package = folder / trial.mutant.file, _package(trial.implementation)
+    path, package = folder / trial.mutant.file, package_of(trial.implementation)
     path.write_text(trial.mutant.text, encoding="utf-8")
     module, name = _import_file(path), trial.implementation.stage.id
     if path.stem == name:
         return module
     with mock.patch.dict(sys.modules, {f"{package}.{path.stem}": module}):
-        return _import_file(_module_file(package, name))
+        return _import_file(module_file(package, name))
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -370,9 +255,6 @@ def _import_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-# --- all of them ---------------------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from cuda_kernels import source
 from cuda_kernels.mutants import BARRIER, BOUND, FENCE, INDEX, KINDS, WAIT, cuda_mutants
 from gemm_ref.ptx.detect.finding import RACE
 from tests.mutation import mutants
-from tests.mutation.mutants import compiled_trials, thin, trials, try_out
+from tests.mutation.mutants import thin, try_out
 from tests.mutation.rules import ptx_mutants, triton_mutants
 from tests.mutation.score import (
     EQUIVALENT,
@@ -26,6 +26,7 @@ from tests.mutation.score import (
     score,
     stale,
 )
+from tests.mutation.trials import compiled_trials, trials
 
 
 def _sample() -> list[Trial]:
@@ -69,11 +70,8 @@ def test_of_two_barriers_that_order_the_same_one_is_redundant(monkeypatch):
     monkeypatch.setattr(mutants, "_run", run)
     (a_trial, *_) = trials(("triton",), ("s04_shared_tile",))
     outcomes = thin([Trial(a_trial.implementation, mutant) for mutant in ptx_mutants("kernel.ptx", text)])
-    assert [(outcome.status, outcome.by) for outcome in outcomes] == [
-        (REPORTED, RACE),
-        (REDUNDANT, ""),
-        (UNREACHED, ""),
-    ]
+    found = [(outcome.status, outcome.by) for outcome in outcomes]
+    assert found == [(REPORTED, RACE), (REDUNDANT, ""), (UNREACHED, "")]
     assert ran == [text.replace("bar.sync 1", ""), text.replace("bar.sync 0", "").replace("bar.sync 1", "")]
     assert "equivalent 1 are Triton's" in score(outcomes) and "and 1 in code" in score(outcomes)
     assert "score: 100.0%" in score(outcomes)
@@ -272,17 +270,10 @@ def test_the_score_counts_and_lists_survivors():
     all_ = trials(("cuda",), ("s10_double_buffer",))
     equivalent = next(trial for trial in all_ if key(trial) in EQUIVALENT)
     one, two, three = [trial for trial in all_ if trial.mutant.kind == INDEX][:3]
-    outcomes = [
-        Outcome(one, REPORTED, "race"),
-        Outcome(two, SURVIVED),
-        Outcome(three, UNCHANGED),
-        Outcome(equivalent, SURVIVED),
-    ]
-    text = score(outcomes)
-    assert (
-        "index           2        1          0      1" in text
-        and "bound           1        0          1      0" in text
-    )
+    reported, survived = Outcome(one, REPORTED, "race"), Outcome(equivalent, SURVIVED)
+    text = score([reported, Outcome(two, SURVIVED), Outcome(three, UNCHANGED), survived])
+    assert "index           2        1          0      1" in text
+    assert "bound           1        0          1      0" in text
     assert "score: 50.0%" in text and f"MISSED {two}" in text and "1 more compile to the kernel" in text
-    assert "score: 100.0%" in score([outcomes[0], outcomes[3]])
+    assert "score: 100.0%" in score([reported, survived])
     assert stale([Outcome(equivalent, REPORTED, "race")]) == [key(equivalent)]

@@ -103,7 +103,7 @@ def test_a_kernel_is_compiled_anew_for_another_architecture():
     assert ".target sm_90a\n" in launcher.compile_for_inspection("s02", "triton", 64, 64, 64).asm["ptx"]
 
 
-CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT"}
+CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT", "COPIED_B", "WARPS"}
 LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STAGES"}
 
 

@@ -10,6 +10,7 @@ import torch
 import triton_kernels
 from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
 from gemm_ref.call import Call, settle
+from gemm_ref.epilogue import Extras
 from gemm_ref.grids import is_turned
 from gemm_ref.operands import as_layout
 
@@ -44,7 +45,9 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     a, b = make_inputs(problem, "zeros")
     problem = replace(problem, b_layout=get_stage(stage).reads_b(math, dialect)[0])
     matrices = a, as_layout(b, problem.b_layout), torch.zeros(128, 256, dtype=MATHS[math].out_dtype)
-    scales = (torch.ones(1), None) if math == "fp8" else (None, None)
+    extras = Extras(scale_a=torch.ones(1) if math == "fp8" else None)
+    if "triton" in get_stage(stage).epilogues and dialect == "triton":
+        extras = Extras(bias=torch.zeros(1, 256), c=torch.zeros(128, 256), alpha=2.0, beta=3.0, activation="silu")
     made = []
 
     class Prepared(launcher.Prepared):
@@ -58,11 +61,12 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
     monkeypatch.setattr(without_gpu._NoGpu, "get_current_stream", lambda *_: 7)
     rung = get_stage(stage)
-    implementation = Implementation(rung, rung.find_variant("default", dialect), dialect, math, problem.b_layout)
+    variant, epilogue = rung.find_variant("default", dialect), extras.epilogue(MATHS[math].out_dtype)
+    implementation = Implementation(rung, variant, dialect, math, problem.b_layout, epilogue)
     call = settle(Call(implementation, problem), *matrices[:2])
     if call.blocks is not None:
         call = replace(call, blocks=7)  # which share tiles, so that there is a second kernel
-    triton_kernels.kernel_module(implementation).prepare(call, *matrices)(*matrices, scales)
+    triton_kernels.kernel_module(implementation).prepare(call, *matrices)(*matrices, extras)
     named = dict(zip(("A", "B", "C", "partials"), (*matrices, torch.zeros(4)), strict=True))
     room = torch.zeros(4), torch.zeros(7, dtype=torch.int32)  # where a rung adds shares in its one kernel
     for prepared in made:
@@ -73,7 +77,8 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         if not prepared._describe:
             operands = tuple(named[name] for name in prepared._names)
         described = operands if prepared._describe is None else prepared._describe(*operands)
-        args = (*described, *prepared._sizes, *(scales if prepared._scaled else ()))
+        more = prepared._of_extras(extras) if prepared._scaled else ()
+        args = (*described, *prepared._sizes, *more)
         compiled = without_gpu.compiled(prepared._kernel, *args, grid=prepared._grid, **prepared._options)
         _recorded(compiled, given)
         with without_gpu._without_gpu():
@@ -81,7 +86,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
         again = prepared._launched(compiled, -1, args, described)
         others = tuple(torch.empty_like(x) for x in operands)
         for tensors in (operands, others):
-            assert again(tensors, scales if prepared._scaled else ()) is compiled
+            assert again(tensors, more) is compiled
         by_triton, same, other = given
         assert [_shown(x) for x in by_triton] == [_shown(x) for x in same]
         assert len(other) == len(same) and {id(x) for x in others}.isdisjoint(map(id, other))

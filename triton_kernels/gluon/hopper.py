@@ -13,6 +13,7 @@ tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 SWIZZLE = 128  # bytes of a row in TMA's widest swizzle
 PIECES: gl.constexpr = gl.constexpr(2)  # of C in shared memory, of a partition: one is written, one is stored
 WGMMA_K_BYTES = 32  # of k in one instruction, of whatever type
+_BY_ROWS: gl.constexpr = gl.constexpr("mk")  # Triton 3.6 takes no plain string for a parameter that is left out
 
 
 def swizzled(dtype: torch.dtype, columns: int = SWIZZLE) -> gl.NVMMASharedLayout:
@@ -29,7 +30,7 @@ def sums_layout(warps, columns, dtype):
 # Have slice k .. k + BLOCK_K of A's rows from `row` on, and of B's columns from `col` on, copied where `wanted`.
 @gluon.jit
 def load_slice(
-    a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr, A_LAYOUT: gl.constexpr = "mk"
+    a_desc, b_desc, row, col, k, wanted, a_smem, b_smem, full, B_LAYOUT: gl.constexpr, A_LAYOUT: gl.constexpr = _BY_ROWS
 ):
     mbarrier.expect(full, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
     if A_LAYOUT == "mk":

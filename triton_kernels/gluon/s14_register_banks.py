@@ -5,7 +5,7 @@ Idea: registers have two banks, and each gives one operand a clock: the products
 Changed from s12: the order of the registers in the layout of the sums, which is that of the products; fragments that
     are read a step ahead, in the compiler's order all but the first of a trip; and what is dealt to the programs: whole
     tiles first, and the K of the tiles that are left in equal shares. Tile and shares are chosen by shape
-    (gemm_ref/choice.py).
+    (gemm_ref/choice).
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N, the thread of each element,
     NUM_STAGES, the shares and the order in which they are added, fp32 fused multiply-adds. A trip is two slices, in two
     sets of buffers that the compiler can tell apart: in a loop over single slices each got a barrier more. Shares
@@ -21,6 +21,7 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
@@ -101,8 +102,10 @@ def _gemm_kernel(
     M, N, K,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, WARP_M: gl.constexpr,
     WARP_N: gl.constexpr, THREAD_M: gl.constexpr, THREAD_N: gl.constexpr, NUM_STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, COPY_N: gl.constexpr, WHOLE_SLICES: gl.constexpr,
+    GROUP_M: gl.constexpr, COPY_N: gl.constexpr, WHOLE_SLICES: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
+    if EARLY:
+        gdc_launch_dependents()  # the kernel that adds shares may start, up to where it waits
     if COPY_N == 4:
         N = N // 4 * 4
     # Who am I.
@@ -203,6 +206,7 @@ def _add_kernel(
     partials_ptr, c_ptr,
     M, N, K, programs,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, GROUP_M: gl.constexpr, COPY_N: gl.constexpr,
+    EARLY: gl.constexpr,
 ):  # fmt: skip
     if COPY_N == 4:
         N = N // 4 * 4
@@ -213,6 +217,8 @@ def _add_kernel(
     i = gl.program_id(0) * (4 * THREADS) + gl.arange(0, 4 * THREADS, layout)
     first = gl.program_id(1) * slices  # of the tile's slices
     last_program = (first + slices - 1) // share
+    if EARLY:
+        gdc_wait()  # for the partial sums
     total = gl.zeros((4 * THREADS,), gl.float32, layout)
     for next_program in range(first // share, last_program + 1, ADD_AT_ONCE):
         for more in gl.static_range(ADD_AT_ONCE):
@@ -231,11 +237,13 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     problem, shape = call.problem, call.launch
     whole = problem.k % call.implementation.config.BLOCK_K == 0
     names = "A", "B", "C", "partials"
-    multiply = launcher.prepare(_gemm_kernel, call, num_stages=1, names=names, WHOLE_SLICES=whole)
+    early = launcher.early(a)
+    multiply = launcher.prepare(_gemm_kernel, call, num_stages=1, names=names, WHOLE_SLICES=whole, **early)
     if shape.then is None:
         return launcher.dealt(multiply, None, 0)
     constants = call.implementation.config.constants()
     constants = {name: constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "COPY_N", "GROUP_M")}
     sizes = problem.m, problem.n, problem.k, shape.parts
+    constants |= {"launch_pdl": bool(early["EARLY"]), **early}
     add = launcher.Prepared(_add_kernel, shape.then, ("partials", "C"), sizes, **constants)
     return launcher.dealt(multiply, add, shape.partials)

@@ -1,7 +1,7 @@
 """s19 any shape: small tiles, tiles of C^T for few rows, and the K of the last tiles in equal shares to all programs.
 
 Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
-Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice.py). A
+Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice). A
     consumer leaves its sums of a share of a tile in memory; the program that has the tile's first slice adds them to
     its own.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows of a tile per consumer, what is dealt to
@@ -22,6 +22,7 @@ from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import is_turned
 from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
+from triton_kernels.gluon.finish import finished
 from triton_kernels.gluon.hopper import PIECES, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
 from triton_kernels.gluon.tiles import tile_place
 
@@ -103,9 +104,10 @@ def _produce(
 @gluon.jit
 def _consume(
     which: gl.constexpr, c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
-    M, N, K, shared, scale_a, scale_b,
+    M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
     GROUP_M: gl.constexpr, TURNED: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
+    FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     SUMS: gl.constexpr = WGMMA_M * BLOCK_N  # of a consumer
@@ -168,18 +170,21 @@ def _consume(
             # Store, while the other consumer still multiplies and the producer runs ahead.
             tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
             row = tile_m * BLOCK_M + which * WGMMA_M
-            store_tile(
-                c_desc, row, tile_n * BLOCK_N, scaled(acc, scale_a, scale_b), c_smem, which * PIECES, TURNED
-            )  # fmt: skip
+            acc = scaled(acc, scale_a, scale_b)
+            if FINISHES:
+                acc = finished(acc, row, tile_n * BLOCK_N, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                               ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
+            store_tile(c_desc, row, tile_n * BLOCK_N, acc, c_smem, which * PIECES, TURNED)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
-@gluon.jit(do_not_specialize=["M", "N", "K", "shared"])
+@gluon.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
     left_desc, right_desc, c_desc, partials_ptr, flags_ptr,
-    M, N, K, shared, scale_a, scale_b,
+    M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr,
+    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr, FINISHES: gl.constexpr,
+    ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
@@ -196,19 +201,22 @@ def _gemm_kernel(
     if CONSUMERS == 2:
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
-                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
-                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+                        M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_consume, (gl.constexpr(1), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
-                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
-                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+                        M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
-                        M, N, K, shared, scale_a, scale_b, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
-                        GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT)),
+                        M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [1], [PRODUCER_REGISTERS])  # fmt: skip

@@ -29,6 +29,7 @@ class Scale:
 
     steps: tuple[tuple[str, str], ...]  # name in the key, colour
     edges: tuple[float, ...]  # between the steps; a value on an edge is of the step above
+    title: str = ""  # of its key, where it has one
 
     def shade(self, value: float) -> str:
         """The colour of a number."""
@@ -43,12 +44,14 @@ SHARE = Scale(
         *zip(("106 to 125", "above 125"), _BLUE, strict=True),
     ),
     (25, 50, 75, 95, 106, 126),
+    "% of cuBLAS' speed:",
 )
 
 # Times what is needed, as two digits: white is nothing wasted.
 COST = Scale(
     tuple(zip(("1 or less", "up to 2", "up to 4", "up to 8", "above 8"), ("#ffffff", *_ORANGE), strict=True)),
     (1.01, 2.01, 4.01, 8.01),
+    "times what is needed:",
 )
 
 
@@ -113,16 +116,16 @@ def kernel_map(
             ax.axhline(y, color=style.MUTED, lw=0.5)
 
 
-def key(figure: Figure, title: str, scale: Scale, top: float) -> float:
+def key(figure: Figure, scale: Scale, top: float) -> float:
     """Write the steps of a scale, after its title, in a line below `top`, a height; return the height left below."""
     inch, wide = 1 / figure.get_figheight(), 1 / figure.get_figwidth()
-    figure.text(style.LEFT, top - 0.08 * inch, title, size=8, va="center")
+    figure.text(style.LEFT, top - 0.08 * inch, scale.title, size=8, va="center")
     figure.legend(
         handles=[Patch(facecolor=colour, edgecolor=_EDGE, lw=0.8, label=name) for name, colour in scale.steps],
         loc="center left",
         ncols=len(scale.steps),
         frameon=False,
-        bbox_to_anchor=(style.LEFT + (0.062 * len(title) + 0.05) * wide, top - 0.08 * inch),
+        bbox_to_anchor=(style.LEFT + (0.062 * len(scale.title) + 0.05) * wide, top - 0.08 * inch),
         fontsize=8,
         borderaxespad=0,
         handlelength=1.4,

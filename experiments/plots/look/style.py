@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import rc_context
+from matplotlib import rc_context, ticker
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -67,7 +68,6 @@ LANE = 0.24  # of a rung's row, from one dialect's mark to the next
 WIDTH = 9.0  # inches; at 160 dots an inch it is sharp at a README's width
 NARROW = 5.6  # inches: a text of 9 points is still read where the whole picture is as wide as a telephone
 _DPI = 160
-_MOST_LISTED = 12  # lines of what went wrong
 LEFT = 0.012  # of the width: where texts over the whole figure begin
 NO_KERNEL, NOT_RUN = "–", "not run"  # there is none, by the registry; there is one, without data
 
@@ -150,6 +150,21 @@ def bands(ax: Axes, count: int) -> None:
         ax.axhspan(index - 0.5, index + 0.5, color=BAND, zorder=0, lw=0)
 
 
+def rows(ax: Axes, names: Sequence[str], **look: Any) -> None:
+    """One band for each name, the first on top, with the names on the left; `look` is theirs."""
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_yticks(range(len(names)), names, **look)
+    bands(ax, len(names))
+    bare(ax, "y")
+
+
+def plain(*axes: Axis) -> None:
+    """Write the numbers of logarithmic axes without exponents, and none between the main ones."""
+    for axis in axes:
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(ticker.NullLocator())
+
+
 def marks(dialects: Iterable[str], marker: str = "", overlaid: bool = False) -> list[Line2D]:
     """The handles of a key that names these dialects, in their order: by their own marks or all by one."""
     there = set(dialects)
@@ -209,45 +224,6 @@ def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title:
         form = {"size": size - weak, "color": MUTED if weak else INK, "ha": "right", "va": "center_baseline"}
         right = 1 + (there.index(dialect) + 1) * step
         ax.annotate(text, (right, row), xycoords=ax.get_yaxis_transform(), **form)
-
-
-def heading(figure: Figure, title: str, subtitle: str) -> float:
-    """Write title and subtitle, of one line or more, at the top left.
-
-    Returns the height that is left below, as a share of the figure's.
-    """
-    inch = 1 / figure.get_figheight()
-    figure.text(LEFT, 1 - 0.12 * inch, title, va="top", size=13, weight="bold")
-    figure.text(LEFT, 1 - 0.40 * inch, subtitle, va="top", size=9.5, color=MUTED)
-    return 1 - (0.66 + 0.18 * subtitle.count("\n")) * inch
-
-
-def listed_inches(lines: Sequence[str]) -> float:
-    """The height that `listed` takes."""
-    return 0.19 * min(len(lines), _MOST_LISTED + 1)
-
-
-def listed(figure: Figure, lines: Sequence[str], top: float) -> float:
-    """Write what went wrong, a line each up to the most that are named, below `top`; return the height left below."""
-    more = [f"and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
-    for place, line in enumerate([*lines[:_MOST_LISTED], *more]):
-        figure.text(LEFT, top - 0.19 * place / figure.get_figheight(), line, va="top", size=8.5, color=FAILED)
-    return top - listed_inches(lines) / figure.get_figheight()
-
-
-def footer(figure: Figure, caption: str) -> float:
-    """Write the caption at the bottom left, wrapped at its separators; return the height it takes, likewise."""
-    lines: list[str] = []
-    line = ""
-    for part in caption.split(" · "):
-        joined = f"{line} · {part}" if line else part
-        if len(joined) > 15 * figure.get_figwidth():
-            lines, joined = [*lines, line], part
-        line = joined
-    lines.append(line)
-    inch = 1 / figure.get_figheight()
-    figure.text(LEFT, 0.08 * inch, "\n".join(lines), va="bottom", size=7.5, color=MUTED, linespacing=1.4)
-    return (0.16 + 0.16 * len(lines)) * inch
 
 
 PNG, SVG, PAGE = ".png", ".svg", ".page.svg"  # how files end; in the last texts stay texts, for the report's page

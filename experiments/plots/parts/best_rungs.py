@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import frames
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 
 _SUBTITLE = "each dialect's best rung, its number and its share: the median of the ratios in a round"
-_ROOM = {"left": 0.14, "right": 0.985}
 
 Sizes = tuple[int, int, int]
 
@@ -24,15 +24,15 @@ def over_squares(timed: pd.DataFrame, controls: Controls, caption: str) -> Figur
     edges = sorted(set(timed["m"]))
     marks = {edge: controls.mark(m=edge, n=edge, k=edge) for edge in edges}
     shares, texts, who = _best(timed, [(edge, edge, edge) for edge in edges], "\n")
-    figure = Figure(figsize=(style.WIDTH, 2.1 + 0.34 * len(who)))
-    top, bottom = _words(figure, "Share of cuBLAS at every size, on tensor cores", caption, timed, *marks.values())
-    ax = figure.subplots()
+    size, title = (style.WIDTH, 2.1 + 0.34 * len(who)), "Share of cuBLAS at every size, on tensor cores"
+    sheet = _sheet(size, title, caption, timed, *marks.values())
+    ax = sheet.figure.subplots()
     rows = [f"{math} {DIALECTS[dialect].title}" for math, dialect in who]
     maps.share_map(ax, shares.T, rows, [f"{edge}{mark}" for edge, mark in marks.items()], texts.T)
     ax.tick_params(axis="x", rotation=90 if len(edges) > 14 else 0)
     _part(ax.axhline, who)
-    figure.subplots_adjust(**_ROOM, top=top - 0.42 / figure.get_figheight(), bottom=bottom + 0.02)
-    return figure
+    sheet.place(0.42, 0.02 * size[1], left=0.14, right=0.985)
+    return sheet.figure
 
 
 def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Controls, caption: str) -> Figure:
@@ -41,9 +41,9 @@ def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Contr
     means = np.exp(np.nanmean(np.log(shares), axis=0, keepdims=True))
     shares = np.vstack([shares, means])
     texts = np.vstack([texts, [[style.percent(mean) for mean in means[0]]]])
-    figure = Figure(figsize=(style.WIDTH, 2.8 + 0.2 * len(shares)))
-    top, bottom = _words(figure, "The best rung at real-world shapes, on tensor cores", caption, timed, *named)
-    ax = figure.subplots()
+    size, title = (style.WIDTH, 2.8 + 0.2 * len(shares)), "The best rung at real-world shapes, on tensor cores"
+    sheet = _sheet(size, title, caption, timed, *named)
+    ax = sheet.figure.subplots()
     columns = [DIALECTS[dialect].title for _, dialect in who]
     maps.share_map(ax, shares, [*named, "geometric mean"], columns, texts, size=7)
     ax.axhline(len(named), color=style.MUTED, lw=0.8)
@@ -52,8 +52,8 @@ def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Contr
         places = [place for place, (other, _) in enumerate(who) if other == math]
         over = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
         ax.annotate(math, (np.mean(places) + 0.5, 1), (0, 20), xycoords=ax.get_xaxis_transform(), **over)
-    figure.subplots_adjust(left=0.35, right=0.985, top=top - 0.55 / figure.get_figheight(), bottom=bottom + 0.02)
-    return figure
+    sheet.place(0.55, 0.02 * size[1], left=0.35, right=0.985)
+    return sheet.figure
 
 
 def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.ndarray, np.ndarray, list]:
@@ -71,9 +71,9 @@ def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.nd
     return shares, texts, who
 
 
-def _words(figure: Figure, title: str, caption: str, timed: pd.DataFrame, *marked: str) -> tuple[float, float]:
-    top = maps.key(figure, "% of cuBLAS' speed:", maps.SHARE, style.heading(figure, title, _SUBTITLE))
-    return top, style.footer(figure, explained(frames.with_layout(caption, frames.maths_of(timed)), *marked))
+def _sheet(size: tuple[float, float], title: str, caption: str, timed: pd.DataFrame, *marked: str) -> Sheet:
+    caption = explained(frames.with_layout(caption, frames.maths_of(timed)), *marked)
+    return Sheet(size, title, _SUBTITLE, caption, scale=maps.SHARE)
 
 
 def _part(line, who: list[tuple[str, str]]) -> None:

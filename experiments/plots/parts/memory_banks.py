@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
+from experiments.plots.look.sheet import Sheet
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.banks import BANKS, WORD
 from gemm_ref.ptx.count.records import WRITTEN
@@ -24,6 +25,7 @@ TURNS = maps.Scale(  # of a lane whose turn is the first, counted from 0, and so
         )
     ),
     (1, 8, 16, 24),
+    "served in wavefront:",
 )
 
 
@@ -46,13 +48,11 @@ def banks(frame: pd.DataFrame, caption: str) -> Figure | None:
 
 def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list[str], caption: str) -> Figure:
     first = frame.iloc[0]
-    figure = Figure(figsize=(style.WIDTH, 1.8 + 2.1 * len(accesses)))
     name = f"{style.label_of(first['stage'])}, {DIALECTS[first['dialect']].title}"
     subtitle = "across: the 32 lanes of a warp; down: the 32 banks of shared memory; the request with most conflicts"
-    top = style.heading(figure, f"Which bank each lane asks: {name}", subtitle)
-    top = maps.key(figure, "served in wavefront:", TURNS, top)
-    bottom = style.footer(figure, caption)
-    axes = figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
+    size, title = (style.WIDTH, 1.8 + 2.1 * len(accesses)), f"Which bank each lane asks: {name}"
+    sheet = Sheet(size, title, subtitle, caption, scale=TURNS)
+    axes = sheet.figure.subplots(len(accesses), len(variants), sharex=True, sharey=True, squeeze=False)
     for line, (kind, array) in zip(axes, accesses, strict=True):
         for ax, variant in zip(line, variants, strict=True):
             own = frame[(frame["variant"] == variant) & (frame["kind"] == kind) & (frame["array"] == array)]
@@ -60,11 +60,8 @@ def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list
         line[0].set_ylabel(f"{'reads' if kind == 'load' else 'writes'} of {array or 'shared memory'}", size=9.5)
     for ax, variant in zip(axes[0], variants, strict=True):
         ax.annotate(variant, (0.5, 1.16), xycoords="axes fraction", ha="center", size=10, weight="bold")
-    height = figure.get_figheight()
-    figure.subplots_adjust(
-        left=0.075, right=0.985, top=top - 0.42 / height, bottom=bottom + 0.25 / height, hspace=0.2, wspace=0.08
-    )
-    return figure
+    sheet.place(0.42, 0.25, left=0.075, right=0.985, hspace=0.2, wspace=0.08)
+    return sheet.figure
 
 
 def _panel(ax: Axes, own: pd.DataFrame) -> None:

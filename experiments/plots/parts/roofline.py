@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 import gemm_ref
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
+from experiments.plots.look.sheet import Sheet
 from experiments.records import frames, store
 from experiments.records.controls import CONTROL, explained, size_name
 from experiments.records.rows import PASS
@@ -88,20 +89,18 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
         return None
     fma, memory = measured.loc["fma", "value"], measured.loc["dram_copy", "value"]
     allowed = problem.flops / problem.min_bytes
-    figure = Figure(figsize=(style.WIDTH, 6.4))
     subtitle = (
         f"{size_name(ladder)}, each dialect's best variant; solid: measured here; dashed: datasheet; dotted: cuBLAS\n"
         f"device memory is no roof: at {style.number(memory)} TB/s and {allowed:.0f} FLOP per byte it would feed "
         f"{memory * allowed:.0f} TFLOP/s"
     )
-    top = style.heading(figure, "How close each rung comes to the roofs, fp32", subtitle)
     left_out = sorted({stage[:3] for stage in kernels["stage"]} - {stage[:3] for stage, _ in points})
     caption = f"not counted at this size: {', '.join(left_out)} · {caption}" if left_out else caption
-    bottom = style.footer(figure, explained(caption, size_name(ladder)))
+    caption = explained(caption, size_name(ladder))
+    sheet = Sheet((style.WIDTH, 6.4), "How close each rung comes to the roofs, fp32", subtitle, caption)
     crowded = {key: point for key, point in points.items() if point[1] > _CROWDED * fma}
-    panels = figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
-    inch = 1 / figure.get_figheight()
-    figure.subplots_adjust(left=0.07, right=0.985, wspace=0.13, top=top - 0.3 * inch, bottom=bottom + 0.5 * inch)
+    panels = sheet.figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
+    sheet.place(0.3, 0.5, left=0.07, right=0.985, wspace=0.13)
     reference = ladder[ladder["backend"] == "cublas"]["tflops"].max()
     everyone = {key: point for key, point in points.items() if key not in crowded}
     _panel(panels[0], measured, points, everyone, reference, "All rungs", 2.2)
@@ -109,8 +108,8 @@ def roofline(measured: pd.DataFrame, ladder: pd.DataFrame, asked: dict, caption:
         stages = sorted({stage[:3] for stage, _ in crowded})
         _panel(panels[1], measured, crowded, crowded, reference, f"{stages[0]} to {stages[-1]}, closer", 1.25)
         _frame(panels[0], panels[1])
-    style.legend(figure, kernels["dialect"], overlaid=True)
-    return figure
+    style.legend(sheet.figure, kernels["dialect"], overlaid=True)
+    return sheet.figure
 
 
 def _panel(
@@ -147,8 +146,7 @@ def _axes(ax: Axes, across: tuple[float, float], up: tuple[float, float]) -> Non
     ax.set_ylabel("TFLOP/s", labelpad=1)
     for axis, (low, high) in ((ax.xaxis, across), (ax.yaxis, up)):
         axis.set_major_locator(ticker.LogLocator(10, subs=(1, 2, 5) if high / low < 100 else (1,)))
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_locator(ticker.NullLocator())
+        style.plain(axis)
     ax.tick_params(length=0)
 
 

@@ -7,9 +7,9 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records.compiled import error
 from gemm_ref.sass.schedule import REASONS
 
@@ -36,8 +36,6 @@ _WORDS = {
 def waits(frame: pd.DataFrame, caption: str) -> Figure:
     """A row per variant, a bar per dialect. frame: of `compiled.beside_measured`."""
     rows = style.rows_of(frame)
-    figure = Figure(figsize=(style.WIDTH, 2.3 + 0.46 * len(rows)))
-    inch = 1 / figure.get_figheight()
     off = error(frame)
     worst = frame.loc[off.idxmax()]
     subtitle = (
@@ -45,16 +43,11 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
         f"they differ by {100 * off.median():.1f}% in the median, by {100 * off.max():.0f}% at most "
         f"({style.kernel_name(worst.stage, worst.variant, worst.dialect)})"
     )
-    top = style.heading(figure, "What a multiply-add takes, and what it waits for", subtitle)
-    handles = [Patch(color=colour, label=_WORDS[part], lw=0) for part, colour in COLOURS.items()]
-    place = {"loc": "upper left", "bbox_to_anchor": (0.005, top + 0.06 * inch), "columnspacing": 1.6}
-    figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, handlelength=1, **place)
-    bottom = style.footer(figure, caption)
-    ax = figure.subplots()
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [style.label_of(*row) for row in rows])
-    style.bands(ax, len(rows))
-    style.bare(ax, "y")
+    size, title = (style.WIDTH, 2.3 + 0.46 * len(rows)), "What a multiply-add takes, and what it waits for"
+    sheet = Sheet(size, title, subtitle, caption)
+    sheet.name_colours({_WORDS[part]: colour for part, colour in COLOURS.items()})
+    ax = sheet.figure.subplots()
+    style.rows(ax, [style.label_of(*row) for row in rows])
     for row in frame.itertuples():
         look = style.look_of(row.dialect)
         y, left = rows.index((row.stage, row.variant)) + style.LANE * look.lane, 0.0
@@ -67,6 +60,6 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
     ax.axvline(1, color=style.BASELINE, lw=1, zorder=0)
     ax.set_xlim(0, 1.05 * np.nanmax([frame["measured_clocks"].max(), frame["predicted_clocks"].max()]))
     ax.set_xlabel("clocks of a scheduler for each multiply-add; 1 is the peak")
-    style.legend(figure, frame["dialect"])
-    figure.subplots_adjust(left=0.165, right=0.98, top=top - 0.3 * inch, bottom=bottom + 0.45 * inch)
-    return figure
+    style.legend(sheet.figure, frame["dialect"])
+    sheet.place(0.3, 0.45, left=0.165, right=0.98)
+    return sheet.figure

@@ -6,21 +6,18 @@ say what a trace means, `words.js` says it in sentences, and the others draw.
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
-import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from experiments.documents.templates import templates
 from experiments.report.sources import sources
-from experiments.trace.record import Trace
+from experiments.trace.record import Trace, deflated, plain
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -88,9 +85,9 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
             uses=_USES,
             tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
             sources={
-                path: _packed(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())
+                path: deflated(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())
             },
-            traces={name: _packed(_stored(trace)) for name, trace in shown.items()},
+            traces={name: deflated(_stored(trace)) for name, trace in shown.items()},
         )
     )
 
@@ -143,23 +140,12 @@ def _stored(trace: Trace) -> bytes:
     one before it: places go up in equal steps.
     """
     arrays: list[np.ndarray] = []
-    text = json.dumps(_plain(trace, arrays), separators=(",", ":"))
+
+    def added(values: np.ndarray) -> dict[str, int]:
+        arrays.append(values.astype(np.int64).ravel())
+        return {"at": sum(each.size for each in arrays[:-1]), "size": values.size}
+
+    text = json.dumps(plain(trace, added), separators=(",", ":"))
     head = text.ljust(-(-len(text) // 4) * 4).encode("ascii")
     numbers = np.concatenate(arrays)
     return struct.pack("<i", len(head)) + head + np.diff(numbers, prepend=numbers[:1] * 0).astype("<i4").tobytes()
-
-
-def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
-    """What JSON can say of a trace; its arrays are added to `arrays`."""
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name), arrays) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        arrays.append(value.astype(np.int64).ravel())
-        return {"at": sum(each.size for each in arrays[:-1]), "size": value.size}
-    return [_plain(item, arrays) for item in value] if isinstance(value, tuple) else value
-
-
-def _packed(data: bytes) -> str:
-    """Raw deflate as base64: what the browser's DecompressionStream takes."""
-    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(stream.compress(data) + stream.flush()).decode()

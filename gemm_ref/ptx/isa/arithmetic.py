@@ -197,15 +197,27 @@ def _truncated(floored: np.ufunc) -> Callable[[Value, Value], Value]:
 
 
 def reciprocal(parts: list[str]) -> Function:
-    """`rcp`, `sqrt`, `rsqrt`: of floats, `.rn` or `.approx`."""
+    """`rcp`, `sqrt`, `rsqrt`, `ex2`: of floats, `.rn` or `.approx`, with `.ftz` as well.
+
+    Each result is rounded to nearest once; a GPU's `.approx` may be off by 2^-22 of it (`ex2` and `rcp` of float32).
+    """
     dtype = DTYPES[parts[-1]]
-    only(parts, *_HARMLESS)
+    only(parts, *_HARMLESS, "ftz")
     functions: dict[str, Callable[[Value], Value]] = {
         "rcp": lambda a: dtype.type(1) / a,
         "sqrt": np.sqrt,
         "rsqrt": lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(dtype),
+        "ex2": lambda a: np.exp2(a.astype(np.float64)).astype(dtype),
     }
-    return Function((dtype,), dtype, functions[parts[0]])
+    apply = functions[parts[0]]
+    if "ftz" in parts:
+        return Function((dtype,), dtype, lambda a: _no_subnormals(apply(_no_subnormals(a))))
+    return Function((dtype,), dtype, apply)
+
+
+def _no_subnormals(x: Value) -> Value:
+    """Subnormal numbers as zeros of their sign (`.ftz`)."""
+    return np.where(np.abs(x) < np.finfo(x.dtype).smallest_normal, x * x.dtype.type(0), x)[()]
 
 
 # --- abs, neg, min, max --------------------------------------------------------------------------------------

@@ -1,15 +1,7 @@
 """`mma.sync` (PTX ISA, 9.7.14.5): a warp multiplies matrices that lie spread over the registers of its lanes.
 
-**What is modelled.** Products are exact, and the sum of an instruction's k products and the accumulator is formed in
-float64 and rounded once to the accumulator's type, to nearest. tf32 operands are cut to the 10 bits of fraction that a
-tensor core reads. Subnormal numbers count, as they do there.
-
-**What hardware does besides.** Fasi, Higham, Mikaitis and Pranesh, 'Numerical behavior of NVIDIA tensor cores', PeerJ
-Computer Science 7:e330 (2021), found on V100, T4 and A100: products exact as here; but the terms are aligned to the
-largest of them and added with no or few bits beyond fp32's, what sticks out being cut, not rounded; a sum is
-normalised at its end alone; and an instruction's k may be taken in several steps (of 4 products on V100, of 8 in fp16
-on A100), each with its own cut. So a GPU's result may be some units of fp32's last place away, toward zero, which
-`gemm_ref.problem` allows for. Sums that fp32 holds exactly, as those of small integers, agree to the bit.
+Sums are those of Hopper's tensor cores to the last bit (`units.tensor_core`). Of tf32 operands the 13 low bits are not
+read.
 """
 
 from __future__ import annotations
@@ -26,6 +18,7 @@ from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction, Operand, items_of
+from gemm_ref.ptx.units import tensor_core
 from gemm_ref.ptx.units.formats import BITS, numbers
 
 WARP = 32
@@ -84,12 +77,12 @@ class Tiles:
         return parts[:, tile // self.tiles_n, half, :, tile % self.tiles_n, :, side]
 
 
-def multiply_add(
-    tiles: Tiles, left: np.ndarray, right: np.ndarray, kinds: tuple[str, str], c: np.ndarray, to: type[np.floating]
+def multiply_words(
+    instruction: str, tiles: Tiles, words: Sequence[np.ndarray], kinds: tuple[str, str], c: np.ndarray
 ) -> np.ndarray:
-    """left @ right^T + c for each warp, rounded once to `to`; words as `Tiles.matrix` gives them."""
-    x, y = (numbers(words.view(BITS[kind]), kind, np.float64) for kind, words in zip(kinds, (left, right), strict=True))
-    return (np.matmul(x, y.transpose(0, 2, 1)) + c).astype(to)
+    """left @ right^T + c for each warp, as `tensor_core` adds; words of left and right as `Tiles.matrix` gives them."""
+    x, y = (numbers(part.view(BITS[kind]), kind, np.float32) for kind, part in zip(kinds, words, strict=True))
+    return tensor_core.multiply_add(instruction, x, y, kinds, c)
 
 
 def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
@@ -151,14 +144,8 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     def execute(machine: Machine, mask: Mask) -> None:
         require_whole_warps(machine, mask, instruction)
         left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
-        result = multiply_add(
-            tiles,
-            tiles.matrix(left, tiles.left_blocks),
-            tiles.matrix(right, tiles.right_blocks),
-            (a, b),
-            tiles.gather(unpack(old, c)),
-            ACCUMULATORS[to],
-        )
+        words = tiles.matrix(left, tiles.left_blocks), tiles.matrix(right, tiles.right_blocks)
+        result = multiply_words("mma", tiles, words, (a, b), tiles.gather(unpack(old, c)))
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 

@@ -34,7 +34,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(("mul", "mad"), computes(arithmetic.multiply)),
         Row(("fma",), computes(arithmetic.fma)),
         Row(("div", "rem"), computes(arithmetic.divide)),
-        Row(("rcp", "sqrt", "rsqrt"), computes(arithmetic.reciprocal)),
+        Row(("rcp", "sqrt", "rsqrt", "ex2"), computes(arithmetic.reciprocal)),
         Row(("abs", "neg"), computes(arithmetic.magnitude)),
         Row(("min", "max"), computes(arithmetic.extreme)),
         Row(("popc", "clz", "brev"), computes(bitwise.count_bits)),

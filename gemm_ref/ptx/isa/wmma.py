@@ -23,7 +23,7 @@ import numpy as np
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
 from gemm_ref.ptx.core.decode import Decoder
-from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_add, pack, register_type, registers_of, unpack
+from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_words, pack, register_type, registers_of, unpack
 from gemm_ref.ptx.isa.warp import require_whole_warps
 from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
@@ -191,7 +191,9 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
             for reads, blocks in ((left, tiles.left_blocks), (right, tiles.right_blocks))
         )
         before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
-        result = multiply_add(tiles, x, y, (kind, kind), before, ACCUMULATORS[to])
+        if "f32" in (to, c):  # ptxas turns an fp16 addend into fp32 first, and fp32 sums into fp16 afterwards
+            before = before.astype(np.float32)
+        result = multiply_words("wmma", tiles, (x, y), (kind, kind), before).astype(ACCUMULATORS[to], copy=False)
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 

@@ -20,6 +20,7 @@ MAX_SIZE = 1 << 32  # elements along a dimension
 MAX_STRIDE = 1 << 40  # bytes, exclusive
 MAX_BOX = 256  # elements along a dimension
 ALIGNMENT = 16  # bytes, of the tensor and its strides
+PIECE = 16  # bytes that the unit stores at once
 
 
 class TensorMap:
@@ -27,7 +28,8 @@ class TensorMap:
 
     tensor: its first element is the map's, its dtype the element type. box: elements of a tile along each dimension.
     swizzle: one of SWIZZLES. sizes, strides: elements along each dimension, and bytes from one index to the next of
-    each but the innermost; left out, those of `tensor`. Elements outside of `sizes` are read as zeros, not written.
+    each but the innermost; left out, those of `tensor`. Elements outside of `sizes` are read as zeros, and not written,
+    but that a store ends the PIECE bytes of a row that it begins (on an H200, of a row of one bf16, 8 are stored).
     to_tf32: copies into shared memory round float32 to tf32, to nearest and ties to even, as an H200 does with
     CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 (measured: the manuals do not say how it rounds).
     Raises ValueError for what the driver would refuse, naming the rule, and where the map would leave the tensor.
@@ -76,6 +78,12 @@ class TensorMap:
         steps = (self.element_size, *self.strides)
         return sum((size - 1) * step for size, step in zip(self.sizes, steps, strict=True)) + self.element_size
 
+    @property
+    def stored_columns(self) -> int:
+        """Elements of a row that a store may write: whole pieces."""
+        piece = PIECE // self.element_size
+        return -(-self.sizes[0] // piece) * piece
+
     def _check(self) -> None:
         rank, item, inner = len(self.sizes), self.element_size, self.box[0] * self.element_size if self.box else 0
         faults = [
@@ -103,13 +111,16 @@ class TensorMap:
         for wrong, message in faults:
             if wrong:
                 raise ValueError(f"{message} (cuTensorMapEncodeTiled)")
-        storage = self.tensor.untyped_storage()
-        held = storage.nbytes() - self.tensor.storage_offset() * item
-        if self.span > held:
+        if self.span > self._held:
             raise ValueError(
                 f"sizes {self.sizes} with strides {self.strides} reach {self.span} bytes from the tensor's first "
-                f"element, and its memory has {held}"
+                f"element, and its memory has {self._held}"
             )
+
+    @property
+    def _held(self) -> int:
+        """Bytes of the tensor's memory from its first element on."""
+        return self.tensor.untyped_storage().nbytes() - self.tensor.storage_offset() * self.element_size
 
     def reached(self) -> np.ndarray:
         """Of each element of `memory()`, whether the map reaches it: the padding of rows is not."""
@@ -121,7 +132,11 @@ class TensorMap:
         return reached
 
     def memory(self) -> torch.Tensor:
-        """The memory that the map reaches, as a contiguous tensor: the tensor itself where it is that already."""
-        if self.tensor.is_contiguous() and self.span <= self.tensor.numel() * self.element_size:
+        """The memory that the map reaches and may store to, as a contiguous tensor: the tensor itself where it is that.
+
+        Where a store would write past the end of it, it ends there.
+        """
+        past = (self.stored_columns - self.sizes[0]) * self.element_size
+        if not past and self.tensor.is_contiguous() and self.span <= self.tensor.numel() * self.element_size:
             return self.tensor
-        return self.tensor.detach().as_strided((self.span // self.element_size,), (1,))
+        return self.tensor.detach().as_strided((min(self.span + past, self._held) // self.element_size,), (1,))

@@ -15,9 +15,8 @@ from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.text.errors import MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import round_to_tf32
-from gemm_ref.ptx.units.tensor_map import TensorMap
+from gemm_ref.ptx.units.tensor_map import PIECE, TensorMap
 
-PIECE = 16  # bytes
 _SWIZZLED_BITS = {0: 0, 32: 1, 64: 3, 128: 7}  # by the swizzle's span
 
 
@@ -68,11 +67,14 @@ class Tile:
             start += index * stride
         return start, inside
 
-    def _elements(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(entries, rows, elements): each element's number from the tensor's start, and whether it is in the tensor."""
+    def _elements(self, where: np.ndarray, columns: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(entries, rows, elements): each element's number from the tensor's start, and whether it is in the tensor.
+
+        columns: those of the tensor, if not its own.
+        """
         start, inside = self._places(where)
         column = where[:, :1] + np.arange(self._map.box[0])
-        there = (column >= 0) & (column < self._map.sizes[0])
+        there = (column >= 0) & (column < (columns or self._map.sizes[0]))
         numbers = start[:, :, None] // self.element_size + np.arange(self._map.box[0])
         return numbers, inside[:, :, None] & there[:, None, :]
 
@@ -103,11 +105,20 @@ class Tile:
         return found.reshape(len(where), -1).view(np.uint64).reshape(len(where), -1, 2)
 
     def write(self, memory: GlobalMemory, where: np.ndarray, data: np.ndarray) -> None:
-        """The inverse of `read`; what is outside of the tensor is left out."""
-        numbers, inside = self._elements(where)
+        """The inverse of `read`; what is outside of the tensor is left out, as far as it is in no piece of a row.
+
+        Raises MemoryFault where such a piece is past the end of memory.
+        """
+        numbers, inside = self._elements(where, self._map.stored_columns)
         target = self._tensor.view(self.element_size)
+        places = numbers[inside]
+        if places.size and (places.max() + 1) * self.element_size > self._tensor.size:
+            raise MemoryFault(
+                f"a tile is stored past the end of {self._tensor.name}: rows of {self._map.sizes[0]} elements end "
+                f"within the {PIECE} bytes that the TMA unit stores at once; pad them to {self._map.stored_columns}"
+            )
         values = np.ascontiguousarray(data).reshape(len(where), -1).view(target.dtype).reshape(numbers.shape)
-        target[numbers[inside]] = values[inside]
+        target[places] = values[inside]
 
 
 class Line:

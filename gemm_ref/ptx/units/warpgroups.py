@@ -1,8 +1,6 @@
 """wgmma (PTX ISA, 9.7.15): warpgroups multiply tiles in shared memory asynchronously, with fp32 accumulators.
 
-What is modelled: products are exact; those of one instruction are summed in fp32, in the order that NumPy's matrix
-product takes, and their sum is added to the accumulator in fp32. (A tensor core keeps fewer bits in the sums inside;
-the bounds of `gemm_ref.check` hold for either.)
+Sums are those of Hopper's tensor cores to the last bit (`units.tensor_core`).
 
 An instruction is carried out when its warpgroup waits for its group (`wgmma.wait_group`), and it is only then that it
 reads shared memory: a tile that was overwritten before is multiplied as overwritten. Until then its accumulators are in
@@ -23,6 +21,7 @@ from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, UndefinedRegister
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import BITS, numbers
+from gemm_ref.ptx.units.tensor_core import multiply_add
 from gemm_ref.ptx.units.wgmma_operands import (
     ROWS,
     WARPGROUP,
@@ -266,11 +265,12 @@ class Warpgroups(Unit):
             a = self._operand(multiply, a, ROWS, shape.a_transposed, shape.a_kind)
             a = a.transpose(0, 2, 1) if shape.a_transposed else a
         b = self._operand(multiply, multiply.b, shape.columns, shape.b_transposed, shape.b_kind)
-        products = np.matmul(a, b if shape.b_transposed else b.transpose(0, 2, 1))
+        if shape.b_transposed:
+            b = b.transpose(0, 2, 1)
         if shape.a_sign * shape.b_sign < 0:
-            products = -products
+            b = -b
         before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], np.float32(0))
-        accumulator.sums[groups] = before + products
+        accumulator.sums[groups] = multiply_add("wgmma", a, b, (shape.a_kind, shape.b_kind), before)
         accumulator.pending[groups] -= 1
 
     def _operand(

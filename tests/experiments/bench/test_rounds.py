@@ -9,6 +9,7 @@ import torch
 from experiments.bench import rounds, timers
 from experiments.bench.rounds import Plan
 from experiments.bench.telemetry import Sample, Telemetry, summarize
+from tests.experiments.fixtures import raising
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times with CUDA events: needs a GPU")
 
@@ -97,11 +98,8 @@ def test_interruption_hands_over_whole_rounds():
 
 
 def test_interruption_in_the_first_rounds_leaves_nothing():
-    def timer(work):
-        raise KeyboardInterrupt
-
     with pytest.raises(rounds.Interrupted) as stop:
-        rounds.interleave({"a": None}, timer, Plan())
+        rounds.interleave({"a": None}, raising(KeyboardInterrupt()), Plan())
     assert stop.value.times == {}
 
 

@@ -237,7 +237,7 @@ def test_names_types_and_guessed_launches(write, uncounted):
 
 def test_half_precision_and_a_type_as_template_argument(write, uncounted):
     text = "#include <cuda_fp16.h>\ntemplate <typename T, typename S = float>" + ELEMENT % (
-        "(const T* a, const T* b, T* c, int m, int n, int k)".replace("int k)", "int K)"),
+        "(const T* a, const T* b, T* c, int m, int n, int K)",
         *("m", "n", "S", "K", "S", "a[(size_t)row * K + k] * (S)b[(size_t)k * n + col]"),
         "c[(size_t)row * n + col] = (T)acc",
     )
@@ -342,14 +342,10 @@ USAGE = [
 def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, arguments, message):
     write("int main() { return 0; }", "plain.cu")
     write("", "kernel.txt")
-    tiled = (
-        "{ int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x; if (row < M && col < N)"
-    )
-    tiled = tiled.replace(", col", "; int col")
-    write(
-        f"__global__ void one{SIGNATURE} {{ C[0] = TILE; }}\n__global__ void two{SIGNATURE} {tiled} C[0] = 1; }}",
-        "two.cu",
-    )
+    one = f"__global__ void one{SIGNATURE} {{ C[0] = TILE; }}\n"
+    places = "int row = blockIdx.y * TILE + threadIdx.y; int col = blockIdx.x * TILE + threadIdx.x;"
+    two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) C[0] = 1; }}"
+    write(one + two, "two.cu")
     write(f"__global__ void one{SIGNATURE.replace('float', 'double')} {{ }}", "double.cu")
     write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%smid;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
     monkeypatch.chdir(tmp_path)

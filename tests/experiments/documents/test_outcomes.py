@@ -48,6 +48,7 @@ _OTHER = {  # experiment -> a change of its rows, and what is said because of it
     "tensor_cores": (_by(1e3, *_SHARES, stage="s15_wmma", dialect=BY_HAND), ""),
     "inputs": (_by(10, "tflops", inputs="zeros", math="bf16"), ""),
     "accuracy": (_by(10, "rel_error", stage="s13_split_k", k=262144), ""),
+    "rounding": (_by(1.5, "rel_error", view="predicted", math="fp8"), ""),
     "memory": (_by(2, "sectors", stage="s01_naive", space="global"), "64 sectors in `s01`"),
     "instructions": (_by(0, "spill_bytes"), "0 of "),
 }
@@ -70,7 +71,7 @@ def test_it_follows_the_rows(name):
 
 
 def test_none_is_left_untested():
-    assert OF.keys() == {*_OTHER, "correctness", "choice"}  # the last is with its question's tests
+    assert OF.keys() == {*_OTHER, "correctness", "choice", "epilogues"}  # the last two are with their questions' tests
 
 
 def test_compile_times_are_those_of_the_page_about_cost():

@@ -87,15 +87,6 @@ def test_a_change(tmp_path, folder, asked, place, matters):
     assert len(asked) == (2 if matters else 1)
 
 
-@pytest.mark.parametrize("size", [0, 10, 500, -1], ids=str)
-def test_a_damaged_archive_is_drawn_again_and_mended(folder, asked, size):
-    first = pictures.drawn("ladder", folder, *ALL)
-    (path,) = (build.CACHE / "kept").iterdir()
-    path.write_bytes(path.read_bytes()[:size])
-    assert pictures.drawn("ladder", folder, *ALL) == pictures.drawn("ladder", folder, *ALL) == first
-    assert asked == ["ladder"] * 2
-
-
 def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, asked):
     elsewhere = folder.rename(tmp_path / "elsewhere")
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import matplotlib.image
 import pytest
@@ -14,7 +15,7 @@ from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
-from experiments.records.rows import FAIL, HARDWARE, PASS, SKIPPED, Ceiling, Checked, Counted, Timed
+from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, SKIPPED, Ceiling, Checked, Counted, Summed, Timed
 from gemm_ref import STAGES, Problem, stages_in
 from gemm_ref.ptx.count.records import COMPILED
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
@@ -191,8 +192,7 @@ def test_the_read_roof_is_of_what_memory_binds(drawn, tmp_path):
 
 
 def _ceiling(name, value):
-    who = {"variant": "default", "backend": "cuda", "dialect": "", "math": "", "dtype": "", "m": 0, "n": 0, "k": 0}
-    return Ceiling(experiment="roofs", stage=name, **who, value=value)
+    return Ceiling(experiment="roofs", stage=name, backend="cuda", value=value)
 
 
 def test_every_named_shape_has_a_reason_a_source_and_sizes_of_its_own():
@@ -251,3 +251,16 @@ def test_accuracy_parts_kernels_whose_errors_differ(drawn):
     (svg,) = drawn("accuracy", rows).values()
     assert "<!-- tf32 s16 to s19 CUDA -->" in svg
     assert "<!-- tf32 s15; s16 to s19 Triton, Gluon -->" in svg
+
+
+def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(drawn):
+    (kernel,) = (item for item in contenders() if str(item) == "s17_wgmma_tma cuda fp16")
+
+    def row(view: str, k: int) -> Summed:
+        values = {"inputs": "normal", "view": view, "rel_error": 1e-7 * k, "checksum": f"{view}{k}"}
+        return Summed.about("rounding", kernel, Problem(256, 256, k), **values)
+
+    (alone,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
+    (both,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)] + [row(HARDWARE, k) for k in (64, 256)]).values()
+    assert "<!-- fp16 s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
+    assert [len(re.findall("<use [^>]*stroke-width: 1.1", svg)) for svg in (alone, both)] == [0, 1]

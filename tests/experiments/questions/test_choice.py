@@ -49,12 +49,14 @@ def test_the_rung_that_chooses_takes_part_alone():
     assert all(question.unsuited(each, Request("cpu")) for each in _taking_part())
 
 
-def test_the_shapes_are_none_that_the_model_was_fitted_on():
-    named = {shape.sizes for shape in workloads.named_shapes()}
-    assert not {*workloads.FITTED} & ({*workloads.UNSEEN[FULL]} | named)
-    assert any(size % 4 for size in workloads.UNSEEN[FULL][0]) and not any(
-        size % 64 for size in workloads.UNSEEN[FULL][1]
-    )
+@pytest.mark.parametrize("math", ["fp32", "bf16"])
+def test_the_shapes_are_none_that_the_model_was_fitted_on(math):
+    named, unseen = {shape.sizes for shape in workloads.named_shapes()}, workloads.unseen(FULL, math)
+    assert not {*workloads.fitted(math)} & {*unseen, *named}
+    assert {*question.sizes(FULL, math)} == {*workloads.fitted(math), *unseen}
+    # of any sizes, and as layers have them; the TMA unit reads rows of whole vectors alone without a copy
+    assert any(size % 64 for size in unseen[1 if math == "bf16" else 0])
+    assert not any(size % (64 if math == "fp32" else 8) for size in unseen[1][1:])
 
 
 class _Bench:
@@ -135,7 +137,7 @@ def test_the_latest_run_of_a_problem_is_judged_alone(rows, tmp_path):
 
 
 def test_what_the_model_was_fitted_on_is_not_judged(rows, tmp_path):
-    m, n, k = workloads.FITTED[0]
+    m, n, k = workloads.fitted("fp32")[0]
     store.save(tmp_path, "choice", [dataclasses.replace(row, m=m, n=n, k=k) for row in rows], ENVIRONMENT)
     assert outcome("choice", store.read(tmp_path, "choice")) == ""
 

@@ -20,7 +20,7 @@ from gemm_ref import Problem
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.sass.sections import code_bytes
-from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, NoBars, ladder_rows
+from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, NoBars, ladder_rows, raising
 
 triton = pytest.importorskip("triton")  # the tools are in its wheel
 COMPILED = ENVIRONMENT | {"nvcc": "13.0.88"}
@@ -83,10 +83,8 @@ def test_the_median_of_several_times_is_told_with_the_least_and_the_most(monkeyp
 
 
 def test_what_does_not_compile_is_a_row_that_says_so(monkeypatch):
-    def fail(*_, **__):
-        raise gemm_ref.build.BuildError("nvcc failed: no such thing")
-
-    monkeypatch.setattr(cost, "compile_to_cubin", fail)
+    failing = raising(gemm_ref.build.BuildError("nvcc failed: no such thing"))
+    monkeypatch.setattr(cost, "compile_to_cubin", failing)
     (row,) = cost.measure(Request("cpu"), [_kernel("s01", "cuda")], NoBars())
     assert row.status == ERROR and "no such thing" in row.detail and row.own_lines and row.compile_s is None
 

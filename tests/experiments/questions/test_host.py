@@ -13,7 +13,7 @@ from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, PASS, HostCost
 from gemm_ref import Problem
-from tests.experiments.fixtures import NoBars
+from tests.experiments.fixtures import NoBars, raising
 
 ON_GPU = Request("cuda")
 
@@ -41,12 +41,10 @@ def test_calls_are_timed_in_turns_and_wrong_ones_not_at_all(monkeypatch):
         seen.append("call" if out is None else "check")
         return torch.matmul(a, b, out=out)
 
-    def broken(a, b, out=None):
-        raise RuntimeError("does not start")
-
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("synchronize"))
     monkeypatch.setattr(host, "ROUNDS", 3)
     request = Request("cpu", problems=(Problem(16, 16, 16),))
+    broken = raising(RuntimeError("does not start"))
     rows = list(host.measure(request, [_fake("s01_naive", right), _fake("s02_coalesced", broken)], NoBars()))
     assert [(row.stage, row.status) for row in rows] == [
         ("s02_coalesced", ERROR), ("s01_naive", PASS), (host.TORCH, PASS),

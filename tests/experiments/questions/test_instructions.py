@@ -20,7 +20,7 @@ from gemm_ref import Implementation, Problem, get_stage, implementations, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.sass import mix, tools
 from gemm_ref.sass.occupancy import ARCHITECTURES
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
 
 pytest.importorskip("triton")  # the tools are in its wheel
 
@@ -128,10 +128,7 @@ def test_what_an_architecture_cannot_run_is_skipped(monkeypatch):
 
 
 def test_what_does_not_compile_is_a_row(monkeypatch):
-    def refuse(*_):
-        raise BuildError("nvcc failed: no such thing")
-
-    monkeypatch.setattr("cuda_kernels.source.cubin", refuse)
+    monkeypatch.setattr("cuda_kernels.source.cubin", raising(BuildError("nvcc failed: no such thing")))
     cuda, triton, gluon = measured("s01")
     assert cuda.status == ERROR and "no such thing" in cuda.detail
     assert triton.status == gluon.status == PASS
@@ -148,10 +145,7 @@ def test_a_kernel_without_a_loop_that_computes_is_an_error(monkeypatch):
 
 
 def test_without_the_tools_the_error_says_where_they_come_from(monkeypatch):
-    def nowhere(*_):
-        raise BuildError("no nvcc")
-
-    monkeypatch.setattr(tools, "find_toolkit", nowhere)
+    monkeypatch.setattr(tools, "find_toolkit", raising(BuildError("no nvcc")))
     monkeypatch.setattr(tools.shutil, "which", lambda name: None)
     assert tools.find.__wrapped__("nvdisasm").parent.name == "bin"  # in Triton's wheel
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)

@@ -20,7 +20,7 @@ from gemm_ref.build import BuildError
 from gemm_ref.ptx import Count, Counter
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN
 from gemm_ref.sass import tools
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
 
 pytest.importorskip("triton")  # its wheel has nvdisasm
 
@@ -180,11 +180,7 @@ def test_the_lanes_of_a_bank_are_served_one_after_the_other():
 
 def test_what_cannot_be_counted_says_why(monkeypatch):
     (contender,) = chosen("s02")
-
-    def no_nvdisasm(tool):
-        raise BuildError("nvdisasm was not found")
-
-    monkeypatch.setattr(memory.tools, "find", no_nvdisasm)
+    monkeypatch.setattr(memory.tools, "find", raising(BuildError("nvdisasm was not found")))
     rows = list(memory.measure(SMALL, [contender], NoBars()))
     assert {row.view for row in rows if row.status == PASS} == {WRITTEN}
     (skipped,) = [row for row in rows if row.status == SKIPPED]

@@ -171,8 +171,8 @@ def test_what_is_said_of_tensor_cores(tmp_path):
     answer = Answer(tmp_path)
     assert answer.shapes is None and list(answer.tensor_shapes) == TENSOR_MODES
     said = answer.paragraphs()[-1]
-    assert "on tensor cores at 2 64% / 64% / 64% in tf32, 64%" in said and "fp32" not in said
-    assert "64% / 64% / 64%（tf32）" in answer.paragraphs("zh")[-1]
+    assert "on tensor cores 64% / 64% / 64% in tf32 at 2" in said and "fp32" not in said
+    assert "64% / 64% / 64%（tf32，2 个形状）" in answer.paragraphs("zh")[-1]
     assert "90.0% in fp8 (at 256)" in outcome("squares", store.read(tmp_path, "squares"))
     assert "at worst 45.0% (tf32, CUDA, 1 x 4096 x 4096)" in outcome("shapes", store.read(tmp_path, "shapes"))
 

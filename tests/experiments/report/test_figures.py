@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from experiments import plots
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.records import store
 from experiments.report import colours, figures, page
 
 
 def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
     with style.themed(), matplotlib.rc_context({"svg.fonttype": "none"}):
-        figure = Figure(figsize=(5, 2))
-        style.heading(figure, "What it shows", "and how")
+        figure = Sheet((5, 2), "What it shows", "and how", "a caption").figure
         figure.text(0.9, 0.5, "a long line\nshort", ha="right")
         figure.text(0.5, 0.2, "middle\nof both lines", ha="center", multialignment="center")
         figure.text(0.1, 0.2, "turned", rotation=90)

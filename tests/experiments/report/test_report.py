@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from experiments import cli, report
 from experiments.documents import markdown
 from experiments.documents.outcomes import in_order, outcome
 from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
 from experiments.plots.pictures import PICTURES
 from experiments.records import store
 from experiments.records.request import UsageError
@@ -296,8 +296,7 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
 
 def _heatmap(folder: Path, target: Path) -> list[Path]:
     with style.themed():
-        figure = Figure(figsize=(4, 3))
-        style.heading(figure, "A field", "and its image")
+        figure = Sheet((4, 3), "A field", "and its image", "a caption").figure
         left, right = figure.subplots(1, 2)
         left.pcolormesh(np.arange(4).reshape(2, 2), cmap="viridis")
         left.set_xlabel("$10^3$ things")

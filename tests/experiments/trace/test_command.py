@@ -8,6 +8,7 @@ from experiments.records import kept
 from experiments.trace import gather, gathered, kernel, record
 from experiments.trace.gathered import first_modes
 from gemm_ref.build import BuildError
+from tests.experiments.fixtures import raising
 
 NAIVE = [item for item in first_modes() if item.stage.number == 1]
 
@@ -94,10 +95,7 @@ def test_what_cannot_have_changed_is_read(counted, monkeypatch):
 
 
 def test_a_kernel_that_does_not_compile_is_lacking(monkeypatch):
-    def refuse(item, compiler):
-        raise BuildError("nvcc was not found")
-
-    monkeypatch.setattr(kernel, "trace", refuse)
+    monkeypatch.setattr(kernel, "trace", raising(BuildError("nvcc was not found")))
     found = gather(NAIVE[:1])
     assert found == gathered.Gathered((), {str(NAIVE[0]): "nvcc was not found"})
 

@@ -58,12 +58,10 @@ def test_a_misaligned_vector():
         run_kernel(HEAD + "ld.global.v2.f32 {%f1, %f2}, [%rd0];", [sliced])
 
 
-@pytest.mark.parametrize("space, size", [("shared", 64), ("local", 64)])
+@pytest.mark.parametrize("space", ["shared", "local"])
 @pytest.mark.parametrize("generic", [False, True])
-def test_past_the_end_of_shared_and_local_memory(space, size, generic):
-    code = (
-        f".{space} .align 4 .b8 room[{size}]; mov.u64 %rd1, room; mul.wide.u32 %rd2, %r0, 4; add.s64 %rd1, %rd1, %rd2;"
-    )
+def test_past_the_end_of_shared_and_local_memory(space, generic):
+    code = f".{space} .align 4 .b8 room[64]; mov.u64 %rd1, room; mul.wide.u32 %rd2, %r0, 4; add.s64 %rd1, %rd1, %rd2;"
     code += f"cvta.{space}.u64 %rd1, %rd1; st.u32 [%rd1], %r0;" if generic else f"st.{space}.u32 [%rd1], %r0;"
     assert "thread (16, 0, 0) accesses 4 bytes at byte 64 of" in fault(code)
 
@@ -76,9 +74,8 @@ def test_no_overrun_of_dynamic_shared_memory_into_another_block():
 
 def test_lanes_in_different_spaces_of_one_generic_access_are_refused():
     code = ".shared .align 4 .b8 room[4]; setp.lt.u32 %p1, %r0, 4; mov.u64 %rd1, room; cvta.shared.u64 %rd1, %rd1;"
-    assert "different state spaces" in fault(
-        code + "selp.b64 %rd1, %rd0, %rd1, %p1; ld.u32 %r1, [%rd1];", ptx.Unsupported
-    )
+    code += "selp.b64 %rd1, %rd0, %rd1, %p1; ld.u32 %r1, [%rd1];"
+    assert "different state spaces" in fault(code, ptx.Unsupported)
 
 
 def test_a_barrier_that_some_threads_skip():
@@ -128,7 +125,6 @@ add.s64 %rd2, %rd2, %rd3; ld.global.u32 %r1, [%rd2]; add.u32 %r1, %r1, 1000; st.
 
 def test_a_loop_that_never_ends_is_stopped(monkeypatch):
     monkeypatch.setattr("gemm_ref.ptx.core.machine.MAX_INSTRUCTIONS", 1000)
-    message = fault(
-        "mov.u32 %r1, 0;\nAGAIN: add.u32 %r1, %r1, 0; setp.lt.u32 %p1, %r1, 9;\n@%p1 bra AGAIN;", ptx.EndlessLoop
-    )
+    code = "mov.u32 %r1, 0;\nAGAIN: add.u32 %r1, %r1, 0; setp.lt.u32 %p1, %r1, 9;\n@%p1 bra AGAIN;"
+    message = fault(code, ptx.EndlessLoop)
     assert "probe.cu:4" in message and "still running after 1000 instructions" in message

@@ -73,10 +73,8 @@ DONE:"""
 @covers("ret", "exit")
 @pytest.mark.parametrize("leave", ["ret", "exit"])
 def test_lanes_that_leave_do_nothing_more(leave):
-    code = (
-        f"setp.ge.u32 %p1, %r0, 20; @%p1 {leave}; setp.ge.u32 %p2, %r0, 10; @%p2 mov.u32 %r1, 5; @%p2 bra ON; "
-        f"add.u32 %r1, %r1, 1; ON:"
-    )
+    code = f"""setp.ge.u32 %p1, %r0, 20; @%p1 {leave}; setp.ge.u32 %p2, %r0, 10; @%p2 mov.u32 %r1, 5; @%p2 bra ON;
+add.u32 %r1, %r1, 1; ON:"""
     assert result(code) == [1] * 10 + [5] * 10 + [99] * 44
 
 
@@ -103,10 +101,8 @@ MEET: {barrier}; sub.u32 %r4, 252, %r2; add.u32 %r4, %r9, %r4; ld.shared.u32 %r1
 def test_threads_that_left_early_are_not_waited_for():
     code = "setp.lt.u32 %p1, %r0, 9; @%p1 bra WORK; ret; WORK: bar.sync 0; mov.u32 %r1, 4; bar.sync 0;"
     assert result(code) == [4] * 9 + [99] * 55
-    late = (
-        "setp.lt.u32 %p1, %r0, 9; @!%p1 bra WORK; bar.sync 0; mov.u32 %r1, 4; bra END; WORK: mov.u32 %r1, 6; "
-        "st.global.u32 [%rd0], %r1; ret; END:"
-    )
+    late = """setp.lt.u32 %p1, %r0, 9; @!%p1 bra WORK; bar.sync 0; mov.u32 %r1, 4; bra END;
+WORK: mov.u32 %r1, 6; st.global.u32 [%rd0], %r1; ret; END:"""
     assert result(late) == [4] * 9 + [6] * 55
 
 
@@ -121,10 +117,8 @@ PRODUCE: mov.u32 %r3, 41; st.shared.u32 [%r9], %r3; bar.arrive 3, 64; END: bar.s
 
 @covers("bar")
 def test_warps_meet_at_barriers_of_their_own():
-    code = (
-        "shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; @%p1 bra OTHER; bar.sync 1, 32; mov.u32 %r1, 1; "
-        "bra END; OTHER: bar.sync 2, 32; mov.u32 %r1, 2; END:"
-    )
+    code = """shr.u32 %r2, %r0, 5; setp.eq.u32 %p1, %r2, 1; @%p1 bra OTHER; bar.sync 1, 32; mov.u32 %r1, 1; bra END;
+OTHER: bar.sync 2, 32; mov.u32 %r1, 2; END:"""
     assert result(code) == [1] * 32 + [2] * 32
 
 
@@ -146,16 +140,8 @@ class Recorder(ptx.Observer):
     def on_access(self, access: ptx.Access) -> None:
         lanes = np.flatnonzero(access.lanes).tolist() if access.lanes is not None else list(range(access.machine.lanes))
         addresses = np.broadcast_to(access.addresses, access.machine.lanes)[lanes]
-        self.seen.append(
-            (
-                access.instruction.line,
-                access.kind,
-                access.space,
-                access.size,
-                lanes,
-                (addresses - addresses[0]).tolist(),
-            )
-        )
+        about = access.instruction.line, access.kind, access.space, access.size
+        self.seen.append((*about, lanes, (addresses - addresses[0]).tolist()))
 
     def on_barrier(self, instruction, lanes, machine) -> None:
         self.seen.append((instruction.line, "barrier", None if lanes is None else int(lanes.sum())))

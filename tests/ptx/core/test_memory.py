@@ -159,18 +159,16 @@ SEVEN = [7, 0, 0, 0] * 4
 
 
 @covers("cp")
-@pytest.mark.parametrize("size, cache", [(4, "ca"), (8, "ca"), (16, "ca"), (16, "cg")])
-@pytest.mark.parametrize("filled", [None, *range(17)])
+@pytest.mark.parametrize("size, cache, filled", [
+    (size, cache, filled)
+    for size, cache in ((4, "ca"), (8, "ca"), (16, "ca"), (16, "cg")) for filled in (None, *range(size + 1))
+])  # fmt: skip
 def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(size, cache, filled):
-    if filled is not None and filled > size:
-        return
     data = [RANDOM.randrange(1, 256) for _ in range(64)]
     read = size if filled is None else filled
     given = data[: 48 + read]  # the last lane's source ends with the bytes it may read
-    extra = "" if filled is None else ", %r9"
-    copy = (
-        f"mov.u32 %r9, {filled or 0}; cp.async.{cache}.shared.global [%r2], [%rd0], {size}{extra}; cp.async.wait_all;"
-    )
+    sizes = size if filled is None else f"{size}, %r9"
+    copy = f"mov.u32 %r9, {filled or 0}; cp.async.{cache}.shared.global [%r2], [%rd0], {sizes}; cp.async.wait_all;"
     want = [b for lane in range(4) for b in (data[16 * lane : 16 * lane + read] + [0] * (size - read) + SEVEN[size:])]
     assert _copied(copy, given) == want
 
@@ -178,10 +176,8 @@ def test_an_async_copy_fills_with_zeros_and_reads_no_byte_past_its_source_size(s
 @covers("cp")
 def test_a_source_size_of_each_lanes_own():
     data = list(range(1, 65))
-    copy = (
-        "mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; cp.async.cg.shared.global [%r2], [%rd0], 16, %r9; "
-        "cp.async.wait_all;"
-    )
+    copy = """mul.lo.u32 %r9, %r0, 6; min.u32 %r9, %r9, 16; cp.async.cg.shared.global [%r2], [%rd0], 16, %r9;
+cp.async.wait_all;"""
     sizes = [0, 6, 12, 16]
     want = [b for i, n in enumerate(sizes) for b in data[16 * i : 16 * i + n] + [0] * (16 - n)]
     assert _copied(copy, data) == want

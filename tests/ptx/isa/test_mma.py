@@ -1,4 +1,4 @@
-"""`mma.sync` against the PTX manual: where each element of a fragment lies, and exact sums, rounded once."""
+"""`mma.sync` against the PTX manual: where each element of a fragment lies; and sums as a tensor core makes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from gemm_ref import ptx
 from tests.ptx.harness import bits_of, covers, kernel_text, run_kernel, words
 from tests.ptx.ieee import from_bits, rounded, to_bits
-from tests.ptx.isa.test_narrow import FORMATS, LOW_BITS, size_of
+from tests.ptx.plain_sums import hopper, value_of
 
 WARPS = 2
 
@@ -63,14 +63,6 @@ CASES = [
 IDS = [f"k{form.k}-{a}-{b}-{to}" for form, a, b, to in CASES]
 
 # --- numbers -------------------------------------------------------------------------------------------------
-
-
-def value_of(code: int, kind: str) -> Fraction | float:
-    """An element's number, from the definition of its format; of tf32 the low 13 bits are not read."""
-    code >>= LOW_BITS.get(kind, 0)
-    sign = sum(FORMATS[kind])  # the place of its bit
-    size = size_of(code & (1 << sign) - 1, kind)
-    return -size if code >> sign else size
 
 
 def some_code(rng: random.Random, kind: str) -> int:
@@ -131,18 +123,15 @@ def check(found: list[list[int]], want: Callable[[int, int, int], int]) -> None:
 
 @covers("mma")
 @pytest.mark.parametrize("form, kind_a, kind_b, to", CASES, ids=IDS)
-def test_a_product_is_summed_exactly_and_rounded_once(form, kind_a, kind_b, to):
+def test_sums_are_a_tensor_cores(form, kind_a, kind_b, to):
     rng = random.Random(f"{form.k}{kind_a}{kind_b}{to}")
     a = np.array([some_code(rng, kind_a) for _ in range(WARPS * 16 * form.k)]).reshape(WARPS, 16, form.k)
     b = np.array([some_code(rng, kind_b) for _ in range(WARPS * form.k * 8)]).reshape(WARPS, form.k, 8)
     c = np.array([to_bits(rng.uniform(-8, 8), to) for _ in range(WARPS * 16 * 8)]).reshape(WARPS, 16, 8)
 
     def want(warp: int, row: int, column: int) -> int:
-        products = (
-            Fraction(value_of(int(x), kind_a)) * Fraction(value_of(int(y), kind_b))
-            for x, y in zip(a[warp, row], b[warp, :, column], strict=True)
-        )
-        return rounded(sum(products) + Fraction(from_bits(int(c[warp, row, column]), to)), to)
+        vectors = (list(map(int, part)) for part in (a[warp, row], b[warp, :, column]))
+        return hopper("mma", *vectors, int(c[warp, row, column]), (kind_a, kind_b, to))
 
     check(multiply(form, (kind_a, kind_b, to), a, b, c), want)
 

@@ -110,6 +110,23 @@ def reciprocal_root(x: float, kind: str) -> int:
     return rounded(1 / Fraction(math.sqrt(x)), kind)
 
 
+def power_of_two(x: float, kind: str) -> int:
+    if math.isnan(x) or x == math.inf or x > 1024:
+        return to_bits(abs(x) if math.isnan(x) else math.inf, kind)
+    if x < -1024:
+        return to_bits(0.0, kind)
+    return rounded(Fraction(2.0 ** (x - math.floor(x))) * Fraction(2) ** math.floor(x), kind)
+
+
+def flushed(function):
+    """The same with subnormal float32 numbers taken for zero, before and after."""
+
+    def zero(x: float) -> float:
+        return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+
+    return lambda x, kind: to_bits(zero(from_bits(function(zero(x), kind), kind)), kind)
+
+
 ARITHMETIC = [
     *(integer(f"add.{kind}", operator.add, 2) for kind in INTEGERS),
     *(integer(f"sub.{kind}", operator.sub, 2) for kind in INTEGERS),
@@ -125,6 +142,9 @@ ARITHMETIC = [
     floating("rcp.approx.f32", lambda a, k: divide(1.0, a, k), 1, ulps=1),
     floating("sqrt.approx.f32", square_root, 1, ulps=2),
     floating("rsqrt.approx.f32", reciprocal_root, 1, ulps=2),
+    floating("ex2.approx.f32", power_of_two, 1, ulps=2),
+    floating("ex2.approx.ftz.f32", flushed(power_of_two), 1, ulps=2),
+    floating("rcp.approx.ftz.f32", flushed(lambda a, k: divide(1.0, a, k)), 1, ulps=1),
 ]
 
 

@@ -27,7 +27,7 @@ def test_a_builder_says_what_its_opcodes_do(row):
     assert row.build.__doc__, f"the builder of {row.opcodes} has no docstring"
 
 
-UNKNOWN = """ex2.approx.f32 %f1, %f1; | add.rz.f32 %f1, %f1, %f1; | add.ftz.f32 %f1, %f1, %f1;
+UNKNOWN = """lg2.approx.f32 %f1, %f1; | add.rz.f32 %f1, %f1, %f1; | add.ftz.f32 %f1, %f1, %f1;
 | add.sat.s32 %r1, %r1, %r1;
 fma.rn.f64 %d1, %d1, %d1, %d1; | cvt.rz.bf16.f32 %h1, %f1; | cvt.rna.satfinite.tf32.f32 %r1, %f1;
 | cvt.rz.f32.f64 %f1, %d1;

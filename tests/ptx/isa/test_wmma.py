@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from fractions import Fraction
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.toolchain import run_nvcc
 from tests.ptx.harness import HEADER, covers, kernel_text, run_kernel
-from tests.ptx.ieee import rounded, to_bits
+from tests.ptx.ieee import from_bits, to_bits
+from tests.ptx.plain_sums import hopper
 
 SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "f32": torch.float32}
@@ -43,12 +44,19 @@ def text_of(space: str) -> str:
     return "" if space == "generic" else f".{space}"
 
 
-def matrix(rng: np.random.Generator, rows: int, columns: int, layout: str, kind: str) -> tuple[torch.Tensor, int]:
-    """Multiples of 1 / 8 in memory as the layout says, with NaN between the rows; and the stride."""
+def eighths(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Of which sums are exact in fp32."""
+    return rng.integers(-64, 65, shape) / 8
+
+
+def matrix(
+    numbers: Callable[..., np.ndarray], rng: np.random.Generator, rows: int, columns: int, layout: str, kind: str
+) -> tuple[torch.Tensor, int]:
+    """Numbers in memory as the layout says, with NaN between the rows; and the stride."""
     outer, inner = (rows, columns) if layout == "row" else (columns, rows)
     stride = -(-inner // PAD[kind]) * PAD[kind] + PAD[kind]
     memory = torch.full((outer, stride), float("nan"), dtype=DTYPES[kind])
-    memory[:, :inner] = torch.from_numpy(rng.integers(-64, 65, (outer, inner)) / 8)
+    memory[:, :inner] = torch.from_numpy(numbers(rng, outer, inner))
     return memory, stride
 
 
@@ -71,15 +79,37 @@ def copied(start: str, place: int, count: int, move: str) -> list[str]:
     ]
 
 
-def product(shape: str, kind: str, to: str, layouts: tuple[str, str, str], space: str) -> tuple:
+def exactly(kinds: tuple[str, str], a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return (a @ b + c).to(DTYPES[kinds[1]]).double()
+
+
+def by_hopper(kinds: tuple[str, str], *matrices: torch.Tensor) -> torch.Tensor:
+    """Element by element, from the numbers' codes."""
+    kind, to = kinds
+
+    def codes(matrix: torch.Tensor, kind: str) -> list[list[int]]:
+        bits = [[to_bits(x, "f16" if kind == "f16" else "f32") for x in row] for row in matrix.tolist()]
+        return [[code >> 16 for code in row] for row in bits] if kind == "bf16" else bits
+
+    a, b, c = (codes(*pair) for pair in zip(matrices, (kind, kind, to), strict=True))
+    sums = [
+        [hopper("wmma", row, column, c[i][j], (kind, kind, to)) for j, column in enumerate(zip(*b, strict=True))]
+        for i, row in enumerate(a)
+    ]
+    return torch.tensor([[from_bits(code, to) for code in row] for row in sums], dtype=torch.float64)
+
+
+def product(
+    shape: str, kind: str, to: str, layouts: tuple[str, str, str], space: str, numbers=eighths, want=exactly
+) -> tuple:
     """A @ B + C by one warp, through memory of the space; and what it should be, and D's memory around it."""
     m, n, k = SHAPES[shape]
     rng = np.random.default_rng(7)
     layout_a, layout_b, layout_c = layouts
     (a, lda), (b, ldb), (c, ldc) = (
-        matrix(rng, m, k, layout_a, kind),
-        matrix(rng, k, n, layout_b, kind),
-        matrix(rng, m, n, layout_c, to),
+        matrix(numbers, rng, m, k, layout_a, kind),
+        matrix(numbers, rng, k, n, layout_b, kind),
+        matrix(numbers, rng, m, n, layout_c, to),
     )
     out = torch.full_like(c, float("nan"))
     body = [HEAD, *(f"ld.param.u64 %rd{i}, [p{i}];" for i in range(4))]
@@ -106,8 +136,8 @@ def product(shape: str, kind: str, to: str, layouts: tuple[str, str, str], space
     run_kernel("\n".join(body), [a, b, c, out], observers=[detectors := ptx.Detectors()])
     # what lies between D's rows is never written, and that is right
     assert {finding.kind for finding in detectors.findings} <= {"never written"}
-    want = plain(a, m, k, layout_a) @ plain(b, k, n, layout_b) + plain(c, m, n, layout_c)
-    return plain(out, m, n, layout_c), want.to(DTYPES[to]).double(), out, (m, n) if layout_c == "row" else (n, m)
+    wanted = want((kind, to), plain(a, m, k, layout_a), plain(b, k, n, layout_b), plain(c, m, n, layout_c))
+    return plain(out, m, n, layout_c), wanted, out, (m, n) if layout_c == "row" else (n, m)
 
 
 @covers("wmma")
@@ -123,21 +153,16 @@ def test_a_product_in_every_layout(shape, kind, space):
 
 
 @covers("wmma")
-def test_a_sum_is_rounded_once():
-    """1 + 15 x 2^-24: each term alone is lost, and together they are not."""
-    a, b, out = torch.ones(16, 16), torch.full((16, 16), 2.0**-24), torch.zeros(16, 16)
-    b[0] = 1.0
-    sums = registers("c", 8)
-    body = f""".reg .b64 %rd<9>; .reg .b32 %a<9>, %b<9>, %c<9>;
-ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2];
-{" ".join(f"mov.b32 %c{i}, 0;" for i in range(8))}
-wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {registers("a", 8)}, [%rd0], 16;
-wmma.load.b.sync.aligned.row.m16n16k16.global.f16 {registers("b", 8)}, [%rd1], 16;
-wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {sums}, {registers("a", 8)}, {registers("b", 8)}, {sums};
-wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd2], {sums}, 16;"""
-    run_kernel(body, [a.half(), b.half(), out])
-    want = rounded(1 + 15 * Fraction(2) ** -24, "f32")
-    assert {to_bits(x, "f32") for x in out.flatten().tolist()} == {want} != {to_bits(1.0, "f32")}
+@pytest.mark.parametrize("shape, kind, to", [(*pair, "f32") for pair in KINDS] + [("m16n16k16", "f16", "f16")])
+def test_sums_are_a_tensor_cores(shape, kind, to):
+    """Of tf32 in two steps of four."""
+
+    def numbers(rng: np.random.Generator, *sizes: int) -> np.ndarray:
+        cut = (rng.standard_normal(sizes) * 2.0 ** rng.integers(-8, 8, sizes)).astype(np.float32).view(np.uint32)
+        return (cut & np.uint32(0xFFFFE000)).view(np.float32)  # numbers of tf32; memory holds them as its type has them
+
+    got, want, *_ = product(shape, kind, to, LAYOUTS[0], "global", numbers, by_hopper)
+    assert torch.equal(got, want)
 
 
 # Of each register of an fp16 fragment in a row-major A or column-major B, the first row, and the first k, of its block:

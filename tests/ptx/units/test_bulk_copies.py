@@ -199,6 +199,18 @@ def test_a_stored_tile_is_clipped_at_the_tensors_edges(swizzle, where):
     assert torch.equal(tensor, whole[12:32, 32:64])
 
 
+@pytest.mark.parametrize("columns, written", [(1, 4), (4, 4), (5, 8), (7, 8)])
+def test_a_store_ends_the_last_16_bytes_of_a_row_as_an_h200_does(columns, written):
+    memory = torch.full((2, 16), -1, dtype=torch.int32)
+    stored(ptx.TensorMap(memory[:, :columns], (16, 2)), WAITS.format(read="", keep=0))
+    assert (memory != -1).sum(1).tolist() == [written, written]
+
+
+def test_a_row_that_ends_within_16_bytes_at_the_end_of_memory_is_a_fault():
+    with pytest.raises(ptx.MemoryFault, match="past the end of .*rows of 5 elements.*pad them to 8"):
+        stored(ptx.TensorMap(torch.zeros(1, 5), (8, 1), strides=(32,), sizes=(5, 1)), WAITS.format(read="", keep=0))
+
+
 @pytest.mark.parametrize("wait, overwritten", [
     (WAITS.format(read=".read", keep=0), False), (WAITS.format(read="", keep=0), False),
     (WAITS.format(read=".read", keep=1), True), ("cp.async.bulk.wait_group.read 0;\n", True),

@@ -34,14 +34,10 @@ def results(body: str, grid, cluster, block: int = 32) -> list[int]:
     ((3, 2, 1), (1, 1, 1)),
 ])  # fmt: skip
 def test_special_registers_say_where_a_block_is(grid, cluster):
-    names = [
-        f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid") for axis in "xyz"
-    ]
-    names += ["cluster_ctarank", "cluster_nctarank"]
-    body = (
-        "".join(f"setp.eq.u32 %p2, %r0, {i}; @%p2 mov.u32 %r5, %{name};\n" for i, name in enumerate(names))
-        + ".reg .pred %q; mov.pred %q, %is_explicit_cluster; setp.eq.u32 %p2, %r0, 14; @%p2 selp.u32 %r5, 1, 0, %q;\n"
-    )
+    places = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
+    names = [*(f"{place}.{axis}" for place in places for axis in "xyz"), "cluster_ctarank", "cluster_nctarank"]
+    body = "".join(f"setp.eq.u32 %p2, %r0, {i}; @%p2 mov.u32 %r5, %{name};\n" for i, name in enumerate(names))
+    body += ".reg .pred %q; mov.pred %q, %is_explicit_cluster; setp.eq.u32 %p2, %r0, 14; @%p2 selp.u32 %r5, 1, 0, %q;\n"
     found = iter(results(body + "st.global.u32 [%rd1], %r5;", grid, cluster, block=16))
     for z, y, x in itertools.product(*(range(size) for size in reversed(grid))):
         inside = [place % size for place, size in zip((x, y, z), cluster, strict=True)]
@@ -49,15 +45,8 @@ def test_special_registers_say_where_a_block_is(grid, cluster):
         count = [blocks // size for blocks, size in zip(grid, cluster, strict=True)]
         rank = inside[0] + cluster[0] * (inside[1] + cluster[1] * inside[2])
         size = cluster[0] * cluster[1] * cluster[2]
-        assert list(itertools.islice(found, 16))[:15] == [
-            *inside,
-            *cluster,
-            *outside,
-            *count,
-            rank,
-            size,
-            int(size > 1),
-        ]
+        said = list(itertools.islice(found, 16))[:15]
+        assert said == [*inside, *cluster, *outside, *count, rank, size, int(size > 1)]
 
 
 @covers("mapa", "getctarank", "barrier", "ld", "st")
@@ -136,9 +125,8 @@ def test_a_cluster_is_never_split_between_batches(blocks, cluster):
 ])  # fmt: skip
 def test_the_shared_memory_of_a_block_that_has_left_is_gone(access):
     body = f"setp.eq.u32 %p2, %r2, 0; @%p2 exit; mapa.shared::cluster.u32 %r6, %r1, 0;\n{access}"
-    with pytest.raises(
-        ptx.AsyncFault, match=r"probe.cu:\d+: .*block \(0, 0, 0\) is accessed .* all of its threads have left"
-    ):
+    gone = r"probe.cu:\d+: .*block \(0, 0, 0\) is accessed .* all of its threads have left"
+    with pytest.raises(ptx.AsyncFault, match=gone):
         results(body, (2, 1, 1), (2, 1, 1))
 
 
@@ -157,12 +145,9 @@ def test_faults(body, error, message):
 
 
 def test_a_kernel_may_say_its_cluster_itself():
-    text = (
-        HEADER
-        + """.visible .entry k(.param .u64 p0)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{
+    text = f"""{HEADER}.visible .entry k(.param .u64 p0)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{{
 .reg .b64 %rd<3>; .reg .b32 %r<3>; ld.param.u64 %rd0, [p0]; mov.u32 %r0, %cluster_ctarank; mov.u32 %r1, %ctaid.x;
-mul.wide.u32 %rd1, %r1, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r0; ret; }"""
-    )
+mul.wide.u32 %rd1, %r1, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r0; ret; }}"""
     kernel, out = ptx.load(text), torch.zeros(4, dtype=torch.int32)
     for cluster in ((1, 1, 1), (2, 1, 1)):
         ptx.run(kernel, Launch((4, 1, 1), (1, 1, 1), cluster=cluster), [out.zero_()])

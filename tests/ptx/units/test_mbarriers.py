@@ -52,16 +52,13 @@ def test_a_phase_ends_with_its_last_arrival_and_the_next_expects_as_many(count, 
 
 @covers("mbarrier")
 def test_the_state_that_an_arrival_returns_names_its_phase_and_what_was_pending():
-    body = (
-        init(2)
-        + """@!%p1 bra OUT; mbarrier.arrive.release.cta.shared::cta.b64 %rd3, [%r1];
+    body = f"""{init(2)}@!%p1 bra OUT; mbarrier.arrive.release.cta.shared::cta.b64 %rd3, [%r1];
 mbarrier.pending_count.b64 %r2, %rd3; mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd3; selp.u32 %r3, 1, 0, %p2;
 mbarrier.arrive.noComplete.shared::cta.b64 %rd4, [%r1+8], 3; mbarrier.pending_count.b64 %r4, %rd4;
 mbarrier.arrive.shared::cta.b64 %rd5, [%r1]; mbarrier.pending_count.b64 %r5, %rd5;
 mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd3; selp.u32 %r6, 1, 0, %p2;
 mbarrier.try_wait.shared::cta.b64 %p2, [%r1], %rd5, 1000; selp.u32 %r7, 1, 0, %p2;
-st.global.v4.u32 [%rd0], {%r2, %r3, %r4, %r5}; st.global.v2.u32 [%rd0+16], {%r6, %r7}; OUT:"""
-    )
+st.global.v4.u32 [%rd0], {{%r2, %r3, %r4, %r5}}; st.global.v2.u32 [%rd0+16], {{%r6, %r7}}; OUT:"""
     body = body.replace("@!%p1", "@%p1 mbarrier.init.shared.b64 [%r1+8], 4; @!%p1", 1)
     assert results(body, out=8)[:6] == [2, 0, 4, 1, 1, 1]
 
@@ -117,15 +114,11 @@ def test_producer_and_consumer_in_loops_of_their_own_take_turns(order, wait):
     goes_second = "setp.ge.u32 %p3, %r0, 32;" if first is producer else "setp.lt.u32 %p3, %r0, 32;"
     # one producing thread in the first warp, all 32 of the second consume
     leave = "setp.gt.u32 %p5, %r0, 0; setp.lt.and.u32 %p5, %r0, 32, %p5; @%p5 bra DONE;\n"
-    body = (
-        init(1)
-        + init(32, 8)
-        + f"mov.u32 %r2, 0; {goes_second} {leave} @%p3 bra SECOND;\n{first}SECOND:\n{second}DONE:\n"
-    )
+    split = f"mov.u32 %r2, 0; {goes_second} {leave} @%p3 bra SECOND;\n{first}SECOND:\n{second}DONE:\n"
     expected = 0
     for i in range(5):
         expected = expected * 10 + i * i + 7
-    assert results(body, block=64) == [0] * 32 + [expected] * 32
+    assert results(init(1) + init(32, 8) + split, block=64) == [0] * 32 + [expected] * 32
 
 
 @covers("mbarrier", "bra")
@@ -149,12 +142,9 @@ def test_a_loop_that_waits_for_a_flag_lets_the_others_go_on(space, waits_first, 
 
 
 def test_a_deadlock_names_who_waits_for_what():
-    body = (
-        init(3)
-        + """@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
+    body = f"""{init(3)}@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
 WAIT:
 mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;"""
-    )
     with pytest.raises(ptx.BarrierFault) as raised:
         results(body, block=64, grid=(2, 1, 1))
     message = str(raised.value)
@@ -195,23 +185,15 @@ def test_a_barrier_has_its_place(offset, message):
 
 def test_named_barriers_whose_numbers_differ_from_lane_to_lane():
     """Each pair of warps has a barrier of its own, by number, in the same instruction."""
-    body = (
-        """shr.u32 %r2, %r0, 6; add.u32 %r2, %r2, 1; xor.b32 %r3, %r0, 32; mul.lo.u32 %r4, %r0, 3;
+    body = f"""shr.u32 %r2, %r0, 6; add.u32 %r2, %r2, 1; xor.b32 %r3, %r0, 32; mul.lo.u32 %r4, %r0, 3;
 .shared .b32 room[128]; mov.u32 %r5, room; mad.lo.u32 %r6, %r0, 4, %r5; mad.lo.u32 %r7, %r3, 4, %r5;
-st.shared.u32 [%r6], %r4; bar.sync %r2, 64; ld.shared.u32 %r9, [%r7];"""
-        + STORE
-    )
+st.shared.u32 [%r6], %r4; bar.sync %r2, 64; ld.shared.u32 %r9, [%r7]; {STORE}"""
     assert results(body, block=128) == [3 * (i ^ 32) for i in range(128)]
 
 
 def test_a_generic_address_of_a_barrier():
-    body = (
-        init(32)
-        + "mov.u64 %rd3, bar; cvta.shared.u64 %rd3, %rd3; mbarrier.arrive.b64 _, [%rd3];"
-        + has_ended(0, 0)
-        + STORE
-    )
-    assert results(body) == [1] * 32
+    arrive = "mov.u64 %rd3, bar; cvta.shared.u64 %rd3, %rd3; mbarrier.arrive.b64 _, [%rd3];"
+    assert results(init(32) + arrive + has_ended(0, 0) + STORE) == [1] * 32
 
 
 def test_memory_starts_without_barriers_in_each_launch():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from gemm_ref import ptx
 from tests.ptx.harness import covers, run_kernel
+from tests.ptx.plain_sums import hopper
 
 DTYPES = {
     "bf16": torch.bfloat16, "f16": torch.float16, "tf32": torch.float32, "e4m3": torch.float8_e4m3fn,
@@ -215,17 +218,19 @@ def test_tf32_leaves_out_the_low_13_bits():
     assert torch.equal(found, a @ b.T)
 
 
-def test_products_are_exact_and_sums_are_fp32():
-    a, b, image, a_word, b_word = plain("f16", 8)
+@pytest.mark.parametrize("kind, types, signs", [("f16", "f16.f16", "1, -1, 0, 0"), ("e4m3", "e4m3.e4m3", "1, 1")])
+def test_sums_are_a_tensor_cores(kind, types, signs):
+    a, b, image, a_word, b_word = plain(kind, 8)
     generator = torch.Generator().manual_seed(3)
-    a = torch.randn(64, 16, generator=generator).half()
-    b = torch.randn(8, 16, generator=generator).half()
+    a, b = (torch.randn(*part.shape, generator=generator).to(DTYPES[kind]) for part in (a, b))
     put(image, A_AT, a, 0, False, 1024, 128)
     put(image, B_AT, b, 0, False, 4096, 128)
-    found = computed(once("f16.f16", 8, a_word, b_word, "1, 1, 0, 0"), image, 4)
-    exact = a.double() @ b.double().T
-    bound = 16 * 2.0**-24 * (a.double().abs() @ b.double().abs().T)
-    assert ((found - exact).abs() <= bound).all() and (found != (a @ b.T).float()).any()
+    found = computed(once(types, 8, a_word, b_word, signs), image, 4).numpy().view(np.uint32)
+    b = -b if "-1" in signs else b
+    a, b = (part.view({1: torch.uint8, 2: torch.int16}[part.element_size()]).numpy() for part in (a, b))
+    for row, column in itertools.product(range(0, 64, 7), range(8)):
+        vectors = ([int(code) & 0xFFFF for code in part] for part in (a[row], b[column]))
+        assert found[row, column] == hopper("wgmma", *vectors, 0, (kind, kind, "f32"))
 
 
 # --- when ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // What the kernels beside this file need beyond cuda_kernels/include/: other forms of the same instructions.
 #pragma once
 #include <cuda.h>
-#include "cluster.cuh"
+#include "mbarrier.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 

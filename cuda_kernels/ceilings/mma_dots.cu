@@ -1,0 +1,81 @@
+// What mma.sync computes, to the last bit: dot products of vectors that have nothing in common.
+//
+// A warp has eight vectors a, b and numbers c, and one instruction gives it their a . b + c: vector i is row i of A, or
+// row i + 8 where i is odd, and column i of B. All the other rows are zeros.
+//
+// -D gives THREADS, the size of a block, and MMA, the instruction's name in PTX: m16n8, of any k and type.
+#include <cuda_runtime.h>
+
+#define TEXT_OF(X) #X
+#define TEXT(X) TEXT_OF(X)
+
+constexpr bool has(const char* text, const char* part) {
+    for (; *text; ++text) {
+        int i = 0;
+        while (part[i] && text[i] == part[i]) ++i;
+        if (!part[i]) return true;
+    }
+    return false;
+}
+constexpr const char NAME[] = TEXT(MMA);
+constexpr bool HALF_SUMS = has(NAME, ".col.f16.");
+// Of k, 4 bytes each: tf32 has k4 or k8, 16-bit types k8 or k16, fp8 k32.
+constexpr int WORDS = has(NAME, "k4.") || (has(NAME, "k8.") && !has(NAME, "tf32")) ? 4 : 8;
+constexpr int VECTORS = 8;  // of a warp
+
+// a[0] is row lane / 4, word lane % 4 of k; a[1] 8 rows on; a[2], a[3] 4 words on. b[0], b[1]: column lane / 4. d: row
+// lane / 4, columns 2 (lane % 4) and + 1, then 8 rows on; of fp16 two in a word.
+__device__ __forceinline__ void mma(unsigned (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    if constexpr (HALF_SUMS && WORDS == 8) {
+        asm volatile(TEXT(MMA) " {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+                     : "+r"(d[0]), "+r"(d[1])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else if constexpr (HALF_SUMS) {
+        asm volatile(TEXT(MMA) " {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
+                     : "+r"(d[0]), "+r"(d[1])
+                     : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    } else if constexpr (WORDS == 8) {
+        asm volatile(TEXT(MMA) " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm volatile(TEXT(MMA) " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    }
+}
+
+// in: a (blocks, THREADS / 4, WORDS) words, then b alike, then c (blocks, THREADS / 4) words, of which fp16 has the low
+// half.  out: a . b + c as c is stored.
+__global__ void __launch_bounds__(THREADS) mma_dots(const unsigned* __restrict__ in, unsigned* __restrict__ out) {
+    const int warp = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const int vectors = gridDim.x * THREADS / 4, mine = warp * VECTORS + lane / 4;
+    const unsigned *a_in = in + (size_t)mine * WORDS, *b_in = a_in + (size_t)vectors * WORDS;
+    const unsigned* c_in = in + 2 * (size_t)vectors * WORDS;
+
+    const int odd = lane / 4 % 2;  // whether this lane's vector is in the lower 8 rows
+    unsigned a[4] = {}, b[2] = {}, d[4] = {};
+#pragma unroll
+    for (int i = 0; i < WORDS / 4; ++i) {
+        const unsigned word = a_in[lane % 4 + 4 * i];
+        a[2 * i] = odd ? 0 : word, a[2 * i + 1] = odd ? word : 0;
+        b[i] = b_in[lane % 4 + 4 * i];
+    }
+    const bool holds = lane % 4 == lane / 8;  // columns 2 (lane % 4) and + 1 have the one of row lane / 4
+    if constexpr (HALF_SUMS) {
+        if (holds) d[odd] = c_in[mine] << 16 * odd;
+        mma(d, a, b);
+        if (holds) out[mine] = (odd ? d[1] >> 16 : d[0]) & 0xFFFF;
+    } else {
+        if (holds) d[odd ? 3 : 0] = c_in[mine];
+        mma(d, a, b);
+        if (holds) out[mine] = odd ? d[3] : d[0];
+    }
+}
+
+extern "C" cudaError_t launch(const unsigned* in, unsigned* out, size_t, int, int blocks, cudaStream_t stream) {
+    mma_dots<<<blocks, THREADS, 0, stream>>>(in, out);
+    return cudaGetLastError();
+}
+
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

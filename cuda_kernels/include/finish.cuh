@@ -1,0 +1,190 @@
+// What a call asks for beside the product (gemm_ref/epilogue.py), done to the sums in their registers as far as config::
+// says: activation(alpha * sum + beta * c + bias). A plain kernel has none of it.
+#pragma once
+#include <type_traits>
+#include "epilogue.cuh"
+
+constexpr bool HAS_BIAS = config::BIAS != Bias::none;
+constexpr bool PLAIN = config::ACTIVATION == Activation::none && !HAS_BIAS && !config::ADDS_C && !config::HAS_ALPHA;
+
+// Fast instructions of the multifunction unit, of which a multiprocessor quarter does 4 threads' per clock: 2^x and 1 / x,
+// off by 2^-22 of the result. Subnormal numbers are 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float positive_part(float x) {  // of NaN, NaN
+    float y;
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float activate(float x) {
+    if constexpr (config::ACTIVATION == Activation::relu) return positive_part(x);
+    // x Phi(x) = max(x, 0) - |x| Phi(-|x|). The polynomial is log2 of Phi(-y) where that counts, off by so little that the
+    // whole is right to 2.3e-7; beyond, it falls without an end until y is 12.
+    if constexpr (config::ACTIVATION == Activation::gelu) {
+        const float y = fminf(fabsf(x), 12.0f);
+        float log2 = 3.5474481e-05f;
+        log2 = log2 * y - 0.00078561163f;
+        log2 = log2 * y + 0.0081132567f;
+        log2 = log2 * y - 0.053415008f;
+        log2 = log2 * y - 0.45881811f;
+        log2 = log2 * y - 1.1511656f;
+        log2 = log2 * y - 0.99999899f;
+        return positive_part(x) - y * exp2_fast(log2);
+    }
+    // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3); silu has exp(-x)
+    constexpr float LOG2_E = 1.442695041f, TWO_U = 1.595769122f * LOG2_E;
+    if constexpr (config::ACTIVATION == Activation::gelu_tanh) {
+        return x * reciprocal_fast(1.0f + exp2_fast(x * (-TWO_U - TWO_U * 0.044715f * (x * x))));
+    }
+    if constexpr (config::ACTIVATION == Activation::silu) return x * reciprocal_fast(1.0f + exp2_fast(-LOG2_E * x));
+    return x;
+}
+
+// Two neighbours of a row as they are stored, in as few registers as they need, and as floats.
+template <typename T>
+using Pair = std::conditional_t<sizeof(T) == 2, unsigned, float2>;
+template <typename T>
+__device__ __forceinline__ float2 as_floats(float2 pair) {
+    return pair;
+}
+template <typename T>
+__device__ __forceinline__ float2 as_floats(unsigned pair) {
+    if constexpr (std::is_same_v<T, __half>) return __half22float2(reinterpret_cast<const __half2&>(pair));
+    else
+        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000));  // bf16 is half of a float
+}
+__device__ __forceinline__ float2 of_lane(float2 x, int lane) {
+    return make_float2(__shfl_sync(~0u, x.x, lane), __shfl_sync(~0u, x.y, lane));
+}
+__device__ __forceinline__ unsigned of_lane(unsigned x, int lane) { return __shfl_sync(~0u, x, lane); }
+
+// The same of two numbers that are not neighbours, each where it is wanted, else 0.
+__device__ __forceinline__ float2 join(const float* x, bool has_x, const float* y, bool has_y) {
+    return make_float2(has_x ? *x : 0.0f, has_y ? *y : 0.0f);
+}
+template <typename T>
+__device__ __forceinline__ unsigned join(const T* x, bool has_x, const T* y, bool has_y) {
+    const unsigned low = has_x ? *reinterpret_cast<const unsigned short*>(x) : 0;
+    return low | (has_y ? *reinterpret_cast<const unsigned short*>(y) : 0u) << 16;
+}
+
+// What a kernel is given for it; `rows` and `columns` are those of D.
+struct Extras {
+    const void* bias;
+    const void* c;
+    int c_step;  // elements of a row of c, to the next
+    float alpha, beta;
+    int rows, columns;
+};
+
+// What becomes of the sums of a warpgroup's tile, piece by piece: alpha times the sum, and what is added to it, activated.
+// The bias of a row is read when a tile begins, by each warp a part in every lane, and what a piece needs of c some
+// pieces before. Two numbers that are neighbours in memory are read at once, so rows of c and such a bias have an even
+// number of them, or one more that does not matter.
+class Finished {
+    using BiasElement = std::conditional_t<config::BIAS == Bias::fp32, float, Result>;
+    static constexpr bool ALONG_ROWS = TURNED != config::BIAS_BY_ROWS;  // of D, as the bias's numbers are
+    static constexpr int SUMS = PIECE_COLUMNS / 2;                      // of a lane in a piece
+    static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;  // from a sum to the other of the two that are read together
+    static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;  // of a lane
+    static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2 : 4) : 1;
+    const Extras& extras;
+    const int row, col;  // of D, the first that are the lane's
+    float of_rows[2];    // the bias of its rows
+    Pair<BiasElement> of_columns[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];  // pair l + 32 i in lane l
+    Pair<Result> c[AHEAD][config::ADDS_C ? SUMS / 2 : 1] = {};
+
+    static __device__ __forceinline__ int lane_row() {
+        const int lane = threadIdx.x % 32;
+        if (THROUGH_REGISTERS) return turned_panel() * LINE + turned_chunk() * 4 + lane / 4 % 2 * 2;
+        return threadIdx.x / 32 % 4 * 16 + lane / 4;
+    }
+    static constexpr __device__ int first_of_pair(int pair) {
+        return THROUGH_REGISTERS ? pair / 2 * 4 + pair % 2 : 2 * pair;
+    }
+    __device__ __forceinline__ const Result* place(int at_row, int at_col) const {
+        const int down = TURNED ? at_col : at_row, across = TURNED ? at_row : at_col;
+        return static_cast<const Result*>(extras.c) + static_cast<size_t>(down) * extras.c_step + across;
+    }
+
+    template <int FIRST>
+    __device__ __forceinline__ void read_c() {
+#pragma unroll
+        for (int pair = 0; pair < SUMS / 2; ++pair) {
+            const int i = FIRST / 2 + first_of_pair(pair), at = col + i / 4 * 8 + i % 2;
+            const int at_row = row + i / 2 % 2 * NEXT_ROW;
+            const bool inside = at_row < extras.rows && at < extras.columns;
+            const Result* const from = place(at_row, at);
+            Pair<Result> x = {};
+            if (TURNED && !THROUGH_REGISTERS) {
+                x = join(from, inside, place(at_row, at + 1), at_row < extras.rows && at + 1 < extras.columns);
+            } else if (inside) {
+                x = *reinterpret_cast<const Pair<Result>*>(from);
+            }
+            c[FIRST / PIECE_COLUMNS % AHEAD][pair] = x;
+        }
+    }
+
+    __device__ __forceinline__ float finished(float sum, int i, float c, float2 bias) const {
+        float added = config::ADDS_C ? extras.beta * c : 0.0f;
+        if (HAS_BIAS) added += ALONG_ROWS ? of_rows[i / 2 % 2] : i % 2 ? bias.y : bias.x;
+        return activate(extras.alpha * sum + added);
+    }
+
+   public:
+    // first_row, first_col: of D, the warpgroup's and the tile's.
+    __device__ __forceinline__ Finished(const Extras& extras, int first_row, int first_col)
+        : extras(extras), row(first_row + lane_row()), col(first_col + threadIdx.x % 4 * 2) {
+        const auto* const bias = static_cast<const BiasElement*>(extras.bias);
+        if constexpr (HAS_BIAS && ALONG_ROWS) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int at = row + half * NEXT_ROW;
+                of_rows[half] =
+                    at < extras.rows ? as_floats<BiasElement>(join(bias + at, true, bias + at, false)).x : 0.0f;
+            }
+        } else if constexpr (HAS_BIAS) {
+#pragma unroll
+            for (int i = 0; i * 64 < config::BLOCK_N; ++i) {
+                const int at = first_col + i * 64 + threadIdx.x % 32 * 2;
+                of_columns[i] =
+                    at < extras.columns ? *reinterpret_cast<const Pair<BiasElement>*>(bias + at) : Pair<BiasElement>{};
+            }
+        }
+    }
+
+    // Has the first pieces of c read.
+    template <int FIRST = 0>
+    __device__ __forceinline__ void begin() {
+        if constexpr (config::ADDS_C && FIRST < AHEAD * PIECE_COLUMNS) {
+            read_c<FIRST>();
+            begin<FIRST + PIECE_COLUMNS>();
+        }
+    }
+
+    template <int FIRST>
+    __device__ __forceinline__ void finish(float (&acc)[ACCUMULATORS]) {
+        constexpr int LATER = FIRST + AHEAD * PIECE_COLUMNS;
+#pragma unroll
+        for (int pair = 0; pair < SUMS / 2; ++pair) {
+            const int i = FIRST / 2 + first_of_pair(pair);
+            float2 added = {}, bias = {};
+            if constexpr (config::ADDS_C) added = as_floats<Result>(c[FIRST / PIECE_COLUMNS % AHEAD][pair]);
+            if constexpr (HAS_BIAS && !ALONG_ROWS) {
+                bias = as_floats<BiasElement>(of_lane(of_columns[i / 32], i / 4 % 8 * 4 + threadIdx.x % 4));
+            }
+            acc[i] = finished(acc[i], i, added.x, bias);
+            acc[i + NEXT] = finished(acc[i + NEXT], i + NEXT, added.y, bias);
+        }
+        if constexpr (config::ADDS_C && LATER < config::BLOCK_N) read_c<LATER>();
+    }
+};

@@ -1,0 +1,81 @@
+"""Which tile, and how many blocks, for which shape: what the default variant of a rung with a family of tiles runs.
+
+A model of time, not a search: `work` counts what a candidate asks of the GPU, and `costs` has what that takes. It was
+measured once per kind of GPU (`costs.toml`; `python -m experiments fit` makes the table of another); a GPU that is not
+in it has the figures of the first one there. `experiments run choice` says how much is lost against trying everything.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from gemm_ref.choice.costs import TABLE, Cache, Costs, Device, Family, Shares, device, devices, took
+from gemm_ref.choice.work import Wave, Work, blocks_for, tiles_of, work_of
+from gemm_ref.problem import Problem
+from gemm_ref.stage import Config, Stage
+
+__all__ = [
+    "TABLE", "Cache", "Candidate", "Costs", "Device", "Family", "Shares", "Wave", "Work", "blocks_for", "choose",
+    "device", "devices", "predict", "predictions", "tiles_for", "tiles_of", "took", "work_of",
+]  # fmt: skip
+
+FLOATS = "_floats"  # ends the name of a tile's twin that copies B float by float
+COPIED = "_copied"  # ends the name of a tile's twin whose B is copied first, to rows of whole vectors
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tile, by name, and the blocks that the tiles of C are dealt to."""
+
+    tile: str
+    blocks: int
+
+
+def predict(stage: Stage, dialect: str, candidate: Candidate, problem: Problem, sms: int, gpu: Device) -> float:
+    """Nanoseconds that a product takes on `sms` multiprocessors of a kind of GPU; `problem`: as the kernel reads it."""
+    family = gpu.rungs[stage.id][dialect]
+    work = work_of(stage.config(candidate.tile, dialect), problem, sms, candidate.blocks)
+    return took(work, family.tiles[candidate.tile], family.shares, family.cache, gpu)
+
+
+def predictions(
+    stage: Stage, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = ""
+) -> dict[Candidate, float]:
+    """Nanoseconds of every candidate; the arguments are those of `choose`."""
+    kind = device(gpu)
+    tiles = tiles_for(stage, dialect, vectors)
+    if tile:
+        tiles = {tile: tiles[tile]} if tile in tiles else {x: c for x, c in tiles.items() if _base(x) == _base(tile)}
+    candidates = [
+        Candidate(name, blocks) for name, config in tiles.items() for blocks in blocks_for(config, problem, sms)
+    ]
+    return {each: predict(stage, dialect, each, problem, sms, kind) for each in candidates}
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(
+    stage: Stage, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = ""
+) -> Candidate:
+    """What a rung's default variant runs for a problem, on a GPU with `sms` multiprocessors.
+
+    vectors: whether rows of B are whole vectors of 16 bytes. gpu: its kind, as torch names it. tile: the name of one
+    that is asked for, or of a twin where that does not read such a B; else any.
+    """
+    found = predictions(stage, dialect, problem, sms, vectors, gpu, tile)
+    return min(found, key=lambda each: (found[each], each.blocks, each.tile))
+
+
+def tiles_for(stage: Stage, dialect: str, vectors: bool) -> dict[str, Config]:
+    """The tiles of a rung that read a B whose rows are whole vectors, or are not; all, where the TMA unit reads it."""
+    tiles = stage.tiles[dialect]
+    if stage.tma:
+        return dict(tiles)
+    if vectors:
+        return {name: config for name, config in tiles.items() if name == _base(name)}
+    return {name: config for name, config in tiles.items() if (config.COPY_N or 1) == 1 or config.COPIED_B}
+
+
+def _base(tile: str) -> str:
+    """The name of the tile of which this one is a twin; of any other its own."""
+    return tile.removesuffix(FLOATS).removesuffix(COPIED)

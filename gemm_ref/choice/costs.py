@@ -1,0 +1,111 @@
+"""What work costs on one kind of GPU: the table, by kind, rung and dialect, and the time that it makes of a `Work`."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gemm_ref.choice.work import Wave, Work
+
+IN_A_WAVE = 4  # sharpness of `_longest`
+SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
+TABLE = Path(__file__).with_name("costs.toml")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a tile takes on one kind of GPU, in nanoseconds."""
+
+    slice_ns: float  # of a multiprocessor that is full, for each slice of a block
+    alone_ns: float  # a slice of a block that has the multiprocessor to itself
+    begin_ns: float  # until the first slice of a tile is there and its last sum stored; other blocks go on meanwhile
+    store_ns: float  # of the multiprocessor, for each tile that a block stores
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What it takes to add up the shares of a tile."""
+
+    add_ns: float  # however many they are
+    next_ns: float  # each of them
+    bytes_per_ns: float  # at which one tile's are read
+
+
+@dataclass(frozen=True)
+class Cache:
+    """How a rung's tiles read the L2 cache in one dialect."""
+
+    bytes_per_ns: float
+    split_lines: float  # times as many bytes, where boxes of 128 bytes lie in two of its lines
+    apart: float  # times as many bytes more, of slices that no other block reads at the same time
+    again: float  # share of what several tiles read that device memory brings once more
+    scattered: float  # times as much more of it, of slices that no other block reads at the same time
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tiles of a rung in one dialect, by name."""
+
+    shares: Shares
+    cache: Cache
+    tiles: dict[str, Costs]
+
+
+@dataclass(frozen=True)
+class Device:
+    """One kind of GPU: what every launch takes there, and each rung's tiles by dialect."""
+
+    start_ns: float  # a kernel that does nothing
+    copy_ns: float  # a copy of B in front of it, but for its bytes
+    bytes_per_ns: float  # of device memory
+    rungs: dict[str, dict[str, Family]] = field(default_factory=dict)
+
+
+@functools.cache
+def devices() -> dict[str, Device]:
+    """The measured kinds of GPU by name, as `torch.cuda.get_device_name` has it."""
+    found = {}
+    for name, about in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
+        shared = {key: about.pop(key) for key in list(about) if not isinstance(about[key], dict)}
+        rungs = {rung: {dialect: _family(of) for dialect, of in each.items()} for rung, each in about.items()}
+        found[name] = Device(**shared, rungs=rungs)
+    return found
+
+
+def _family(of: dict[str, list[float]]) -> Family:
+    tiles = {tile: Costs(*costs) for tile, costs in of.items() if tile not in (SHARES, CACHE)}
+    return Family(Shares(*of[SHARES]), Cache(*of[CACHE]), tiles)
+
+
+def device(name: str = "") -> Device:
+    """The kind of GPU called `name`, or else the first that was measured."""
+    known = devices()
+    return known.get(name) or next(iter(known.values()))
+
+
+def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) -> float:
+    """Nanoseconds of a candidate; or of many, where what is given holds arrays.
+
+    A multiprocessor is busy for its blocks, one wave after another; device memory and the L2 cache have their bytes to
+    bring meanwhile. Then shares are added up.
+    """
+    busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
+    cached = (work.cached + (cache.split_lines - 1) * work.split) * (1 + cache.apart * work.apart)
+    read = work.read + cache.again * work.again * (1 + cache.scattered * work.apart)
+    time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
+    time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)
+    of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
+    return time + work.shared * shares.add_ns + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
+
+
+def _wave(wave: Wave, costs: Costs) -> float:
+    """A block takes its slices one after another; a multiprocessor, those of all its blocks."""
+    alone = wave.slices * costs.alone_ns + wave.begins * costs.begin_ns
+    return _longest(IN_A_WAVE, alone, wave.busiest * costs.slice_ns + wave.stores * costs.store_ns)
+
+
+def _longest(sharpness: float, *times: float) -> float:
+    """The longest of times that overlap; a bit more, where they are about as long: none is hidden wholly then."""
+    return sum(time**sharpness for time in times) ** (1 / sharpness)

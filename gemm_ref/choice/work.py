@@ -1,0 +1,186 @@
+"""What a candidate, a tile and a number of blocks, asks of a GPU: counts, from which `costs` makes a time.
+
+On CUDA cores a multiprocessor holds several blocks, each with a tile; the next block starts where one ends. On Hopper's
+tensor cores one or two fill it: they go on from tile to tile, and load the next one's slices while a tile is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemm_ref.grids import is_turned
+from gemm_ref.launch import cdiv
+from gemm_ref.operands import LINE_BYTES, TMA_BYTES
+from gemm_ref.problem import MATHS, Problem
+from gemm_ref.stage import Config
+
+SCHEDULERS = 4  # of a multiprocessor; warp w of it belongs to scheduler w % 4
+IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all blocks run in step
+SUM = 4  # bytes of a sum, in every math mode
+STEP = 16  # of so many shares of a tile one count in so many is left out, of those worth considering
+SHARPNESS = {False: 4.0, True: 3.0}  # on CUDA cores and on tensor cores, of 2 to 8 that were tried
+LEAST = 2  # slices that a share of a tile must have to be worth its start
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Blocks that a multiprocessor runs at a time, all alike. Numbers, or arrays of as many candidates."""
+
+    slices: float  # of a block, one after another
+    begins: float  # tiles of it whose first slices it waits for
+    busiest: float  # slices of the multiprocessor, where they are those of its busiest scheduler
+    stores: float  # tiles of the multiprocessor
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a candidate asks of a GPU. Numbers, or arrays of as many candidates."""
+
+    full: float  # times `wave`, that a multiprocessor runs before `last`
+    wave: Wave
+    last: Wave
+    copied: float  # bytes that are read and written to copy B first; 0 where it is not
+    read: float  # bytes of device memory, each once
+    again: float  # of those, what more than one tile reads: nearly all of an operand that many do
+    cached: float  # bytes that tiles read of the L2 cache
+    split: float  # bytes of those that are in boxes which lie in two lines of it
+    apart: float  # share of a block's slices that no other block reads at the same time
+    shared: float  # 1 where tiles are shared
+    parts: float  # shares of a tile
+    part_bytes: float  # of a share
+    left_bytes: float  # of all shares, written and read
+    sharpness: float  # how much of the shorter times the longest hides: of computing, device memory and the cache
+
+
+NOTHING = Wave(0, 0, 0, 0)
+
+
+def uses_tma(config: Config) -> bool:
+    """Whether its slices have so many bytes, in every math mode, and the TMA unit brings them, tile after tile."""
+    return bool(config.BLOCK_K_BYTES)
+
+
+def cluster_of(config: Config) -> int:
+    """Blocks of a cluster; 1 without."""
+    return (config.CLUSTER_M or 1) * (config.CLUSTER_K or 1)
+
+
+def tiles_of(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """Tiles of a cluster down and to the right in what the kernel computes, C or C^T, and slices along K."""
+    rows, columns = _sides(config, problem)
+    depth = config.BLOCK_K or config.BLOCK_K_BYTES // MATHS[problem.math].dtype.itemsize
+    down, right = cdiv(rows, config.BLOCK_M * (config.CLUSTER_M or 1)), cdiv(columns, config.BLOCK_N)
+    return down, right, max(1, cdiv(problem.k, depth))
+
+
+def _sides(config: Config, problem: Problem) -> tuple[int, int]:
+    turned = is_turned(config, problem.math, problem.b_layout)
+    return (problem.n, problem.m) if turned else (problem.m, problem.n)
+
+
+def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
+    """How many blocks are worth considering: one per tile, and fewer that share what whole rounds leave over."""
+    down, right, slices = tiles_of(config, problem)
+    tiles, cluster = down * right, cluster_of(config)
+    if (config.CLUSTER_K or 1) > 1:  # a cluster has one tile
+        return [tiles * cluster]
+    if config.WARPS:  # a strip is never shared
+        return [tiles]
+    most = max(1, sms * config.BLOCKS_PER_SM // cluster)
+    # all places of the multiprocessors, one on each, and as many for each tile, where those are few
+    some, parts = {most, max(1, sms // cluster)}, most // tiles
+    while parts > 1:
+        some.add(tiles * parts)
+        parts -= 1 + parts // STEP
+    fits = {x for x in some if x * LEAST <= tiles * slices and (tiles % x) * slices < 2**31}
+    return sorted(x * cluster for x in {tiles} | fits)
+
+
+def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
+    """What a product asks of `sms` multiprocessors, with its tiles dealt to `blocks` blocks."""
+    down, right, slices = tiles_of(config, problem)
+    tiles, cluster = down * right, cluster_of(config)
+    slices, clusters = cdiv(slices, config.CLUSTER_K or 1), blocks // cluster
+    rounds, left = divmod(tiles, clusters)
+    share = cdiv(left * slices, clusters)
+    full, wave = 0, NOTHING
+    if clusters != tiles:  # no more than there is room for: each has whole tiles, and a share of one or two
+        parts = rounds + (0 if not left else 1 if slices % share == 0 else 2)
+        last = _wave(config, cdiv(blocks, sms), rounds * slices + share, parts)
+    elif uses_tma(config):
+        at_once = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
+        rounds = cdiv(tiles, at_once)
+        last = _wave(config, cdiv(at_once * cluster, sms), rounds * slices, rounds)
+    else:  # a tile for each block, so many blocks at a time
+        most = config.BLOCKS_PER_SM
+        full, rest = divmod(cdiv(tiles, sms), most)
+        if tiles > sms * most and most * _warps(config) <= IN_STEP:
+            full, rest = divmod(tiles, sms * most)
+            rest = min(rest, most)  # of the last ones a multiprocessor whose places are free first takes all it can
+        wave, last = (_wave(config, resident, slices, 1) for resident in (most, rest))
+    part = SUM * config.BLOCK_M * config.BLOCK_N
+    in_step = not left or clusters % tiles == 0  # blocks that are at the same slice at a time
+    copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.COPIED_B else 0.0
+    return Work(
+        full, wave, last, copied, *_transfers(config, problem),
+        apart=0.0 if in_step else share / (rounds * slices + share),
+        shared=1 if left else 0, parts=slices / share if left else 0, part_bytes=part,
+        left_bytes=2 * blocks * part if left else 0,
+        sharpness=SHARPNESS[uses_tma(config)],
+    )  # fmt: skip
+
+
+def _warps(config: Config) -> int:
+    """Warps of a block; of warpgroups, which have one on each scheduler, as of a single one."""
+    if config.WARPS:
+        return config.WARPS
+    return config.BLOCK_M // config.WARP_M * (config.BLOCK_N // config.WARP_N) if config.WARP_M else SCHEDULERS
+
+
+def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
+    """So many blocks of a multiprocessor, each with `slices` slices of `parts` tiles."""
+    if not resident:
+        return NOTHING
+    warps = _warps(config)
+    busiest = cdiv(resident * warps, SCHEDULERS) * SCHEDULERS / warps
+    return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
+
+
+def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float]:
+    """`read`, `again`, `cached` and `split` of a `Work`."""
+    element, element_c = (dtype.itemsize for dtype in (MATHS[problem.math].dtype, MATHS[problem.math].out_dtype))
+    rows, columns = _sides(config, problem)
+    down, right, _ = tiles_of(config, problem)
+    read, again, cached, split = element_c * rows * columns, 0.0, 0.0, 0.0
+    lines = _lines(config, problem, element)
+    for side, times, (asked, in_two) in zip((rows, columns), (right, down), lines, strict=True):
+        once = element * problem.k * side
+        read += once
+        again += once * (1 - 1 / times)
+        cached += asked * times
+        split += asked * times * in_two
+    return read, again, cached, split
+
+
+def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Of the left operand and of the right one: bytes that are asked of L2, and the share of boxes in two lines.
+
+    The TMA unit asks for whole lines. Boxes of rows that begin within one are in two; of B by rows, those of every
+    other tile too, where it begins within one. Rows that are copied first begin at a line.
+    """
+    by_rows, turned = problem.b_layout == "kn", is_turned(config, problem.math, problem.b_layout)
+    shapes = ((problem.m, problem.k), (problem.k, problem.n) if by_rows else (problem.n, problem.k))
+    if not uses_tma(config):
+        a, b = ((float(element * rows * columns), 0.0) for rows, columns in shapes)
+        return a, b
+    a, b = (
+        (float(rows * cdiv(columns * element, LINE_BYTES) * LINE_BYTES), _within_a_line(columns * element))
+        for rows, columns in shapes
+    )
+    if by_rows and (config.BLOCK_M if turned else config.BLOCK_N) * element % LINE_BYTES:
+        b = b[0], max(b[1], 0.5)
+    return (b, a) if turned else (a, b)
+
+
+def _within_a_line(row_bytes: int) -> float:
+    return float(row_bytes % LINE_BYTES > 0 and row_bytes % TMA_BYTES == 0)

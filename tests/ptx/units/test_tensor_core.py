@@ -1,0 +1,146 @@
+"""Sums of tensor cores: against an H200's outputs, and against the same rule in Python's integers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.questions.parts.dot_vectors import LAYOUTS, WORDS, Vectors, random_vectors
+from experiments.questions.parts.dots import DOTS, Dots, modelled, on_gpu
+from gemm_ref.problem import MATHS
+from gemm_ref.ptx.units import tensor_core
+from tests.ptx.plain_sums import hopper
+from tests.ptx.units.h200_tensor_cores import LOT, LOTS, checksum, given_sum, lots, recorded
+
+BY_NAME = {str(dots): dots for dots in DOTS}
+CHECKED = 20  # lots of random vectors of each instruction; where there is a GPU, it makes 100
+
+
+@pytest.mark.parametrize("dots", DOTS, ids=str)
+def test_outputs_are_those_of_an_h200(dots):
+    own = recorded()[str(dots)]
+    for i, vectors in enumerate(itertools.islice(lots(dots), 1 + CHECKED)):
+        assert given_sum(vectors) == own.given[i], "the vectors are not those that the H200 was given"
+        made = modelled(dots, vectors)
+        if i < 2:
+            np.testing.assert_array_equal(made, (own.crafted, own.first)[i])
+        assert checksum(made) == own.made[i], f"lot {i}"
+
+
+def mismatches(name: str) -> tuple[int, int]:
+    """Among the crafted vectors and those of the first lot."""
+    own, dots = recorded()[name], BY_NAME[name]
+    wrong = (modelled(dots, given) != made for given, made in zip(lots(dots), (own.crafted, own.first), strict=False))
+    return tuple(int(some.sum()) for some in wrong)
+
+
+@pytest.mark.parametrize("name, change", [
+    ("mma f16 k16", {"group": 8}), ("mma f16 k16", {"fraction": 24}), ("mma f16 k16", {"fraction": 26}),
+    ("mma f16 k16", {"kept": 22}), ("mma tf32 k8", {"group": 4}), ("mma tf32 k4", {"group": 2}),
+    ("mma bf16 k16", {"group": 8}), ("mma bf16 k8", {"fraction": 26}), ("wgmma bf16 k16", {"fraction": 24}),
+    ("wgmma tf32 k8", {"group": 4}), ("wgmma e4m3 k32", {"group": 16}), ("wgmma e4m3 k32", {"fraction": 14}),
+    ("wgmma e5m2 k32", {"kept": 14}), ("mma f16 k16 f16 sums", {"group": 8}), ("mma f16 k8 f16 sums", {"fraction": 24}),
+])  # fmt: skip
+def test_an_h200_does_not_add_otherwise(monkeypatch, name, change):
+    how = tensor_core.sum_of
+    monkeypatch.setattr(tensor_core, "sum_of", lambda *form: replace(how(*form), **change))
+    assert min(mismatches(name)) > 0
+
+
+@pytest.mark.parametrize("name", ["mma f16 k16", "mma tf32 k8", "wgmma e4m3 k32"])
+def test_an_h200_does_not_round_what_it_cuts(monkeypatch, name):
+    monkeypatch.setattr(tensor_core, "_cut", lambda total, kept: _rounded(total, kept))
+    assert min(mismatches(name)) > 0
+
+
+def _rounded(total: np.ndarray, kept: int) -> np.ndarray:
+    half = np.int64(1) << 51 - kept
+    return ((total.view(np.int64) + half) & -(1 << 52 - kept)).view(np.float64).astype(np.float32)
+
+
+@pytest.mark.parametrize("math, form", [
+    ("tf32", ("wmma", "tf32", 8)), ("tf32", ("wgmma", "tf32", 8)), ("fp16", ("mma", "f16", 16)),
+    ("bf16", ("mma", "bf16", 8)), ("fp8", ("wgmma", "e4m3", 32)),
+])  # fmt: skip
+def test_what_is_lost_is_allowed(math, form):
+    """For each product, in shares of |A| @ |B|: each of a group's terms is cut once, and then the sum."""
+    how = tensor_core.sum_of(*form)
+    lost = ((how.group + 1) * 2.0**-how.fraction + 2.0**-how.kept) / how.group
+    assert 1.8 * lost <= MATHS[math].sum_eps
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("dots", DOTS, ids=str)
+def test_this_gpu_adds_so_too(dots):
+    if refusal := dots.kernel.refusal(torch.cuda.get_device_capability()):
+        pytest.skip(refusal)
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("the sums are those of Hopper's tensor cores")
+    fresh = random_vectors(dots.kinds, dots.k, LOTS * LOT, seed=LOTS)
+    np.testing.assert_array_equal(on_gpu(dots, fresh), modelled(dots, fresh))
+
+
+# --- against Python's integers -------------------------------------------------------------------------------
+
+
+@st.composite
+def some_vectors(draw: st.DrawFn, dots: Dots) -> Vectors:
+    """Any codes, with exponents near each other or far apart, in tiles of some rows and columns."""
+    count = draw(st.integers(1, 3))
+
+    def codes(kind: str, *shape: int) -> np.ndarray:
+        layout, size = LAYOUTS[kind], int(np.prod(shape))
+        low = draw(st.integers(0, layout.top))
+        high = draw(st.integers(low, min(layout.top + 1, low + draw(st.sampled_from([1, 4, 40, 300])))))
+        fields = [(0, 1), (low, high), (0, (1 << layout.fraction) - 1)]
+        parts = [draw(st.lists(st.integers(*ends), min_size=size, max_size=size)) for ends in fields]
+        return layout.code(*(np.array(part, np.int64) for part in parts)).astype(WORDS[kind]).reshape(shape)
+
+    a, b, sums = dots.kinds
+    return Vectors(codes(a, count, dots.k), codes(b, count, dots.k), codes(sums, count))
+
+
+@pytest.mark.parametrize("dots", DOTS, ids=str)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_same_in_integers(dots, data):
+    some = data.draw(some_vectors(dots))
+    want = [
+        hopper(dots.instruction, *(list(map(int, part)) for part in (a, b)), int(c), dots.kinds)
+        for a, b, c in zip(some.a, some.b, some.c, strict=True)
+    ]
+    assert modelled(dots, some).tolist() == want
+
+
+def test_whole_numbers_take_the_short_way_to_the_same():
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-4, 5, (3, rows, 16)).astype(np.float32) for rows in (16, 8))
+    c = rng.integers(-9, 10, (3, 16, 8)).astype(np.float32)
+    how = tensor_core.sum_of("mma", "f16", 16)
+    assert tensor_core._is_exact(x, y, c, how)
+    short = tensor_core.add_products(x, y, ("f16", "f16"), c, how)
+    c[0, 0, 0] += 0.5  # the long way for all
+    assert not tensor_core._is_exact(x, y, c, how)
+    long = tensor_core.add_products(x, y, ("f16", "f16"), c, how)
+    assert long[0, 0, 0] == short[0, 0, 0] + 0.5
+    np.testing.assert_array_equal(short.view(np.uint32).ravel()[1:], long.view(np.uint32).ravel()[1:])
+
+
+@pytest.mark.parametrize("m, n, tiles", [(64, 256, 2), (64, 96, 3), (16, 8, 300), (70, 64, 1)])
+def test_each_element_is_a_sum_of_its_own(m, n, tiles):
+    """However many are worked on at a time."""
+    rng = np.random.default_rng(1)
+    x, y = (rng.standard_normal((tiles, rows, 32)).astype(np.float16).astype(np.float32) for rows in (m, n))
+    c = rng.standard_normal((tiles, m, n)).astype(np.float32)
+    how = tensor_core.sum_of("wgmma", "f16", 16)
+    whole = tensor_core.add_products(x, y, ("f16", "f16"), c, how)
+    for tile, row, column in zip(*(rng.integers(0, size, 50) for size in (tiles, m, n)), strict=True):
+        at, rows, columns = slice(tile, tile + 1), slice(row, row + 1), slice(column, column + 1)
+        one = tensor_core.add_products(x[at, rows], y[at, columns], ("f16", "f16"), c[at, rows, columns], how)
+        assert one[0, 0, 0] == whole[tile, row, column]

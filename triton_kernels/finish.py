@@ -1,0 +1,68 @@
+"""What a call asks for beside the product (gemm_ref/epilogue.py), done to the sums before they are rounded."""
+
+import triton
+import triton.language as tl
+
+
+# One of gemm_ref.epilogue.ACTIVATIONS, or none; cuda_kernels/include/finish.cuh says why in this form.
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr):
+    LOG2_E: tl.constexpr = 1.442695041
+    TWO_U: tl.constexpr = 1.595769122 * LOG2_E
+    if ACTIVATION == "relu":
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif ACTIVATION == "gelu":
+        y = tl.minimum(tl.abs(x), 12.0)
+        log2 = ((3.5474481e-05 * y - 0.00078561163) * y + 0.0081132567) * y - 0.053415008
+        log2 = ((log2 * y - 0.45881811) * y - 1.1511656) * y - 0.99999899
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - y * tl.exp2(log2)
+    elif ACTIVATION == "gelu_tanh":
+        x *= _reciprocal(1.0 + tl.exp2(x * (-TWO_U - TWO_U * 0.044715 * (x * x))))
+    elif ACTIVATION == "silu":
+        x *= _reciprocal(1.0 + tl.exp2(-LOG2_E * x))
+    return x
+
+
+@triton.jit
+def _reciprocal(x):
+    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+
+
+# x, at (row, col) of C (rows, columns), with an addend in whole vectors of VECTOR, addend_step of them in a row.
+@triton.jit
+def _finished(
+    x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    m = row + tl.arange(0, x.shape[0])
+    n = col + tl.arange(0, x.shape[1])
+    x *= alpha
+    if addend_ptr is not None:
+        at = m.to(tl.int64)[:, None] * (addend_step * VECTOR) + n[None, :]
+        inside = (m < rows)[:, None] & (n < tl.cdiv(columns, VECTOR) * VECTOR)[None, :]  # a row ends with its vectors
+        x += beta * tl.load(addend_ptr + at, mask=inside).to(tl.float32)
+    if bias_ptr is not None:
+        if BIAS_BY_ROWS:
+            x += tl.load(bias_ptr + m, mask=m < rows)[:, None]
+        else:
+            x += tl.load(bias_ptr + n, mask=n < columns)[None, :]
+    return activate(x, ACTIVATION)
+
+
+# As tiles.store_tile, each piece finished.
+@triton.jit
+def store_finished(
+    c_desc, row, col, x, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
+):  # fmt: skip
+    COLUMNS: tl.constexpr = x.shape[1]
+    if COLUMNS == c_desc.block_shape[1]:
+        x = _finished(x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                      ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        c_desc.store([row, col], x.to(c_desc.dtype))
+    else:
+        left, right = x.reshape(x.shape[0], 2, COLUMNS // 2).permute(0, 2, 1).split()
+        store_finished(c_desc, row, col, left, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        store_finished(c_desc, row, col + COLUMNS // 2, right, rows, columns, bias_ptr, addend_ptr, addend_step,
+                       alpha, beta, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
