@@ -11,6 +11,7 @@ import torch
 from gemm_ref.operands import as_layout, with_tma_rows
 from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, MATHS, Problem, integers_are_exact
 
+LINE = 128  # bytes of a cache line
 _CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
 
 
@@ -80,3 +81,10 @@ def _one_hot(m: int, k: int, seed: np.random.SeedSequence) -> np.ndarray:
         rng = np.random.default_rng(seed)
         a[np.arange(m), rng.integers(0, k, m)] = rng.standard_normal(m, dtype=np.float32)
     return a
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
+    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
+    first = -room.data_ptr() % LINE // x.itemsize
+    return room[first : first + x.numel()].view(x.shape).copy_(x)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import triton
 from triton.compiler import CompiledKernel
-from triton.runtime.autotuner import Autotuner
 
 import gemm_ref
 from gemm_ref import DIALECTS, Implementation, Problem, get_stage
@@ -24,12 +22,11 @@ from gemm_ref.inputs import meta_operands
 from gemm_ref.operands import VECTOR_BYTES, whole_pairs
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
-from triton_kernels import kernel_module, without_gpu
+from triton_kernels import kernel_module, reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand
 
 MAX_REGISTERS, SM_REGISTERS = 255, 65536  # of a thread, and of a multiprocessor from compute capability 7.0 on
 MOST_ADDRESSES = 64  # whose descriptors a launcher keeps, of each operand
-_SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
 def prepare(
@@ -197,7 +194,7 @@ class Prepared:
             self._kernel, *_without_ones(self._kernel, args), grid=self._grid, **self._options
         )
         if not matrices[0].is_meta:
-            _run_on_reference_gpu(compiled, self._grid, args, self._names, self._partly)
+            reference_gpu.run(compiled, self._grid, args, self._names, self._partly)
         return compiled
 
     def _of_extras(self, extras: Extras) -> tuple[torch.Tensor | float | None, ...]:
@@ -311,99 +308,3 @@ def compile_for_inspection(
     finally:
         without_gpu.capability.reset(before[0])
         without_gpu.anew.reset(before[1])
-
-
-@contextlib.contextmanager
-def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
-    """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
-
-    For code that launches by itself. name_of: what messages call a tensor argument. Of an autotuned function the first
-    configuration is run that its pruning leaves, since nothing can be timed. It is not for several threads.
-    """
-
-    def run(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
-        if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
-            return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
-        if compiled is None:  # Triton launches nothing then either
-            return None
-        parameters = kernel.signature.parameters
-        given = dict(zip(parameters, args, strict=False)) | kwargs
-        bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
-        blocks = grid(bound) if callable(grid) else grid
-        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-        names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
-        _run_on_reference_gpu(compiled, (*blocks, 1, 1)[:3], passed, names)
-        return compiled
-
-    def tune(tuner: Autotuner, *args, **kwargs):
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        config = tuner.prune_configs(kwargs)[0]
-        if config.pre_hook:
-            config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
-        return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-
-    launches = {kind: kind.run for kind in (triton.JITFunction, Autotuner)}
-    triton.JITFunction.run, Autotuner.run = run, tune
-    try:
-        yield
-    finally:
-        for kind, before in launches.items():
-            kind.run = before
-
-
-def _run_on_reference_gpu(
-    compiled: CompiledKernel,
-    grid: tuple[int, int, int],
-    args: Sequence,
-    names: tuple[str, ...],
-    partly: tuple[str, ...] = (),
-) -> None:
-    block = (32 * compiled.metadata.num_warps, 1, 1)
-    on = gemm_ref.Launch(grid, block, compiled.metadata.shared, partly=partly)
-    kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
-    values, called = _with_tensor_maps(compiled, _without_nones(args), names)
-    gemm_ref.ptx.run(kernel, on, [*values, *[0] * _SCRATCH_POINTERS], names=called)
-
-
-def _without_nones(args: Sequence) -> tuple:
-    """What a kernel has parameters for: None is a constant of it. No argument that has a name comes after one."""
-    return tuple(value for value in args if value is not None)
-
-
-_SWIZZLES = (0, 32, 64, 128)  # bytes, by the number in a kernel's metadata
-
-
-def _is_descriptor(value: object) -> bool:
-    """Whether it is a TensorDescriptor: Triton and Gluon have a class each."""
-    return hasattr(value, "block_shape") and hasattr(value, "base")
-
-
-def _with_tensor_maps(compiled: CompiledKernel, args: tuple, names: tuple[str, ...]) -> tuple[list, list[str]]:
-    """Each tensor descriptor as Triton's launcher passes it: a tensor map, then its sizes and its strides.
-
-    The boxes are the compiler's: it splits a block whose rows are wider than the swizzle. Raises ValueError for a
-    descriptor that fills with NaN, which the reference GPU does not do.
-    """
-    metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
-    expanded, called = [], []
-    for number, value in enumerate(args):
-        name = names[number] if number < len(names) else f"argument {number}"
-        if not _is_descriptor(value):
-            expanded.append(value)
-            called.append(name)
-            continue
-        about = next(metadata)
-        if value.padding != "zero" or about["fp4_padded"]:
-            raise ValueError(f"the descriptor of {name} pads in a way that the reference GPU does not")
-        map_ = gemm_ref.ptx.TensorMap(
-            value.base,
-            box=about["block_size"][::-1],
-            swizzle=_SWIZZLES[about["swizzle"]],
-            sizes=tuple(value.shape)[::-1],
-            strides=tuple(stride * value.base.element_size() for stride in value.strides[:-1])[::-1],
-            to_tf32=getattr(value, "round_f32_to_tf32", False),  # Triton 3.6 has it not
-        )
-        expanded += [map_, *value.shape, *value.strides]
-        called += [name] * (1 + len(value.shape) + len(value.strides))
-    return expanded, called

@@ -16,8 +16,6 @@ from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.records.store import short
 from gemm_ref import ptx
 
-LINE = 128  # bytes of a cache line
-
 
 class DeviceLost(RuntimeError):
     """The GPU answers no more in this process (an illegal access does that), so nothing else can be measured."""
@@ -126,10 +124,3 @@ def _loss(contender: Contender, detail: str) -> str:
             "--stage and --backend, and run again for the rest"
         )
     return ""
-
-
-def aligned(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x that begins where a line does, as what a GPU allocates; torch's memory on a CPU may lie anyhow."""
-    room = torch.empty(x.numel() + LINE // x.itemsize, dtype=x.dtype)
-    first = -room.data_ptr() % LINE // x.itemsize
-    return room[first : first + x.numel()].view(x.shape).copy_(x)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 
 import gemm_ref
-from experiments.bench.verify import aligned
 from experiments.check.subject import Subject
 from gemm_ref import ptx
+from gemm_ref.inputs import aligned
 
 # The kernel cannot be carried out here, which is no fault of its own.
 UNABLE = (ptx.Unsupported, ptx.ParseError)

@@ -24,7 +24,7 @@ from dataclasses import asdict, replace
 
 import gemm_ref
 from experiments.bench import ncu, side_by_side
-from experiments.bench.verify import Case, Verdict, aligned, load, refusal, verify
+from experiments.bench.verify import Case, Verdict, load, refusal, verify
 from experiments.progress import Bars
 from experiments.questions.correctness import too_slow
 from experiments.records import workloads
@@ -33,6 +33,7 @@ from experiments.records.request import FULL, Request
 from experiments.records.rows import HARDWARE, PASS, SKIPPED, Counted
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
+from gemm_ref.inputs import aligned
 from gemm_ref.ptx.count.records import COMPILED
 from gemm_ref.sass import tools
 

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import torch
 
-from experiments.bench.verify import aligned
 from experiments.records.contenders import gemm_of
 from experiments.trace import missing, owners
 from experiments.trace.observe import Watcher
@@ -17,6 +16,7 @@ from experiments.trace.tables import Tables, staged_bytes
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.call import Call, settle
 from gemm_ref.grids import MIN_SLICES
+from gemm_ref.inputs import aligned
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS
 from gemm_ref.ptx.core.events import Kernel

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from experiments.bench.verify import aligned
 from experiments.trace.record import NOWHERE
+from gemm_ref.inputs import aligned
 from gemm_ref.problem import MATHS, Problem
 
 EXACT = 256  # all integers up to it are exact in bfloat16, the coarsest type of C

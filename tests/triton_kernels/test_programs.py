@@ -8,7 +8,7 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.ptx.detect.finding import RACE
 from tests.triton_kernels import programs
-from triton_kernels.launcher import on_reference_gpu
+from triton_kernels.reference_gpu import on_reference_gpu
 
 PROGRAMS = 5
 

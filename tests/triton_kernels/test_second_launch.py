@@ -56,7 +56,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
             made.append(self)
 
     monkeypatch.setattr(launcher, "Prepared", Prepared)
-    monkeypatch.setattr(launcher, "_run_on_reference_gpu", lambda *_: None)
+    monkeypatch.setattr(launcher.reference_gpu, "run", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
     monkeypatch.setattr(without_gpu._NoGpu, "get_current_stream", lambda *_: 7)

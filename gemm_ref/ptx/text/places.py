@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
+# Where the packages of a Python and CUDA's headers lie: whoever wrote the kernel did not write these.
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/cuda[^/]*/(.*/)?include/|/targets/[^/]+/include/")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*")
 
 
@@ -18,11 +20,16 @@ class _Loc(NamedTuple):
 
 
 class Places:
-    """The place of a kernel's current instruction, while its text is read from the first line to the last."""
+    """The place of a kernel's current instruction, while its text is read from the first line to the last.
+
+    What a library's function does has the place of the call in the code of whoever uses the library.
+    """
 
     def __init__(self, module: str) -> None:
         """module: all of the PTX text, since `.file` lines may stand after the code that names them."""
-        self._files = {int(number): path.rsplit("/", 1)[-1] for number, path in _FILE.findall(module)}
+        paths = {int(number): path for number, path in _FILE.findall(module)}
+        self._files = {number: path.rsplit("/", 1)[-1] for number, path in paths.items()}
+        self._libraries = {number for number, path in paths.items() if _LIBRARY.search(path)}
         self._into: dict[_Loc, list[_Loc]] = {}  # where the function of a place was inlined, the last time last
         self.file, self.line = "", 0
         self.callers: tuple[str, ...] = ()  # `file:line` into which that function was inlined, then that one's, ...
@@ -37,8 +44,10 @@ class Places:
         if here.line:  # line 0 marks code that the compiler made itself: it keeps the place it was made for
             if into.line:  # nvcc leaves it out at times where it has said so before
                 self._into.setdefault(here, []).append(into)
-            self.file, self.line = self._name(here), here.line
-            self.callers = tuple(f"{self._name(loc)}:{loc.line}" for loc in self._chain(here))
+            chain = [here, *self._chain(here)]
+            own = next((index for index, loc in enumerate(chain) if loc.file not in self._libraries), 0)
+            self.file, self.line = self._name(chain[own]), chain[own].line
+            self.callers = tuple(f"{self._name(loc)}:{loc.line}" for loc in chain[own + 1 :])
         return found.end()
 
     def _chain(self, place: _Loc) -> list[_Loc]:

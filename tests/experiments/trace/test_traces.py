@@ -8,13 +8,12 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.bench.verify import aligned
 from experiments.records.contenders import gemm_of
 from experiments.trace import kernel
 from experiments.trace.origin import Ids
 from experiments.trace.record import NOWHERE, from_json, to_json
 from gemm_ref import Problem, ptx
-from gemm_ref.inputs import make_inputs
+from gemm_ref.inputs import aligned, make_inputs
 from gemm_ref.problem import MATHS
 from gemm_ref.ptx.text.dtypes import per_lane
 

@@ -56,6 +56,26 @@ def test_a_line_that_was_inlined_has_the_whole_chain_of_calls():
     assert [instruction.callers for instruction in instructions] == [chain, (), chain, chain]
 
 
+LIBRARIES = ("/usr/local/cuda-13.0/targets/x86_64-linux/include/mma.hpp", "/env/site-packages/triton/standard.py")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_library_does_has_the_line_that_calls_it(library):
+    body = """
+        .loc 1 9 1
+        .loc 3 7 1, function_name $A, inlined_at 1 9 1
+        .loc 2 5 2, function_name $B, inlined_at 3 7 1
+        .loc 2 4 2, function_name $C, inlined_at 2 5 2
+        op1;
+        .loc 2 3 3
+        op2; // of a function that was called, and not inlined
+    """
+    more = f'.file 2 "{library}"\n.file 3 "/home/include/own.cuh"\n'
+    first, second = parse(f"{HEADER}{more}.entry k()\n{{\n{body}\n}}")["k"].instructions
+    assert (first.file, first.line, first.callers) == ("own.cuh", 7, ("probe.cu:9",))
+    assert (second.file, second.line) == (library.rsplit("/", 1)[-1], 3)
+
+
 def test_comments_are_left_out():
     assert [i.name for i in parse(kernel_text("op1; // op2;\n/* op3;\n op4; */ op5;"))["probe"].instructions] == [
         "op1",
