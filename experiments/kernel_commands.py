@@ -51,10 +51,10 @@ def check(
     """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
 
     It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. Exit code: 0 for a sound
-    kernel, 1 for one with faults, 2 for a command that makes no sense or a kernel that cannot be run here.
+    kernel, 1 for one with faults, 3 for one that is right at whole tiles only, 2 for a command that makes no sense or a
+    kernel that cannot be run here.
     """
     import json
-    from dataclasses import asdict
 
     from experiments.selection import make_request
 
@@ -67,11 +67,11 @@ def check(
     options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
     found = run_check(file, options, request)
     if as_json:
-        typer.echo(json.dumps({"sound": found.sound, **asdict(found)}, indent=1))
+        typer.echo(json.dumps(found.data(), indent=1))
     else:
         show(found, out)
-    if not found.sound:
-        raise typer.Exit(FAILED)
+    if code := found.word.exit_code:
+        raise typer.Exit(code)
 
 
 def trace(

@@ -11,7 +11,7 @@ import gemm_ref
 from experiments.check import cost, diagnose, faults, offsets, sizes, source_text
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.cuda.nvcc import UNDEFINED
-from experiments.check.report import Fault, Report, Verdict
+from experiments.check.report import Fault, Outcome, Report, Verdict
 from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
 
@@ -53,11 +53,19 @@ class Examination:
         return list(dict.fromkeys(self._subject.admit(p) for p in (sizes.aligned(tile), *sizes.ragged(tile))))
 
     def _try(self, problem: gemm_ref.Problem, kind: str = "integers") -> Trial:
-        trial = attempt(self._subject, problem, kind, detect=kind == "integers")
+        trial = self._run(problem, kind, told=True, detect=kind == "integers")
         self._trials.append(trial)
+        return trial
+
+    def _run(
+        self, problem: gemm_ref.Problem, kind: str = "integers", told: bool = False, detect: bool = False
+    ) -> Trial:
+        """A run that the report lists; `told` where its verdict rests on it."""
+        trial = attempt(self._subject, problem, kind, detect=detect)
         # What was never written is the detectors' to say: a sum that begins with the poison looks like the poison.
         text = trial.fault or re.sub(r"; \d+ of them were never written", "", trial.wrong) or "right"
-        self.report.verdicts.append(Verdict(str(problem), kind, trial.right, text))
+        sizes_ = problem.m, problem.n, problem.k
+        self.report.add(Verdict(*sizes_, kind, _outcome(trial), text, told))
         return trial
 
     def _right(self, problem: gemm_ref.Problem) -> bool:
@@ -65,7 +73,7 @@ class Examination:
         problem = self._subject.admit(problem)
         key = (problem, self._subject.zeroed)
         if key not in self._known:
-            self._known[key] = attempt(self._subject, problem).right
+            self._known[key] = self._run(problem).right
         return self._known[key]
 
     def _time_left(self) -> bool:
@@ -110,9 +118,8 @@ class Examination:
         base, cube = whole.problem, self._subject.admit(sizes.cube(whole.problem))
         self._say(diagnose.explain(self._subject, whole))
         if not self.report.why and cube != base:
-            equal = attempt(self._subject, cube, detect=True)
+            equal = self._run(cube, told=True, detect=True)
             if equal.right:
-                self.report.verdicts.insert(1, Verdict(str(cube), "integers", True, "right"))
                 self.report.why.append(diagnose.confused(self._subject, self._right, base))
                 base = cube
             elif not equal.fault:
@@ -127,12 +134,13 @@ class Examination:
 
     def _say_needs(self, base: gemm_ref.Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
-        for need in sizes.needs(base, self._right, self._time_left):
+        self.report.needs = sizes.needs(base, self._right, self._time_left)
+        for need in self.report.needs:
             axis = need.axis.upper()
             said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} works"
             self.report.why.append(f"{said}: with the other sizes whole, {need.smallest} is the smallest that fails")
             # One short of a whole size leaves out another number of products for each slice depth.
-            past = attempt(self._subject, base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
+            past = self._run(base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
             self._trials.append(past)
             if not past.fault:
                 self._say(diagnose.explain(self._subject, past))
@@ -175,6 +183,12 @@ class Examination:
                 f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so the kernel fails once "
                 f"{name} has 2^31 elements: write (size_t)row * N + col"
             )
+
+
+def _outcome(trial: Trial) -> Outcome:
+    if trial.fault:
+        return Outcome.OUTSIDE if faults.kind_of(trial.fault) in faults.OUTSIDE else Outcome.STOPPED
+    return Outcome.WRONG if trial.wrong else Outcome.RIGHT
 
 
 def _used_s() -> float:

@@ -21,15 +21,22 @@ _KINDS = (
     ("before anything was written", "undefined value"),
 )
 
+OUTSIDE = ("out of bounds", "misaligned")  # kinds of faults: accesses outside what they may touch
+
 
 def found(trial: Trial, quote: Quote) -> list[Fault]:
     """What the detectors saw, in the order in which they did, and then what stopped the run."""
     faults = [_of_finding(finding, quote) for finding in trial.findings]
     if trial.fault:
-        place = _PLACE.match(trial.fault)
-        file, line = (place[1], int(place[2])) if place else ("", 0)
-        faults.append(Fault(_kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
+        file, line = place_of(trial.fault)
+        faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
     return faults
+
+
+def place_of(fault: str) -> tuple[str, int]:
+    """The file and the line where a run stopped; ("", 0) where that is not known."""
+    place = _PLACE.match(fault)
+    return (place[1], int(place[2])) if place else ("", 0)
 
 
 def plain(text: str) -> str:
@@ -43,7 +50,8 @@ def _of_finding(finding: ptx.Finding, quote: Quote) -> Fault:
     return Fault(finding.kind, str(finding), *here, quote(*here), other_line, quote(*there))
 
 
-def _kind_of(fault: str) -> str:
+def kind_of(fault: str) -> str:
+    """The kind of what stopped a run."""
     for words, kind in _KINDS:
         if words in fault:
             return kind

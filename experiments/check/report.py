@@ -1,10 +1,37 @@
-"""What was found of a kernel, as data: `examine` fills it and `show` prints it."""
+"""What was found of a kernel, as data: `examine` fills it; the terminal, --json and --html say the same of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 
+from experiments.check.sizes import AXES, Need
 from gemm_ref.sass.ports import Ports
+
+FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or goes away
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    RIGHT = "right"
+    WRONG = "wrong"  # C is not the product
+    OUTSIDE = "out of bounds"  # stopped by an access outside its array, or misaligned
+    STOPPED = "stopped"  # by another fault
+    REFUSED = "refused"  # cannot be carried out at this size; says nothing of the kernel
+
+
+class Word(StrEnum):
+    """The verdict on a kernel, in a word."""
+
+    SOUND = "sound"
+    PARTIAL = "partial"  # sound where its sizes are multiples of what `needs` says
+    FAULTY = "faulty"
+    REFUSED = "refused"
+
+    @property
+    def exit_code(self) -> int:
+        return {Word.SOUND: 0, Word.FAULTY: 1, Word.REFUSED: 2, Word.PARTIAL: 3}[self]
 
 
 @dataclass(frozen=True)
@@ -25,10 +52,21 @@ class Fault:
 class Verdict:
     """One run: what is said of C."""
 
-    problem: str
+    m: int
+    n: int
+    k: int
     inputs: str
-    right: bool
+    outcome: Outcome
     text: str
+    told: bool = True  # false for a size that was tried to find out why others are wrong
+
+    @property
+    def problem(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def right(self) -> bool:
+        return self.outcome is Outcome.RIGHT
 
 
 @dataclass(frozen=True)
@@ -108,6 +146,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     why: list[str] = field(default_factory=list)  # what is wrong with the result, in words
+    needs: list[Need] = field(default_factory=list)  # what sizes must be multiples of
     faults: list[Fault] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)  # what is no fault at the sizes that were run
     counted_at: str = ""
@@ -119,7 +158,77 @@ class Report:
     unchecked: list[str] = field(default_factory=list)  # what could not be looked at, and why
     seconds: float = 0.0
 
+    def add(self, verdict: Verdict) -> None:
+        """Put down a run. Of two at one size, with the same inputs, the first that is told stays."""
+        same = [each for each in self.verdicts if (each.problem, each.inputs) == (verdict.problem, verdict.inputs)]
+        if same and (same[0].told or not verdict.told):
+            return
+        self.verdicts = [each for each in self.verdicts if each not in same] + [verdict]
+
+    @property
+    def told(self) -> list[Verdict]:
+        """The runs that the verdict rests on."""
+        return [verdict for verdict in self.verdicts if verdict.told]
+
+    @property
+    def word(self) -> Word:
+        ran = [verdict for verdict in self.told if verdict.outcome is not Outcome.REFUSED]
+        if not ran and not self.faults:
+            return Word.REFUSED
+        if not self.why and not self.faults and all(verdict.right for verdict in ran):
+            return Word.SOUND
+        fitting = [verdict for verdict in self.verdicts if self.fits(verdict)]
+        seen = {size for fault in self.faults for size in fault.sizes or [verdict.problem for verdict in fitting]}
+        clean = all(verdict.right and verdict.problem not in seen for verdict in fitting)
+        return Word.PARTIAL if self.needs and fitting and clean else Word.FAULTY
+
+    def fits(self, verdict: Verdict) -> bool:
+        """Whether a run's sizes are multiples of what they must be."""
+        return all(need.multiple and getattr(verdict, need.axis) % need.multiple == 0 for need in self.needs)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a line."""
+        ran = [verdict for verdict in self.told if verdict.outcome is not Outcome.REFUSED]
+        wrong = [verdict for verdict in ran if not verdict.right]
+        kinds = list(dict.fromkeys(fault.kind for fault in self.faults))
+        match self.word:
+            case Word.SOUND:
+                sizes = len({verdict.problem for verdict in ran})
+                return (
+                    f"sound: right at {f'all {sizes} sizes run' if sizes > 1 else 'the only size run'}, without a fault"
+                )
+            case Word.PARTIAL:
+                seen = [*dict.fromkeys(str(verdict.outcome) for verdict in wrong), *kinds]
+                return f"right for {self.needed}; elsewhere {', '.join(dict.fromkeys(seen))}"
+            case Word.REFUSED:
+                return "refused: it cannot be run here at any size, which says nothing of the kernel"
+        said = f"wrong in {len(wrong)} of {_count(len(ran), 'run')}" if wrong else "right in every run"
+        if self.faults:
+            said += f"{',' if wrong else ', but'} {_count(len(self.faults), 'fault')}: {', '.join(kinds)}"
+        return f"faulty: {said}"
+
+    @property
+    def needed(self) -> str:
+        """`M, N % 128 and K % 8`."""
+        by_multiple: dict[int, list[str]] = {}
+        for need in self.needs:
+            by_multiple.setdefault(need.multiple, []).append(need.axis)
+        free = [axis for axis in AXES if axis not in {need.axis for need in self.needs}]
+        parts = [f"{', '.join(axes).upper()} % {multiple}" for multiple, axes in by_multiple.items()]
+        return " and ".join(parts) + (f", any {' and '.join(free).upper()}" if free else "")
+
     @property
     def sound(self) -> bool:
         """Whether nothing is wrong with the kernel."""
-        return not self.why and not self.faults and all(verdict.right for verdict in self.verdicts)
+        return self.word is Word.SOUND
+
+    def data(self) -> dict:
+        """All of it as JSON has it: docs/check.md names the fields."""
+        word = self.word
+        head = {"format": FORMAT, "verdict": word, "exit_code": word.exit_code, "sound": self.sound}
+        return head | {"headline": self.headline} | asdict(self)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -12,12 +12,11 @@ from experiments.check.show import show
 @pytest.mark.parametrize(
     ("compiled", "said"),
     [
-        (None, "8192 requests of 1 wavefronts, ideal 2"),
-        (Asked(8192, 4, 1), "8192 requests of 1 wavefronts, as written and as compiled, ideal 2"),
+        (None, "8192 requests of 1 wavefront, ideal 2"),
+        (Asked(8192, 4, 1), "8192 requests of 1 wavefront, ideal 2"),
         (
             Asked(2048, 16, 2),
-            "8192 requests of 1 wavefronts as written (4 bytes per lane); as compiled 2048 of 2 (16 bytes per lane), "
-            "ideal 2",
+            "2048 requests of 2 wavefronts, ideal 2 (16 bytes per lane; as written 8192 of 1, 4 bytes per lane)",
         ),
     ],
 )
