@@ -227,6 +227,15 @@ class Order:
 
         threads: numbers in the whole grid, negative for nobody, whose accesses are before everything.
         """
+        if lanes.size > 1 and lanes[0] == lanes[-1]:  # one lane's, and what it touches was touched in few pieces
+            cuts = np.flatnonzero((times[1:] != times[:-1]) | (threads[1:] != threads[:-1])) + 1
+            if cuts.size < lanes.size // 4:
+                first = np.concatenate(([0], cuts))
+                loose = self._concurrent(lanes[first], threads[first], times[first])
+                return np.repeat(loose, np.diff(first, append=lanes.size))
+        return self._concurrent(lanes, threads, times)
+
+    def _concurrent(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
         loose = times > self.since[lanes]
         if self._size > 1:  # barriers of a block alone are for its own threads
             elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
