@@ -36,11 +36,11 @@ def tiles_of(dialect, tile, math, layout, sizes):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dialect", "math", "layout"), MODES)
 def test_every_mode_bit_exact_whole_and_shared(dialect, math, layout, device):
-    """Tiles past both edges, a slice that is not whole; tile after tile, and shares, some programs with two."""
-    sizes = 77, 264, 456
+    """Tiles past both edges, a slice that is not whole; shares, some programs with two; in bf16 tile after tile too."""
+    sizes = 77, 136, 456
     for tile in ("tile64x128", "swapped64x16"):
         tiles = tiles_of(dialect, tile, math, layout, sizes)
-        for blocks in {1, tiles + 1, 5}:
+        for blocks in {1, tiles + 1, 5} if math == "bf16" else {5}:
             assert not run(dialect, tile, math, layout, sizes, blocks, device)
 
 
