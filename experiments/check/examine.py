@@ -148,6 +148,7 @@ class Examination:
     def _collect_faults(self) -> None:
         found: dict[tuple, tuple[Fault, list[str]]] = {}
         for trial in self._trials:
+            self.report.limits += [said for said in faults.formal(trial) if said not in self.report.limits]
             for fault in faults.found(trial, self._quote):
                 key = (fault.kind, fault.file, fault.line, fault.other_line)
                 found.setdefault(key, (fault, []))[1].append(str(trial.problem))

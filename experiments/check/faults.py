@@ -8,6 +8,7 @@ from collections.abc import Callable
 from experiments.check.report import Fault
 from experiments.check.trial import Trial
 from gemm_ref import ptx
+from gemm_ref.ptx.detect.finding import NOTES
 
 Quote = Callable[[str, int], str]  # (file, line) -> the text of the line; empty where it is not the kernel's own
 
@@ -26,7 +27,7 @@ OUTSIDE = ("out of bounds", "misaligned")  # kinds of faults: accesses outside w
 
 def found(trial: Trial, quote: Quote) -> list[Fault]:
     """What the detectors saw, in the order in which they did, and then what stopped the run."""
-    faults = [_of_finding(finding, quote) for finding in trial.findings]
+    faults = [_of_finding(finding, quote) for finding in trial.findings if finding.kind not in NOTES]
     if trial.fault:
         file, line = place_of(trial.fault)
         faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
@@ -37,6 +38,15 @@ def place_of(fault: str) -> tuple[str, int]:
     """The file and the line where a run stopped; ("", 0) where that is not known."""
     place = _PLACE.match(fault)
     return (place[1], int(place[2])) if place else ("", 0)
+
+
+def formal(trial: Trial) -> list[str]:
+    """What CUDA does not promise, though every GPU of today does as it is meant."""
+    return [
+        f"{finding.kind}, at line {finding.line}: {plain(finding.text)}"
+        for finding in trial.findings
+        if finding.kind in NOTES
+    ]
 
 
 def plain(text: str) -> str:

@@ -33,6 +33,7 @@ from gemm_ref.ptx.text.errors import (
     PtxError,
     UndefinedRegister,
     Unsupported,
+    WarpFault,
 )
 from gemm_ref.ptx.units.tensor_map import TensorMap
 
@@ -57,6 +58,7 @@ __all__ = [
     "TensorMap",
     "UndefinedRegister",
     "Unsupported",
+    "WarpFault",
     "entries",
     "load",
     "run",

@@ -29,8 +29,9 @@ from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tensor_map import TensorMap
 from gemm_ref.ptx.units.tile import Tile
 from gemm_ref.ptx.units.warpgroups import Warpgroups
+from gemm_ref.ptx.units.warps import Warps
 
-UNITS = (MBarriers, BulkCopies, ClusterBarrier, Warpgroups, AsyncCopies)  # of every machine
+UNITS = (MBarriers, BulkCopies, ClusterBarrier, Warps, Warpgroups, AsyncCopies)  # of every machine
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
 BATCH_LANES = 1 << 16
 

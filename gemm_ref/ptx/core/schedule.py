@@ -10,7 +10,7 @@ others have a turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.errors import BarrierFault
 from gemm_ref.ptx.text.parser import Instruction
 
+Gather = Callable[[np.ndarray], np.ndarray]  # of lanes, some
 PATIENCE = 10_000  # turns of loops that some lanes take before others, which could go on, have a turn
 
 
@@ -258,15 +259,17 @@ class Schedule:
         self._hold(key, lanes)
         return self._choose()
 
-    def assemble(self, key: tuple, mask: np.ndarray | None, place: int, group_of_lane: np.ndarray, size: int) -> int:
-        """Lanes come to an instruction that the `size` lanes of a group execute together; they wait for the others."""
+    def assemble(self, key: tuple, mask: np.ndarray | None, place: int, complete: Gather) -> int:
+        """Lanes come to an instruction that they execute together with others; they wait there for these.
+
+        complete: of the lanes that are at this instruction, those whose others are all among them.
+        """
         lanes = self.lanes_of(mask)
         self._send(place + 1)
         self._places[lanes] = place
-        before = self._waits.get(key, np.zeros(self._lanes, bool))
-        whole = np.bincount(group_of_lane[lanes | before], minlength=int(group_of_lane[-1]) + 1) == size
-        together = (lanes | before) & whole[group_of_lane]
-        self._waits[key] = (lanes | before) & ~together
+        here = lanes | self._waits.get(key, np.zeros(self._lanes, bool))
+        together = complete(here)
+        self._waits[key] = here & ~together
         self._waiting = self._waiting & ~together | self._waits[key]
         return self._choose()
 

@@ -1,8 +1,9 @@
 """Barriers that not all threads of a block reach together.
 
-`__syncthreads()` and PTX's barriers without a count are for all threads of the block. Where some have left, or wait at
-another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises nothing; the
-reference GPU goes on as a GPU might, and reports it. (Where they never come at all, it stops with a BarrierFault.)
+`__syncthreads()` and PTX's barriers without a count are for all threads of the block that have not left (since Volta).
+Where some wait at another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises
+nothing; the reference GPU goes on as a GPU does, and reports it: as a note where the two stand on the two sides of a
+branch, so that they match. (Where they never come at all, it stops with a BarrierFault.)
 
 A barrier with a count lets go whoever came first. Warps that come to it without knowing that its last phase has ended
 may be taken for members of that one, so groups that do not wait for each other need a number each.
@@ -13,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import Lanes, Synchronisation
-from gemm_ref.ptx.detect.finding import MIXED, SKIPPED, Findings, Scene, place_from
+from gemm_ref.ptx.detect.branches import are_sides
+from gemm_ref.ptx.detect.finding import APART, MIXED, SKIPPED, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -27,11 +29,7 @@ class BarrierFaults:
         self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
         # By block and number of a barrier with a count: whom its last phase let go, and when.
         self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
-        self._left_at = np.full(machine.lanes, _NOWHERE, np.int32)  # the number of the instruction at which a lane left
-        self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)
-
-    def on_leave(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
-        self._left_at[slice(None) if lanes is None else lanes] = self._scene.number(instruction)
+        self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)  # by the number of the instruction
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         if event.barrier[0] != "barrier":
@@ -88,40 +86,41 @@ class BarrierFaults:
         self._findings.add(MIXED, here, None, 1, make)
 
     def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
-        """A barrier opens for these lanes: are they all of their blocks, and all at the same one?"""
+        """A barrier opens for these lanes: are those of a block all at the same one?"""
         block = event.machine.block_index
         for at in np.unique(self._waits_at[lanes]):
             here = lanes & (self._waits_at == at)
             mates = np.isin(block, np.unique(block[here]))
-            gone = mates & ~lanes & (self._left_at != _NOWHERE)
-            for exit_ in np.unique(self._left_at[gone]):
-                self._report(event.machine, here, gone & (self._left_at == exit_), int(at), int(exit_), left=True)
             elsewhere = mates & lanes & (self._waits_at > at)  # each pair of barriers once
             for other in np.unique(self._waits_at[elsewhere]):
                 if not (self._is_one_place(int(at)) or self._is_one_place(int(other))):
                     continue
                 there = elsewhere & (self._waits_at == other)
-                self._report(event.machine, here, there, int(at), int(other), left=False)
+                self._report(event.machine, here, there, int(at), int(other))
 
     def _is_one_place(self, number: int) -> bool:
         """Whether all threads must reach that very instruction, and not another barrier of its number."""
         parts = self._scene.instructions[number].parts
         return parts[0] == "bar" or "aligned" in parts
 
-    def _report(self, machine: Lanes, here: np.ndarray, there: np.ndarray, at: int, other: int, left: bool) -> None:
+    def _report(self, machine: Lanes, here: np.ndarray, there: np.ndarray, at: int, other: int) -> None:
         scene, block = self._scene, machine.block_index
         waiting, absent = scene.instructions[at], scene.instructions[other]
         missing = int(np.argmax(there))
         lane = int(np.argmax(here & (block == block[missing])))
+        match = are_sides(scene.kernel.entry, waiting, absent)
 
         def make() -> dict:
             thread, absentee = scene.threads(machine, np.array([lane, missing]))
-            line = place_from(absent, waiting)
-            did = f"left at {line}" if left else f"waits at another, at {line}"
+            why = (
+                "they match, and GPUs since Volta take both for one, but CUDA asks for the same barrier"
+                if match
+                else "all threads of a block must reach the same one"
+            )
             text = (
-                f"waits at this barrier, and {scene.name_other(absentee, thread)} of its block {did}: all threads of a "
-                "block must reach the same one"
+                f"waits at this barrier, and {scene.name_other(absentee, thread)} of its block waits at another, at "
+                f"{place_from(absent, waiting)}: {why}"
             )
             return scene.told(waiting, thread, absentee, text)
 
-        self._findings.add(SKIPPED, waiting, absent, int(there.sum()), make)
+        self._findings.add(APART if match else SKIPPED, waiting, absent, int(there.sum()), make)

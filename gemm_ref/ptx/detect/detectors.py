@@ -123,7 +123,6 @@ class Detectors(Observer):
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
         self._meet(machine)
         self._lifetimes.on_leave(instruction, lanes)
-        self._barriers.on_leave(instruction, lanes)
 
     def on_end(self) -> None:
         self._global.on_end()

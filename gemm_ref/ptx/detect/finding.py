@@ -21,7 +21,9 @@ MIXED = "barrier that two groups share"
 ENDED = "shared memory of a block that may have ended"
 TWICE = "written by two threads"
 MISSED = "never written"
-KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, MIXED, ENDED, TWICE, MISSED)
+APART = "barriers on two sides of a branch"
+KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, MIXED, ENDED, TWICE, MISSED, APART)
+NOTES = (APART,)  # what every GPU since Volta does as meant, though CUDA does not promise it: no faults
 
 Make = Callable[[], dict]  # the fields of a finding that its two instructions do not give
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, dtype_named
 from gemm_ref.ptx.core.memory import Footprint
-from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction, items_of
@@ -148,7 +148,7 @@ def _collision_free(index: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
 # --- matrices ------------------------------------------------------------------------------------------------
 
 
-def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
+def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     """`ldmatrix`, `stmatrix`: a warp moves 1, 2 or 4 matrices of 8 x 8 elements of 16 bits, `.trans` too.
 
     A lane l holds 32 bits of a matrix, word l % 4 of row l / 4. Lane 8 j + r gives the address of row r of matrix j, 16
@@ -167,7 +167,6 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
     halves = (0, 1) if transposed else (None,)  # 32 bits at once; transposed, two elements of a column
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
         places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
         rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
@@ -189,7 +188,7 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Execute:
                 for shift, i in zip((0, 16), index, strict=False):
                     scatter(view, i, (value >> np.uint32(shift)).astype(view.dtype), active)
 
-    return execute
+    return together(execute)
 
 
 def _matrix_index(machine: Machine, footprint: Footprint, j: int, half: int | None) -> np.ndarray:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute, Machine, Mask
+from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
-from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction, Operand, items_of
@@ -123,7 +123,7 @@ _NAME = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)
 _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2": (32,)}  # k, by type
 
 
-def mma(decoder: Decoder, instruction: Instruction) -> Execute:
+def mma(decoder: Decoder, instruction: Instruction) -> Control:
     """`mma`: `.sync` m16n8, D = A @ B + C, A row-major, B column-major, of f16, bf16, tf32, e4m3 or e5m2."""
     found = _NAME.fullmatch(instruction.name)
     if found is None:
@@ -142,11 +142,10 @@ def mma(decoder: Decoder, instruction: Instruction) -> Execute:
     reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(registers[1:], kinds, strict=True)]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
         left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
         words = tiles.matrix(left, tiles.left_blocks), tiles.matrix(right, tiles.right_blocks)
         result = multiply_words("mma", tiles, words, (a, b), tiles.gather(unpack(old, c)))
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
-    return execute
+    return together(execute)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute, Machine, Mask, Write
+from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction, Operand, Pair
+from gemm_ref.ptx.units.warps import ALL, Warps
 
 _U32, _PRED = DTYPES["u32"], DTYPES["pred"]
 
@@ -19,8 +20,11 @@ def _destinations(decoder: Decoder, operand: Operand) -> list[Write | None]:
     return [None if item is None else decoder.destination(item) for item in pair]
 
 
-def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`shfl`: `.sync.up .down .bfly .idx`, a lane's value from another lane of its warp."""
+def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
+    """`shfl`: `.sync.up .down .bfly .idx`, a lane's value from another lane of its warp.
+
+    What a lane gets from one that does not take part is undefined, and is all ones here (NaN), so that using it shows.
+    """
     mode = instruction.parts[2]
     write, write_valid = _destinations(decoder, instruction.operands[0])
     if instruction.name not in {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}:
@@ -28,7 +32,6 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
     value, lane_operand, clamp, member = (decoder.source(operand, _U32) for operand in instruction.operands[1:5])
 
     def execute(machine: Machine, mask: Mask) -> None:
-        _require_members(machine, mask, member(machine), instruction)
         lane = machine.special("%laneid").astype(np.int64)
         b = (lane_operand(machine) & np.uint32(31)).astype(np.int64)
         c = clamp(machine).astype(np.int64)
@@ -40,15 +43,19 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Execute:
         first = np.arange(machine.lanes) - lane
         last = np.minimum(first + 31, (machine.block_index + 1) * machine.launch.threads - 1)  # a partial last warp
         values = per_lane(value(machine), machine.lanes)
+        given = values[np.minimum(first + source, last)]
+        if not _is_everyone(machine, mask, member(machine)):
+            takes_part = machine.schedule.ballot(machine.lanes_of(mask)) & member(machine)
+            given = np.where(takes_part >> source.astype(np.uint32) & 1, given, ALL)
         if write is not None:
-            write(machine, values[np.minimum(first + source, last)], mask)
+            write(machine, given, mask)
         if write_valid is not None:
             write_valid(machine, valid, mask)
 
-    return execute
+    return together(execute, member)
 
 
-def vote(decoder: Decoder, instruction: Instruction) -> Execute:
+def vote(decoder: Decoder, instruction: Instruction) -> Control:
     """`vote`: `.sync.all .any .uni .ballot` of a predicate over the warp's active lanes."""
     mode = instruction.parts[2]
     write = decoder.destination(instruction.operands[0])
@@ -57,14 +64,13 @@ def vote(decoder: Decoder, instruction: Instruction) -> Execute:
     predicate, member = decoder.source(instruction.operands[1], _PRED), decoder.source(instruction.operands[2], _U32)
 
     def execute(machine: Machine, mask: Mask) -> None:
-        _require_members(machine, mask, member(machine), instruction)
         active = machine.lanes_of(mask)
         here = machine.schedule.ballot(active) & member(machine)
         true = machine.schedule.ballot(per_lane(predicate(machine), machine.lanes) & active) & here
         result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
         write(machine, result, mask)
 
-    return execute
+    return together(execute, member)
 
 
 def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
@@ -77,7 +83,7 @@ def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
     return execute
 
 
-def elect(decoder: Decoder, instruction: Instruction) -> Execute:
+def elect(decoder: Decoder, instruction: Instruction) -> Control:
     """`elect`: `.sync`, the lowest lane of the member mask is the leader."""
     write, write_leader = _destinations(decoder, instruction.operands[0])
     member = decoder.source(instruction.operands[1], _U32)
@@ -90,26 +96,28 @@ def elect(decoder: Decoder, instruction: Instruction) -> Execute:
         if write_leader is not None:
             write_leader(machine, machine.special("%laneid") == leader, mask)
 
-    return execute
+    return together(execute, member)
 
 
-def _require_members(machine: Machine, mask: Mask, member: Value, instruction: Instruction) -> None:
-    """A GPU would wait here for the lanes of the member mask that are elsewhere; the reference GPU refuses."""
-    active = machine.access_mask(mask)
-    if active is None or (mask is None and machine.schedule.active is None):
-        return
-    alive = machine.living()
-    if (active & ((machine.schedule.ballot(alive & ~active) & member) != 0)).any():
-        raise Unsupported(f"{instruction.place}: {instruction.name} while some lanes of the warp are elsewhere")
+def together(execute: Execute, member: Read | None = None) -> Control:
+    """An instruction that lanes of a warp execute together, those of a mask or all: they wait for each other.
+
+    Raises WarpFault, when executed, where that cannot be.
+    """
+
+    def step(machine: Machine, mask: Mask, place: int) -> int:
+        if not _is_everyone(machine, mask, None if member is None else member(machine)):
+            warps = machine.unit(Warps)
+            if not warps.are_together(mask, member):
+                return warps.wait(mask, place, member)
+        execute(machine, mask)
+        return place + 1
+
+    return Control(step)
 
 
-def require_whole_warps(machine: Machine, mask: Mask, instruction: Instruction) -> None:
-    """An instruction of the warp needs all lanes of it. Raises Unsupported where some are elsewhere."""
-    active = machine.access_mask(mask)
-    if machine.launch.threads % 32 == 0:
-        if active is None:
-            return
-        warps = active.reshape(-1, 32)
-        if not (warps.any(1) & ~warps.all(1)).any():
-            return
-    raise Unsupported(f"{instruction.place}: {instruction.name} while some lanes of the warp are elsewhere")
+def _is_everyone(machine: Machine, mask: Mask, named: Value | None) -> bool:
+    """Whether all lanes of whole warps are here, and are named."""
+    schedule = machine.schedule
+    here = mask is None and schedule.active is None and schedule.alive is None and machine.launch.threads % 32 == 0
+    return here and (named is None or (named.ndim == 0 and named == ALL))

@@ -21,10 +21,10 @@ import re
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
+from gemm_ref.ptx.core.context import Control, Machine, Mask, Read
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_words, pack, register_type, registers_of, unpack
-from gemm_ref.ptx.isa.warp import require_whole_warps
+from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
@@ -96,7 +96,7 @@ _MEMORY = re.compile(
 )
 
 
-def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
+def _memory(decoder: Decoder, instruction: Instruction) -> Control:
     found = _MEMORY.fullmatch(instruction.name)
     loads, stores, layout, size, space, kind = found.groups() if found else ("",) * 6
     which = loads or stores
@@ -116,12 +116,11 @@ def _memory(decoder: Decoder, instruction: Instruction) -> Execute:
     return _load(decoder, instruction, matrix, items, crossed)
 
 
-def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
+def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Control:
     writes = [decoder.destination(item) for item in items]
     word = DTYPES["u32"]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
         if active is not None and not active.any():
             return
@@ -137,14 +136,13 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
             value = lanes_of(machine, [values[i % len(values)]])[0]
             write(machine, _crossed(value) if crossed else value, mask)
 
-    return execute
+    return together(execute)
 
 
-def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Execute:
+def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Control:
     reads = [decoder.source(item, DTYPES["u32"]) for item in items]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
         active = machine.access_mask(mask)
         if active is not None and not active.any():
             return
@@ -156,7 +154,7 @@ def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: t
                 for element, value in enumerate(some):
                     scatter(piece.view(4, element), piece.index, _crossed(value) if crossed else value, piece.lanes)
 
-    return execute
+    return together(execute)
 
 
 _MMA = re.compile(
@@ -164,7 +162,7 @@ _MMA = re.compile(
 )
 
 
-def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
+def _mma(decoder: Decoder, instruction: Instruction) -> Control:
     """`wmma.mma`: D = A @ B + C; the layouts in its name were the loads' concern, fragments have but one."""
     found = _MMA.fullmatch(instruction.name)
     size, to, kind, c = found.groups()[2:] if found else ("",) * 4
@@ -185,7 +183,6 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
     left, right = (b, a) if shape.swapped else (a, b)
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
         x, y = (
             tiles.matrix(lanes_of(machine, [read(machine) for read in reads[: len(blocks)]]), blocks)
             for reads, blocks in ((left, tiles.left_blocks), (right, tiles.right_blocks))
@@ -197,9 +194,9 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Execute:
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
-    return execute
+    return together(execute)
 
 
-def wmma(decoder: Decoder, instruction: Instruction) -> Execute:
+def wmma(decoder: Decoder, instruction: Instruction) -> Control:
     """`wmma`: `.load .store .mma` in m16n16k16, m32n8k16 and m8n32k16 of f16 and bf16, m16n16k8 of tf32."""
     return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)

@@ -23,6 +23,10 @@ class BarrierFault(PtxError):
     """Threads wait at a barrier that the others of their block never reach."""
 
 
+class WarpFault(PtxError):
+    """A warp's instruction without all the lanes that it needs, or by a lane that it does not name."""
+
+
 class EndlessLoop(PtxError):
     """The kernel was still running when its allowance of instructions was used up."""
 

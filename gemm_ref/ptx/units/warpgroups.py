@@ -134,7 +134,12 @@ class Warpgroups(Unit):
     def assemble(self, mask: Mask, place: int) -> int:
         """Lanes that have come to this place wait there for the others of their warpgroup. Returns a place."""
         self._assembling[place] = None
-        return self._machine.schedule.assemble((KEY, place), mask, place, self._group_of_lane, WARPGROUP)
+
+        def complete(lanes: np.ndarray) -> np.ndarray:
+            whole = np.bincount(self._group_of_lane[lanes], minlength=self._first.size) == WARPGROUP
+            return lanes & whole[self._group_of_lane]
+
+        return self._machine.schedule.assemble((KEY, place), mask, place, complete)
 
     def describe_waits(self) -> list[str]:
         machine, found = self._machine, []

@@ -100,7 +100,8 @@ extern "C" __global__ void unwritten(const float* in, float* out, int fault) {
     out[threadIdx.x] = all_smem[N - 1 - threadIdx.x];  // U
 }
 
-// 1: some leave, 2: some skip one barrier and meet the others at the next, 3: whole blocks leave, which is no fault.
+// 1, 3: some leave, or whole blocks, which is no fault; 2: each side of a branch has a barrier, a note; 4: some skip a
+// barrier, and meet the others at the next.
 extern "C" __global__ void skips(const float* in, float* out, int fault) {
     if (fault == 3 && blockIdx.x == 1) return;
     if (fault == 1 && threadIdx.x >= 40) return;  // X
@@ -109,7 +110,8 @@ extern "C" __global__ void skips(const float* in, float* out, int fault) {
         __syncthreads();  // SA
     } else {
         out[blockIdx.x * N + threadIdx.x] = in[threadIdx.x];  // SW
-        __syncthreads();  // SB
+        if (fault != 4 || threadIdx.x < 40) __syncthreads();  // SB
+        if (fault == 4) __syncthreads();  // SC
     }
 }
 

@@ -11,7 +11,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 from gemm_ref import Launch, ptx
-from gemm_ref.ptx.detect.finding import EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
+from gemm_ref.ptx.detect.finding import APART, EARLY, ENDED, KINDS, MISSED, MIXED, RACE, SKIPPED, TWICE, UNWRITTEN
 from tests.cuda_kernels.test_pitfalls import compile_ptx
 from tests.ptx.harness import run_kernel, words
 
@@ -35,9 +35,10 @@ FAULTS = {
     ("copies", 5): [(EARLY, "O", "copy", 0, 0), (EARLY, "H", "copy", 0, 63)],
     ("copies", 6): [(RACE, "copy", "P", 0, 63)],
     ("unwritten", 1): [(UNWRITTEN, "U", None, 0, None)],
-    ("skips", 1): [(SKIPPED, "SB", "X", 0, 40), (MISSED, "SW", None, None, None)],
-    ("skips", 2): [(SKIPPED, "SA", "SB", 40, 0)],
+    ("skips", 1): [(MISSED, "SW", None, None, None)],
+    ("skips", 2): [(APART, "SA", "SB", 40, 0)],
     ("skips", 3): [(MISSED, "SW", None, None, None)],
+    ("skips", 4): [(SKIPPED, "SB", "SC", 0, 40)],
     ("elements", 1): [(TWICE, "T", "T", 0, 1), (MISSED, "T", None, None, None)],
     ("elements", 2): [(TWICE, "B", "B", 0, 0), (MISSED, "B", None, None, None)],
     ("elements", 3): [(MISSED, "M", None, None, None)],
@@ -144,7 +145,7 @@ def test_a_line_in_a_header_is_given_with_its_caller():
 
 def test_one_finding_counts_all_that_is_alike():
     assert [finding.count for finding in run("elements", 3).findings] == [1]
-    assert [finding.count for finding in run("skips", 1).findings] == [2 * 24, 2 * 24]
+    assert [finding.count for finding in run("skips", 2).findings] == [2 * 40]
 
 
 @pytest.mark.parametrize("fault, kinds", [(0, []), (2, [TWICE, MISSED]), (5, [UNWRITTEN, RACE, RACE])])

@@ -281,7 +281,7 @@ wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%
     ("mov.u32 %s2, 20;", ptx.MemoryFault, "stride is not at a multiple of 16 bytes"),
     ("mad.lo.u32 %s1, %s0, 32, %s1;", ptx.MemoryFault, "address is not the same in all of its warp"),
     ("add.u32 %s1, %s1, 3616;", ptx.MemoryFault, "out of bounds"),
-    ("setp.eq.u32 %p0, %s0, 5; @%p0 bra END;", ptx.Unsupported, "some lanes of the warp are elsewhere"),
+    ("setp.eq.u32 %p0, %s0, 5; @%p0 bra END;", ptx.WarpFault, r"thread \(5, 0, 0\) of its warp has left"),
 ])  # fmt: skip
 def test_a_fragment_that_cannot_be_loaded(change, error, reason):
     with pytest.raises(error, match=reason):
