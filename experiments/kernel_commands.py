@@ -40,6 +40,8 @@ def check(
     args: Annotated[str, typer.Option(help="What the parameters are, if their names do not say: A,B,C,M,N,K.")] = "",
     template: Annotated[str, typer.Option(help="Arguments of the kernel's template: 'float,32'.")] = "",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="NAME=VALUE, for the compiler.")] = None,
+    include: Annotated[list[str] | None, typer.Option("--include", "-I", help="A folder of headers.")] = None,
+    flags: Annotated[str, typer.Option("--nvcc-flags", help="More for nvcc: '-DNDEBUG --use_fast_math'.")] = "",
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
     math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16 or bf16.")] = "",
@@ -64,7 +66,8 @@ def check(
     from experiments.check.cuda.cuda_file import Options
     from experiments.check.show import show
 
-    options = Options(kernel, block, grid, args, template, tuple(define or ()), shared, math)
+    folders, defines = tuple(include or ()), tuple(define or ())
+    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags)
     found = run_check(file, options, request)
     if as_json:
         typer.echo(json.dumps(found.data(), indent=1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import launch, nvcc, on_gpu, signature
+from experiments.check.cuda import headers, launch, nvcc, on_gpu, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.subject import Subject
 from experiments.records.request import UsageError
@@ -34,6 +36,8 @@ class Options:
     define: tuple[str, ...] = ()
     shared: str = ""
     math: str = ""  # the arithmetic that is meant, where the type of A, B and C does not tell
+    include: tuple[str, ...] = ()  # folders of headers
+    flags: str = ""  # for nvcc
 
 
 class CudaKernel(Subject):
@@ -45,8 +49,10 @@ class CudaKernel(Subject):
         self.path = path
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
         text = source_text.read(path)
-        self._defines = tuple(f"-D{define}" for define in options.define)
-        names = constants(text, _numbers(options.define))
+        self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
+        self._unit = nvcc.Unit(path, _flags(options), Path(self._folder.name))
+        defined = [flag.removeprefix("-D") for flag in self._unit.flags if flag.startswith("-D")]
+        names = constants(headers.with_includes(path, text), _numbers(defined))
         kernels = signature.read(text)
         self._signature = signature.choose(kernels, options.kernel, path.name)
         self._others = [kernel for kernel in kernels if kernel is not self._signature]
@@ -167,17 +173,16 @@ class CudaKernel(Subject):
         return self._kernels[template]
 
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
-        text, said = nvcc.compile_ptx(self._text(template), self._defines, self.path)
+        one = f"{self.name}<{', '.join(template)}>" if template else ""
+        text, said, entry = nvcc.compile_ptx(self._unit, one)
         self._note_warnings(said)
+        self.notes += [note for note in self._unit.notes if note not in self.notes]
+        text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)
         ours = list(ptx.entries(text, called=self.name))
         if not ours:
             raise UsageError(f"nvcc compiled no kernel {self.name}: does an #if in the file leave it out?")
-        if template:
-            ours = [name for name in ours if name != self.name]
         if len(ours) > 1:
-            raise UsageError(
-                f"{self.name} is defined {len(ours)} times (overloads, or instances of a template): leave one"
-            )
+            raise UsageError(f"{self.name} is defined {len(ours)} times, for other parameters each: leave one")
         kernel = ptx.load(text, ours[0])
         return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
 
@@ -190,18 +195,10 @@ class CudaKernel(Subject):
                 if warning not in self.warnings:
                     self.warnings.append(warning)
 
-    def _text(self, template: tuple[str, ...]) -> str:
-        """A file that is the user's, and makes an instance of the template."""
-        text = f'#include "{self.path.resolve()}"\n'
-        if template:
-            one = f"{self.name}<{', '.join(template)}>"
-            text += f"namespace {{ const void* checked_kernel() {{ return (const void*)&{one}; }} }}\n"
-        return text
-
     def gpu_call(self, problem: gemm_ref.Problem):
         template = self._arguments_of_template(problem)
         one = self.name + (f"<{', '.join(template)}>" if template else "")
-        library = on_gpu.build(self._text(template), one, self._defines, self.path)
+        library = on_gpu.build(self._unit, one)
         return functools.partial(self._call_on_gpu, library, problem)
 
     def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
@@ -211,6 +208,11 @@ class CudaKernel(Subject):
             out.zero_()
         on_gpu.start(library, self.name, self.shape.at(problem), values)
         return out
+
+
+def _flags(options: Options) -> tuple[str, ...]:
+    folders = (f"-I{Path(folder).resolve()}" for folder in options.include)
+    return (*(f"-D{define}" for define in options.define), *folders, *shlex.split(options.flags))
 
 
 def _numbers(defines) -> dict[str, int]:

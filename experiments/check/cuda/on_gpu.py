@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 import gemm_ref
-from cuda_kernels import source
-from experiments.check import source_text
-from gemm_ref.build import build_library, digest, open_library
+from experiments.check.cuda.nvcc import Unit
+from gemm_ref.build import build_library, open_library
 from gemm_ref.toolchain import architecture, find_toolkit
 
 # torch's own flags take half's operators away, which nvcc alone offers, and the reference GPU's source had.
@@ -43,18 +41,16 @@ _WHOLE: dict[str, type[ctypes.c_size_t | ctypes.c_int64]] = {
 }  # others are int
 
 
-def build(text: str, kernel: str, defines: Sequence[str], path: Path) -> ctypes.CDLL:
-    """The library that starts `kernel`, its name with template arguments, of a text that includes the file at `path`.
+def build(unit: Unit, kernel: str) -> ctypes.CDLL:
+    """The library that starts `kernel`, its name with template arguments, of a user's file.
 
     Raises BuildError with the compiler's output.
     """
     arch = architecture(torch.cuda.get_device_capability())
-    # the text of the file is in the name's hash: the library is built anew where only that has changed
-    mark = f"// {digest(source_text.read(path))}\n"
     library = build_library(
         "checked",
-        cuda=mark + _LIKE_NVCC + text + _LAUNCHER.replace("KERNEL", kernel),
-        cuda_cflags=(*source.FLAGS, *defines, f"-gencode=arch=compute_{arch},code=sm_{arch}"),
+        cuda=unit.compose(before=_LIKE_NVCC, after=_LAUNCHER.replace("KERNEL", kernel)),
+        cuda_cflags=(*unit.arguments(), f"-gencode=arch=compute_{arch},code=sm_{arch}"),
         cuda_home=find_toolkit(),
     )
     return open_library(library)

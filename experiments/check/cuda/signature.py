@@ -22,6 +22,9 @@ _DECORATION = re.compile(
     r"^(?:d|dev|device|g|gmem|global|p|ptr|in|out|mat|matrix)_?(?=[abc]$)|_?(?:ptr|d|dev|gmem|mat)$", re.I
 )
 
+_BOUNDS = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
+_BEFORE = re.compile(rf"(?:\s|\b(?:static|inline|extern|void)\b|{_BOUNDS})+$")  # between a template's and `__global__`
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -50,7 +53,7 @@ def read(source: str) -> list[Signature]:
     text = without_comments(source)
     found: dict[str, Signature] = {}
     for match in re.finditer(r"\b__global__\b", text):
-        if signature := _signature(text, match.end(), _template_before(text, match.start())):
+        if signature := _signature(text, match.end(), template_before(text, match.start())):
             if signature.body or signature.name not in found:
                 found[signature.name] = signature
     return list(found.values())
@@ -132,7 +135,7 @@ def _given_role(text: str) -> str:
 
 def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signature | None:
     """The function after a `__global__`: attributes and a return type stand before its name."""
-    head = re.compile(r"\s*(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)|[\w:]+(?:\s*\*)?)\s*")
+    head = re.compile(rf"\s*(?:{_BOUNDS}|[\w:]+(?:\s*\*)?)\s*")
     position, name = start, ""
     while match := head.match(text, position):
         name, position = match[0].strip(), match.end()
@@ -140,26 +143,31 @@ def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signat
             break
     if text[position : position + 1] != "(":
         return None
-    end = _closing(text, position)
+    end = closing(text, position)
     body, first, last = "", end, end
     if opening := re.compile(r"\s*\{").match(text, end):
-        first, last = opening.end(), _closing(text, opening.end() - 1)
+        first, last = opening.end(), closing(text, opening.end() - 1)
         body = text[first : last - 1]
-    parameters = tuple(_parameter(part) for part in split(text[position + 1 : end - 1], angles=True) if part != "void")
+    parameters = read_parameters(text[position + 1 : end - 1])
     line, last_line, first_line = (text.count("\n", 0, at) + 1 for at in (start, last, first))
     return Signature(name, parameters, template, line, last_line, first_line, body)
 
 
-def _template_before(text: str, start: int) -> tuple[Parameter, ...]:
-    """The parameters of the `template <...>` that ends just before `start`, but for `extern "C"` and the like."""
-    before = re.sub(r"(?:\s|static|inline|extern)+$", "", text[:start])
+def template_before(text: str, start: int) -> tuple[Parameter, ...]:
+    """The parameters of the `template <...>` that ends before `start`, but for attributes, `static` and the like."""
+    before = _BEFORE.sub("", text[:start])
     if not before.endswith(">"):
         return ()
     opening = before.rfind("template")
     inside = before[opening + len("template") :].strip()
     if opening < 0 or ";" in inside or "}" in inside:
         return ()
-    return tuple(_parameter(part) for part in split(inside[1:-1], angles=True))
+    return read_parameters(inside[1:-1])
+
+
+def read_parameters(text: str) -> tuple[Parameter, ...]:
+    """What stands between the brackets of a function or of a template."""
+    return tuple(_parameter(part) for part in split(text, angles=True) if part != "void")
 
 
 def _parameter(text: str) -> Parameter:
@@ -171,7 +179,7 @@ def _parameter(text: str) -> Parameter:
     return Parameter(" ".join(match[1].split()) + ("*" if match[3] else ""), match[2], default)
 
 
-def _closing(text: str, opening: int) -> int:
+def closing(text: str, opening: int) -> int:
     """The place behind the bracket that closes the one at `opening`."""
     pair = {"(": ")", "{": "}"}[text[opening]]
     depth = 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cuda_kernels import source
 from experiments.check import cost
 from experiments.check.command import check
-from experiments.check.cuda import nvcc
 from experiments.check.cuda.cuda_file import Options
 from experiments.selection import make_request
 from gemm_ref import toolchain
@@ -34,7 +34,7 @@ def report(path: Path, sizes=(), **options):
 def _compiled_once():
     """All kernels of a file are in its PTX: nvcc, ptxas and the disassembler see each text once."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((nvcc, "compile_ptx"), (toolchain, "assemble")):
+        for module, name in ((source, "compile_ptx"), (toolchain, "assemble")):
             patch.setattr(module, name, functools.cache(getattr(module, name)))
         for name in ("usage", "disassemble"):
             patch.setattr(tools, name, functools.cache(getattr(tools, name)))

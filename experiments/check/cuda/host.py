@@ -1,0 +1,118 @@
+"""The functions of a CUDA source, host code among them: where each begins and ends, and who calls whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from experiments.check.cuda.signature import Parameter, closing, read_parameters, template_before, without_comments
+
+_OPENS = re.compile(r"[{};]")
+_NAME = re.compile(r"([\w:~]+)\s*$")
+_SCOPE = re.compile(r'\b(?:namespace\b[\w\s:]*|extern\s+"[ ]*")\s*$')
+_DEVICE = re.compile(r"\b(?:__global__|__device__)\b")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that the source defines outside of classes."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    template: tuple[Parameter, ...]
+    start: int  # of its declaration in the text
+    end: int  # behind its closing brace
+    body: str
+    on_device: bool  # a kernel, or what kernels call
+
+    def mentions(self, name: str) -> bool:
+        """Whether its body calls or launches what is called `name`."""
+        return re.search(rf"\b{name}\b\s*(?:<|\(|,|\)|;|\}})", self.body) is not None
+
+
+def functions(source: str) -> list[Function]:
+    """The functions in the order of the source."""
+    return list(_functions(_without_directives(without_comments(source))))
+
+
+def callers(among: Sequence[Function], kernel: str) -> list[Function]:
+    """The host functions that lead to `kernel`, those that launch it first, then what calls these."""
+    found: list[Function] = []
+    names = [kernel]
+    for name in names:
+        for function in among:
+            if not function.on_device and function not in found and function.mentions(name):
+                found.append(function)
+                names.append(function.name)
+    return found
+
+
+def blanked(source: str, gone: Iterable[Function]) -> str:
+    """The source without these functions, each line where it was."""
+    for function in gone:
+        inside = re.sub(r"[^\n]", " ", source[function.start : function.end])
+        source = source[: function.start] + inside + source[function.end :]
+    return source
+
+
+def _functions(text: str) -> Iterator[Function]:
+    start = position = 0
+    while match := _OPENS.search(text, position):
+        position = match.end()
+        if match[0] == "{":
+            before = text[start : match.start()]
+            if _SCOPE.search(before):
+                start = position
+                continue
+            end = closing(text, match.start())
+            if function := _function(text, start, match.start(), end):
+                yield function
+                start = end
+            position = end
+            if function is None:
+                continue  # a class, or a value: what belongs to it goes on to the semicolon
+        start = position
+
+
+def _function(text: str, start: int, opening: int, end: int) -> Function | None:
+    head = text[start:opening]
+    if re.search(r"=\s*$|\boperator\b", head):
+        return None
+    bracket = 0
+    while (bracket := head.find("(", bracket)) >= 0:
+        after = closing(head, bracket)
+        named = _NAME.search(head[:bracket])
+        if named and named[1] not in ("__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__"):
+            behind = head[after:].strip()
+            if re.fullmatch(r"(?:const|noexcept|->[\w\s:<>,*&]+|:.*|\s)*", behind, re.S):
+                begin = start + len(head) - len(head.lstrip())
+                words = re.split(r"\btemplate\b", head)[-1]
+                return Function(
+                    named[1].split("::")[-1],
+                    read_parameters(head[bracket + 1 : after - 1]),
+                    template_before(text, _behind_template(text, begin)),
+                    begin,
+                    end,
+                    text[opening + 1 : end - 1],
+                    bool(_DEVICE.search(words)),
+                )
+        bracket = after
+    return None
+
+
+def _behind_template(text: str, begin: int) -> int:
+    """The place behind the `template <...>` at `begin`; `begin` itself where there is none."""
+    match = re.compile(r"template\s*<").match(text, begin)
+    if not match:
+        return begin
+    depth, position = 1, match.end()
+    while depth and position < len(text):
+        depth += (text[position] == "<") - (text[position] == ">")
+        position += 1
+    return position
+
+
+def _without_directives(text: str) -> str:
+    """The text with spaces for what the preprocessor reads, continued lines too."""
+    return re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.M)

@@ -1,0 +1,162 @@
+// Stands in for PyTorch's C++ headers: tensors that know where they lie and how large they are.
+#pragma once
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <initializer_list>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#define TORCH_CHECK(condition, ...) \
+    do { \
+        if (!(condition)) throw std::runtime_error(#condition); \
+    } while (0)
+#define AT_ASSERTM TORCH_CHECK
+#define AT_ASSERT TORCH_CHECK
+#define TORCH_INTERNAL_ASSERT TORCH_CHECK
+#define C10_CUDA_CHECK(call) ((void)(call))
+#define AT_CUDA_CHECK(call) ((void)(call))
+#define C10_CUDA_KERNEL_LAUNCH_CHECK() ((void)0)
+#define TORCH_EXTENSION_NAME checked
+#define PYBIND11_MODULE(name, m) [[maybe_unused]] static void bind_##name(pybind11::module_& m)
+#define TORCH_LIBRARY(name, m) [[maybe_unused]] static void bind_##name(pybind11::module_& m)
+#define TORCH_LIBRARY_IMPL(name, key, m) [[maybe_unused]] static void bind_##name##_##key(pybind11::module_& m)
+
+namespace pybind11 {
+struct arg {
+    template <class... T> arg(T&&...) {}
+    template <class T> arg& operator=(T&&) { return *this; }
+};
+struct module_ {
+    template <class... T> module_& def(T&&...) { return *this; }
+    template <class... T> module_& impl(T&&...) { return *this; }
+    template <class... T> std::string& doc(T&&...) { static std::string text; return text; }
+};
+inline arg operator""_a(const char*, size_t) { return {}; }
+}  // namespace pybind11
+namespace py = pybind11;
+
+namespace c10 {
+enum class ScalarType { Byte, Char, Short, Int, Long, Half, Float, Double, BFloat16, Bool };
+enum DeviceType { CPU, CUDA };
+using Half = __half;
+using BFloat16 = __nv_bfloat16;
+template <class T> using optional = std::optional<T>;
+using IntArrayRef = std::vector<int64_t>;
+struct Device {
+    DeviceType kind = CUDA;
+    Device(DeviceType type = CUDA, int = 0) : kind(type) {}
+    Device(const char*) {}
+    bool is_cuda() const { return true; }
+    int index() const { return 0; }
+    DeviceType type() const { return kind; }
+    bool operator==(const Device&) const { return true; }
+    bool operator!=(const Device&) const { return false; }
+};
+template <class T> struct scalar_of { static constexpr ScalarType value = ScalarType::Float; };
+template <> struct scalar_of<__half> { static constexpr ScalarType value = ScalarType::Half; };
+template <> struct scalar_of<__nv_bfloat16> { static constexpr ScalarType value = ScalarType::BFloat16; };
+template <> struct scalar_of<double> { static constexpr ScalarType value = ScalarType::Double; };
+template <> struct scalar_of<int> { static constexpr ScalarType value = ScalarType::Int; };
+template <> struct scalar_of<int8_t> { static constexpr ScalarType value = ScalarType::Char; };
+struct TensorOptions {
+    ScalarType scalar = ScalarType::Float;
+    TensorOptions() = default;
+    TensorOptions(ScalarType type) : scalar(type) {}
+    TensorOptions dtype(ScalarType type) const { return type; }
+    ScalarType dtype() const { return scalar; }
+    template <class... T> TensorOptions device(T&&...) const { return *this; }
+    template <class... T> TensorOptions requires_grad(T&&...) const { return *this; }
+    template <class... T> TensorOptions layout(T&&...) const { return *this; }
+};
+namespace cuda {
+struct CUDAStream {
+    cudaStream_t stream() const { return nullptr; }
+    operator cudaStream_t() const { return nullptr; }
+};
+inline CUDAStream getCurrentCUDAStream(int = 0) { return {}; }
+struct CUDAGuard {
+    template <class... T> explicit CUDAGuard(T&&...) {}
+};
+using OptionalCUDAGuard = CUDAGuard;
+}  // namespace cuda
+}  // namespace c10
+
+namespace at {
+using namespace c10;
+namespace cuda {
+using namespace c10::cuda;
+inline cudaDeviceProp* getCurrentDeviceProperties() {
+    static cudaDeviceProp found;
+    cudaGetDeviceProperties(&found, 0);
+    return &found;
+}
+}  // namespace cuda
+struct Tensor {
+    void* memory = nullptr;
+    std::vector<int64_t> shape;
+    ScalarType scalar = ScalarType::Float;
+
+    Tensor() = default;
+    Tensor(void* at, std::vector<int64_t> lengths, ScalarType type) : memory(at), shape(lengths), scalar(type) {}
+    bool defined() const { return memory; }
+    void* data_ptr() const { return memory; }
+    template <class T> T* data_ptr() const { return static_cast<T*>(memory); }
+    template <class T> T* mutable_data_ptr() const { return static_cast<T*>(memory); }
+    template <class T> const T* const_data_ptr() const { return static_cast<const T*>(memory); }
+    template <class T> T* data() const { return static_cast<T*>(memory); }
+    int64_t dim() const { return static_cast<int64_t>(shape.size()); }
+    int64_t size(int64_t axis) const { return shape.at(axis < 0 ? axis + shape.size() : axis); }
+    std::vector<int64_t> sizes() const { return shape; }
+    int64_t stride(int64_t axis) const {
+        int64_t step = 1;
+        for (int64_t later = dim() - 1; later > (axis < 0 ? axis + dim() : axis); --later) step *= shape[later];
+        return step;
+    }
+    int64_t numel() const {
+        int64_t count = 1;
+        for (int64_t length : shape) count *= length;
+        return count;
+    }
+    ScalarType scalar_type() const { return scalar; }
+    ScalarType dtype() const { return scalar; }
+    int64_t element_size() const { return scalar == ScalarType::Float ? 4 : scalar == ScalarType::Double ? 8 : 2; }
+    TensorOptions options() const { return scalar; }
+    Device device() const { return {}; }
+    int get_device() const { return 0; }
+    bool is_cuda() const { return true; }
+    bool is_contiguous() const { return true; }
+    Tensor contiguous() const { return *this; }
+    template <class... T> Tensor to(T&&...) const { return *this; }
+    Tensor& zero_() { return *this; }
+};
+extern "C" void* checked_allocate(size_t bytes);  // of the recorder
+inline Tensor checked_empty(std::vector<int64_t> shape, ScalarType scalar) {
+    Tensor made(nullptr, shape, scalar);
+    made.memory = checked_allocate(made.numel() * made.element_size());
+    return made;
+}
+inline Tensor empty(std::vector<int64_t> shape, TensorOptions options = {}) { return checked_empty(shape, options.scalar); }
+inline Tensor zeros(std::vector<int64_t> shape, TensorOptions options = {}) { return checked_empty(shape, options.scalar); }
+inline Tensor empty_like(const Tensor& like, TensorOptions = {}) { return checked_empty(like.shape, like.scalar); }
+inline Tensor zeros_like(const Tensor& like, TensorOptions = {}) { return checked_empty(like.shape, like.scalar); }
+constexpr auto kCUDA = CUDA;
+constexpr auto kCPU = CPU;
+constexpr auto kFloat = ScalarType::Float, kFloat32 = ScalarType::Float, kHalf = ScalarType::Half;
+constexpr auto kFloat16 = ScalarType::Half, kBFloat16 = ScalarType::BFloat16, kDouble = ScalarType::Double;
+constexpr auto kFloat64 = ScalarType::Double, kInt = ScalarType::Int, kInt32 = ScalarType::Int;
+constexpr auto kInt8 = ScalarType::Char, kChar = ScalarType::Char;
+}  // namespace at
+
+namespace torch {
+using namespace at;
+using Dtype = ScalarType;
+inline TensorOptions dtype(ScalarType type) { return type; }
+template <class... T> TensorOptions device(T&&...) { return {}; }
+template <class T> constexpr ScalarType CppTypeToScalarType = scalar_of<T>::value;
+}  // namespace torch
