@@ -50,8 +50,8 @@ class CudaKernel(Subject):
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
         text = source_text.read(path)
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
-        self._unit = nvcc.Unit(path, _flags(options), Path(self._folder.name))
-        defined = [flag.removeprefix("-D") for flag in self._unit.flags if flag.startswith("-D")]
+        self._unit = nvcc.Unit(path, _flags(options), options.define, Path(self._folder.name))
+        defined = [*options.define, *(flag.removeprefix("-D") for flag in self._unit.flags if flag.startswith("-D"))]
         names = constants(headers.with_includes(path, text), _numbers(defined))
         kernels = signature.read(text)
         self._signature = signature.choose(kernels, options.kernel, path.name)
@@ -211,8 +211,7 @@ class CudaKernel(Subject):
 
 
 def _flags(options: Options) -> tuple[str, ...]:
-    folders = (f"-I{Path(folder).resolve()}" for folder in options.include)
-    return (*(f"-D{define}" for define in options.define), *folders, *shlex.split(options.flags))
+    return (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
 
 
 def _numbers(defines) -> dict[str, int]:

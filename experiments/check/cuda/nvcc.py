@@ -37,6 +37,7 @@ class Unit:
 
     path: Path
     flags: tuple[str, ...]
+    defines: tuple[str, ...]  # NAME=VALUE
     folder: Path  # for the stand-ins
     text: str = ""  # of the file, where it had to be changed
     include: list[Path] = field(default_factory=list)
@@ -49,7 +50,9 @@ class Unit:
 
     def compose(self, before: str = "", after: str = "") -> str:
         """The text of the file, lines numbered as they are in it, between two others."""
-        return f'{before}\n#line 1 "{self.path.resolve()}"\n{self.text}\n#line 1 "checked"\n{after}'
+        # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
+        macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
+        return f'{before}\n{macros}#line 1 "{self.path.resolve()}"\n{self.text}\n#line 1 "checked"\n{after}'
 
     def arguments(self) -> tuple[str, ...]:
         folders = [self.path.resolve().parent, *self.include, *([self.folder] if self.stood_in else [])]
