@@ -34,6 +34,7 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "gemm_ref.baselines": ("gemm_ref",),
     "cuda_kernels": ("gemm_ref",),
     "triton_kernels": ("gemm_ref",),
+    "experiments.html": (),
     "experiments.progress": (),
     "experiments.processes": (),
     "experiments.records": ("gemm_ref.baselines", "cuda_kernels", "triton_kernels"),
@@ -42,8 +43,8 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "experiments.trace": ("experiments.bench",),
     "experiments.plots": ("experiments.records", "experiments.processes"),
     "experiments.documents": ("experiments.plots",),
-    "experiments.report": ("experiments.documents", "experiments.progress", "experiments.trace"),
-    "experiments.check": ("experiments.bench",),
+    "experiments.report": ("experiments.documents", "experiments.html", "experiments.progress", "experiments.trace"),
+    "experiments.check": ("experiments.bench", "experiments.documents", "experiments.html"),
     "experiments": ("experiments.questions", "experiments.report", "experiments.check", "experiments.trace"),
     "tests": ("experiments",),
 }

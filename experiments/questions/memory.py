@@ -127,6 +127,7 @@ def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Ve
 def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> Counted:
     values = asdict(count) | {"words": " ".join("-" if word is None else str(word) for word in count.words)}
     values["lane_bytes"] = values.pop("size")
+    del values["offsets"]
     return Counted.about(NAME, contender, problem, **values)
 
 

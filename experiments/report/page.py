@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 import gemm_ref
 from experiments.documents.outcomes import in_order
 from experiments.documents.templates import templates
+from experiments.html import theme
 from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.progress import Bars
@@ -82,6 +83,7 @@ def _environment(doc_of: Callable[[str], Markup]) -> jinja2.Environment:
     made = templates(_TEMPLATES, html=True)
     made.filters |= {"words": partial(_words, doc_of=doc_of), "doc": doc_of, "number": style.number}
     made.filters |= {"sentence": _sentence, "beside": views.beside, "tally": views.tally}
+    made.globals["theme"] = Markup(theme())
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made
 

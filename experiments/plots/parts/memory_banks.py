@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.plots.look import maps, style
 from experiments.plots.look.sheet import Sheet
 from gemm_ref import DIALECTS
-from gemm_ref.ptx.count.banks import BANKS, WORD
+from gemm_ref.ptx.count.banks import BANKS, WORD, turns
 from gemm_ref.ptx.count.records import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
 
@@ -76,21 +75,16 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
         return
     row = own.loc[own["factor"].idxmax()]
     words = [_NONE if word == "-" else int(word) for word in row["words"].split()]
-    served = wavefront_of_lane(words)
-    lanes = [lane for lane, word in enumerate(words) if word != _NONE]
-    colours = [TURNS.shade(served[lane]) for lane in lanes]
-    ax.scatter(lanes, [words[lane] % BANKS for lane in lanes], c=colours, marker="s", s=15, linewidths=0, zorder=3)
+    asked = turns(WORD * np.array(words), np.array(words) != _NONE, WORD, pairs=True)
+    colours = [TURNS.shade(wavefront) for _, _, wavefront in asked]
+    ax.scatter(
+        [lane for lane, _, _ in asked],
+        [word % BANKS for _, word, _ in asked],
+        c=colours,
+        marker="s",
+        s=15,
+        linewidths=0,
+        zorder=3,
+    )
     each = row["wavefronts"] / row["requests"]
     ax.set_title(f"line {row['line']}: {each:.3g} wavefront{'s' if each > 1 else ''}", size=8.5, weight="normal", pad=4)
-
-
-def wavefront_of_lane(words: Sequence[int]) -> list[int]:
-    """For each lane, of 4 bytes, when its word's turn is: a bank serves its distinct words one after the other."""
-    turns: dict[int, list[int]] = {}
-    served = []
-    for word in words:
-        queue = turns.setdefault(word % BANKS, [])
-        if word not in queue:
-            queue.append(word)
-        served.append(queue.index(word))
-    return served

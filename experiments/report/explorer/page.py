@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from experiments.documents.templates import templates
+from experiments.html import theme
 from experiments.report.sources import sources
 from experiments.trace.record import Trace, deflated, plain
 from gemm_ref import DIALECTS, STAGES
@@ -77,7 +78,7 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
         templates(_FOLDER, html=True)
         .get_template("explorer.html.j2")
         .render(
-            style=Markup(_text("../templates/theme.css") + _text("explorer.css")),
+            style=Markup(theme() + _text("explorer.css")),
             script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
             index=Markup(json.dumps(index).replace("<", r"\u003c")),
             rungs=index["rungs"],

@@ -35,11 +35,7 @@ def wavefronts(addresses: np.ndarray, active: np.ndarray, size: int, pairs: bool
     above (loads; not stores, and not the rows of ldmatrix). Returns two vectors (W,), 0 for a warp in which no lane
     takes part. The difference is what profilers call bank conflicts.
     """
-    lane = np.arange(WARP)
-    together = np.full(len(addresses), min(WARP, _PASS // max(size, WORD)))
-    if pairs and size > WORD:
-        together <<= _agree(addresses, active, 1) | _agree(addresses, active, 2)
-    group = lane // together[:, None] + WARP * np.arange(len(addresses))[:, None]  # (W, 32)
+    group = _groups(addresses, active, size, pairs) + WARP * np.arange(len(addresses))[:, None]  # (W, 32)
     words = addresses[..., None] // WORD + np.arange(max(1, size // WORD))  # (W, 32, words a lane)
     asked = (group[..., None] << _WORD_BITS) + words
     asked = np.unique(asked[active])
@@ -47,6 +43,27 @@ def wavefronts(addresses: np.ndarray, active: np.ndarray, size: int, pairs: bool
     in_bank = np.bincount(place, minlength=len(addresses) * WARP * BANKS).reshape(len(addresses), WARP, BANKS)
     fullest = in_bank.max(axis=2)  # (W, groups)
     return fullest.sum(axis=1), np.count_nonzero(fullest, axis=1)
+
+
+def turns(addresses: np.ndarray, active: np.ndarray, size: int, pairs: bool) -> list[tuple[int, int, int]]:
+    """(lane, word, wavefront that serves it, from 0) for each word that the lanes of one request ask for.
+
+    As `wavefronts`, with addresses and active of one warp, (32,). The words of a bank have their turns in the order of
+    lanes, which the hardware does not promise.
+    """
+    found, begun = [], 0
+    groups = _groups(addresses[None], active[None], size, pairs)[0]
+    for group in np.unique(groups):
+        queues: dict[int, list[int]] = {}
+        for lane in np.flatnonzero((groups == group) & active):
+            first = int(addresses[lane]) // WORD
+            for word in range(first, first + max(1, size // WORD)):
+                queue = queues.setdefault(word % BANKS, [])
+                if word not in queue:
+                    queue.append(word)
+                found.append((int(lane), word, begun + queue.index(word)))
+        begun += max(map(len, queues.values()), default=0)
+    return found
 
 
 def line_passes(addresses: np.ndarray, active: np.ndarray, size: int) -> np.ndarray:
@@ -59,6 +76,14 @@ def line_passes(addresses: np.ndarray, active: np.ndarray, size: int) -> np.ndar
     asked = np.unique(((group << _WORD_BITS) + (addresses // _PASS & ((1 << _WORD_BITS) - 1)))[active])
     lines = np.bincount(asked >> _WORD_BITS, minlength=groups * len(addresses)).reshape(len(addresses), groups)
     return np.maximum(lines - 1, 0).sum(axis=1)
+
+
+def _groups(addresses: np.ndarray, active: np.ndarray, size: int, pairs: bool) -> np.ndarray:
+    """Which group of its request each lane is in, (W, 32)."""
+    together = np.full(len(addresses), min(WARP, _PASS // max(size, WORD)))
+    if pairs and size > WORD:
+        together <<= _agree(addresses, active, 1) | _agree(addresses, active, 2)
+    return np.arange(WARP) // together[:, None]
 
 
 def _agree(addresses: np.ndarray, active: np.ndarray, distance: int) -> np.ndarray:

@@ -27,7 +27,7 @@ from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass import accesses
 
-_NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "words")  # what is added up of a Count
+_NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "offsets")  # what is added up of a Count
 _MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
 
 
@@ -41,13 +41,15 @@ class _Sum:
     wavefronts: int = 0
     ideal: int = 0
     flop: int = 0
-    worst: np.ndarray | None = None  # each lane's first word, -1 for none, of the request with most conflicts
-    excess: int = -1  # its wavefronts over its ideal
+    worst: np.ndarray | None = (
+        None  # where each lane's bytes begin, -1 for none, of the request that is most over its ideal
+    )
+    excess: int = -1  # its wavefronts or sectors over the ideal
 
     @property
-    def words(self) -> tuple[int | None, ...]:
+    def offsets(self) -> tuple[int | None, ...]:
         """`worst` as a Count has it."""
-        return () if self.worst is None else tuple(None if word < 0 else word for word in self.worst.tolist())
+        return () if self.worst is None else tuple(None if at < 0 else at for at in self.worst.tolist())
 
 
 class Counter(Observer):
@@ -128,7 +130,7 @@ class Counter(Observer):
         low, high = int(touched.min()), int(touched.max())
         if low < 0 or (access.space == "shared" and high > _MAX_SHARED):
             return  # out of bounds: the machine will stop at it
-        array = self._touch(access, touched, low, high)
+        array, first = self._touch(access, touched, low, high)
         copies = instruction.parts[0] == "cp" and access.space == "global"
         about = (access.space, array, "async load" if copies else access.kind)
         if copies and access.size >= WORD:  # its shared side was counted just before
@@ -137,7 +139,7 @@ class Counter(Observer):
                 total.wavefronts += passes
                 total.ideal += passes
         sums = [self._sum(WRITTEN, instruction, instruction.name, *about, access.size)]
-        self._add(sums[0], access, addresses, active)
+        self._add(sums[0], access, addresses, active, first)
         if made := self._code.get(instruction.ptx_line):
             # Copies of an unrolled loop share its executions, so equal ones count as one. Of different widths on one
             # line nobody knows which served which execution: the widest is taken, and `unmatched` shows the error.
@@ -145,7 +147,7 @@ class Counter(Observer):
             total = self._sum(COMPILED, instruction, wide.name, *about, wide.size)
             for start in range(0, access.size, wide.size):  # once, unless it is narrower than what is written
                 vectors = (addresses + start) // wide.size * wide.size
-                self._add(total, replace(access, size=wide.size), vectors, active)
+                self._add(total, replace(access, size=wide.size), vectors, active, first)
             sums.append(total)
         if access.kind == "async store":
             self._copied = sums
@@ -157,8 +159,11 @@ class Counter(Observer):
             self._sums[key] = (about, _Sum())
         return self._sums[key][1]
 
-    def _add(self, total: _Sum, access: Access, addresses: np.ndarray, active: np.ndarray) -> None:
-        """Add an access whose lanes' addresses, (W, 32), and width may be those of the machine code."""
+    def _add(self, total: _Sum, access: Access, addresses: np.ndarray, active: np.ndarray, first: int) -> None:
+        """Add an access whose lanes' addresses, (W, 32), and width may be those of the machine code.
+
+        first: the address at which what it accesses begins.
+        """
         # To move all of a request by whole vectors only turns the banks round, by whole sectors changes no sector.
         step = max(access.size, WORD) if access.space == "shared" else SECTOR
         look = addresses - addresses[:, :1] // step * step
@@ -178,29 +183,35 @@ class Counter(Observer):
         total.ideal += times * ideal
         if excess >= max(0, total.excess):
             total.excess = excess
-            total.worst = np.where(active[worst], addresses[worst] // WORD, -1)
+            total.worst = np.where(active[worst], addresses[worst] - first, -1)
 
-    def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> str:
-        """The name of what these addresses lie in; of a tensor, remember which sectors were touched."""
+    def _touch(self, access: Access, addresses: np.ndarray, low: int, high: int) -> tuple[str, int]:
+        """(name, first address) of what these addresses lie in; of a tensor, remember which sectors were touched."""
         if access.space == "shared":
-            return next((name for place, name in self._shared.items() if low in place and high in place), "")
+            return next((name for place, name in self._shared.items() if low in place and high in place), ""), 0
         for tensor in access.machine.memory.tensors if access.space == "global" else ():
             if tensor.holds(low, high, access.size):
                 first, last = tensor.first // SECTOR, (tensor.first + tensor.size - 1) // SECTOR
                 key = (self._launch, tensor.name, access.kind)
                 self._touched.setdefault(key, np.zeros(last - first + 1, bool))[addresses // SECTOR - first] = True
-                return tensor.name
-        return ""
+                return tensor.name, tensor.first
+        return "", 0
 
 
 def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
-    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such."""
+    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such.
+
+    Of sectors the ideal is what as many bytes take one after the other; no sum of it is kept.
+    """
     requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
     taken, ideal = served(access, addresses, active)
     if access.space != "shared":
-        return requests, lanes, int(taken.sum()), 0, 0, -1, 0
+        ideal = -(-active.sum(axis=1) * access.size // SECTOR)
     worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
-    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(taken[worst] - ideal[worst]), worst
+    over = int(taken[worst] - ideal[worst]), worst
+    if access.space != "shared":
+        return requests, lanes, int(taken.sum()), 0, 0, *over
+    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), *over
 
 
 def _merge(into: _Sum, more: _Sum) -> None:

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from gemm_ref.ptx.count.banks import WORD
 from gemm_ref.ptx.count.sectors import WARP
 
 WRITTEN, COMPILED = "written", "compiled"  # views: the PTX, and what ptxas made of it
@@ -35,7 +36,14 @@ class Count:
     flop: int = 0
     spills: int = 0  # compiled: instructions that ptxas added to this launch's kernel to keep registers in local memory
     unmatched: int = 0  # compiled: bytes by which this launch's accesses of this space and kind differ from the written
-    words: tuple[int | None, ...] = ()  # shared: each lane's first word in the last request with most conflicts
+    # Where each lane's bytes begin, in its array of global memory or in the block's shared memory, in the last request
+    # of those that take most beyond what they would in the best place; None for a lane that takes no part.
+    offsets: tuple[int | None, ...] = ()
+
+    @property
+    def words(self) -> tuple[int | None, ...]:
+        """Of shared memory, `offsets` as numbers of words of 4 bytes."""
+        return tuple(None if at is None else at // WORD for at in self.offsets) if self.space == "shared" else ()
 
 
 @functools.cache

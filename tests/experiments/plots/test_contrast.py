@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from experiments.html import theme
 from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.records import store
 from experiments.report import colours, figures
 
-_SHEETS = (Path(figures.__file__).parent / "templates" / name for name in ("theme.css", "style.css"))
-_SHEET = "".join(path.read_text(encoding="utf-8") for path in _SHEETS)
+_SHEET = theme() + (Path(figures.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
 PALETTE = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _SHEET)}
 PALETTE |= {dialect: [look.colour, look.dark] for dialect, look in style.LOOKS.items()}
 _WIDTH = 0.55  # of a letter, of its height

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.plots.parts import memory_banks
 from experiments.questions import memory
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders, gemm_of
@@ -172,10 +171,6 @@ def test_plots(folder, drawn):
 def test_a_rung_without_shared_memory_is_drawn(drawn):
     rows = memory.measure(SMALL, chosen("s02"), NoBars())
     assert drawn("memory", rows).keys() == {"memory_requests", "memory_intensity"}
-
-
-def test_the_lanes_of_a_bank_are_served_one_after_the_other():
-    assert memory_banks.wavefront_of_lane([0, 1, 32, 32, 64, 33]) == [0, 0, 1, 1, 2, 1]
 
 
 def test_what_cannot_be_counted_says_why(monkeypatch):

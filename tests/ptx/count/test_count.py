@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemm_ref.ptx import Count, Counter, MemoryFault
-from gemm_ref.ptx.count.banks import line_passes, wavefronts
+from gemm_ref.ptx.count.banks import BANKS, line_passes, turns, wavefronts
 from gemm_ref.ptx.count.records import flops_of
 from gemm_ref.ptx.count.sectors import sectors
 from gemm_ref.sass import accesses
@@ -126,6 +126,25 @@ def test_wavefronts_lie_between_the_ideal_and_one_a_lane(request):
     assert (ideal > 0) == active.any()
 
 
+@given(requests)
+def test_every_wavefront_serves_one_word_of_a_bank(request):
+    index, size, load, data = request
+    addresses, active = np.array(index) * size, np.array(data.draw(st.lists(st.booleans(), min_size=32, max_size=32)))
+    served = turns(addresses, active, size, pairs=load)
+    assert len({wavefront for _, _, wavefront in served}) == in_wavefronts(addresses, size, active, load)[0]
+    words = {(wavefront, word) for _, word, wavefront in served}
+    assert len(words) == len({(wavefront, word % BANKS) for wavefront, word in words})
+    assert {(lane, word) for lane, word, _ in served} == {
+        (lane, index[lane] * size // 4 + at) for lane in np.flatnonzero(active) for at in range(size // 4)
+    }
+
+
+def test_the_lanes_of_a_bank_are_served_one_after_the_other():
+    words = 4 * np.array([0, 1, 32, 32, 64, 33] + [0] * 26)
+    served = turns(words, LANE < 6, 4, pairs=True)
+    assert [wavefront for _, _, wavefront in served] == [0, 0, 1, 1, 2, 1]
+
+
 @given(requests, st.permutations(range(32)))
 def test_sectors_do_not_depend_on_which_lane_asks(request, order):
     addresses = np.array(request[0]) * request[1]
@@ -176,9 +195,11 @@ def test_each_access_is_counted_with_its_line_and_array():
     load, store = found["global load"], found["shared store"]
     assert (load.file, load.line, load.op, load.array) == ("probe.cu", 4, "ld.global.f32", "P0")
     assert (load.requests, load.lanes, load.sectors) == (6, 192, 24)
+    assert load.offsets == tuple(range(640, 768, 4))  # all cost the same: the last one
     assert (store.line, store.array, store.requests, store.lanes) == (6, "tile", 6, 192)
     assert (store.wavefronts, store.ideal) == (6 * 32, 6)  # a row of 128 bytes each: one bank
     assert store.words == tuple(range(0, 1024, 32))
+    assert store.offsets == tuple(range(0, 4096, 128))
     assert found["global store"].sectors == 24
     assert found["flop"].flop == 2 * 192 and found["flop"].requests == 6
     assert found["once load"].sectors == found["once store"].sectors == 24
