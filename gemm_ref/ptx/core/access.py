@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +47,11 @@ class Accessor:
         self.width = width  # bytes of one element of a vector access
         self.base = decoder.address(address)
 
-    def locate(self, machine: Machine, mask: Mask, kind: str | None) -> list[Piece]:
+    def locate(self, machine: Machine, mask: Mask, kind: str | None, values: Sequence[Value] = ()) -> list[Piece]:
         """Check the access and tell observers of it; empty when no lane takes part.
 
-        kind: what `Access` calls it, or None where observers were told of these bytes by another access.
+        kind: what `Access` calls it, or None where observers were told of these bytes by another access. values: as
+        `Access` has them.
         """
         footprint = machine.footprint(self.base(machine))
         offset, space = self.offset, self.space
@@ -68,7 +70,8 @@ class Accessor:
             space = "shared" if space == "shared::cluster" else space
         if machine.observers and kind:
             addresses = every.addresses + offset
-            machine.observe(Access(self.instruction, kind, space, self.size, addresses, active, machine))
+            access = Access(self.instruction, kind, space, self.size, addresses, active, machine, values=values)
+            machine.observe(access)
         if not ((footprint.low_bits | offset) & (self.size - 1)):
             low, high = footprint.low + offset, footprint.high + offset
             for block in machine.blocks(space):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class Access:
     lanes: np.ndarray | None  # which lanes take part; None for all
     machine: Lanes  # its `block_of_lane` and `thread_of_lane` say who the lanes are
     owners: np.ndarray | None = None  # of shared memory: the machine's block that has it; None for each lane's own
+    values: Sequence[Value] = ()  # that an `st` writes, as unsigned integers, one for each element of its vector
 
 
 @dataclass(frozen=True)

@@ -53,16 +53,21 @@ class Races:
 
     def store(self, touch: Touch) -> None:
         """Look at a write, and put it down."""
-        shadow, at = self.shadow, touch.elements
+        shadow = self.shadow
         self.report(self.written_twice, touch, shadow.writer, self._wrong(touch, shadow.writer))
         for mark in (shadow.reader, shadow.other_reader):
             self.report(RACE, touch, mark, self._wrong(touch, mark), did=READS)
         shadow.writer.set(touch)
-        if not _writes_constants(touch.access):  # of several lanes of this instruction, one has won
-            lost = shadow.writer.thread[at] != touch.threads
-            if np.count_nonzero(lost):
-                lost &= ~self.may_meet(touch, shadow.writer)
+        lost = self.lost(touch)
+        if np.count_nonzero(lost):
+            lost &= ~self.may_meet(touch, shadow.writer)
             self.report(self.written_twice, touch, shadow.writer, lost, did=AT_ONCE)
+
+    def lost(self, touch: Touch) -> np.ndarray:
+        """Of the entries of a write, those in whose place another lane of the instruction has written."""
+        if _writes_constants(touch.access):
+            return np.zeros(touch.threads.size, bool)
+        return self.shadow.writer.thread[touch.elements] != touch.threads
 
     def _wrong(self, touch: Touch, mark: Mark) -> np.ndarray:
         wrong = self.concurrent(touch, mark)

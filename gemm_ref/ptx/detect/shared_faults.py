@@ -109,6 +109,20 @@ class SharedFaults(Races):
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
 
+    def lost(self, touch: Touch) -> np.ndarray:
+        """Those that would have left something else there: Triton has all lanes of a warp store what they agree on."""
+        lost = super().lost(touch)
+        access, at = touch.access, touch.elements
+        if np.count_nonzero(lost) and isinstance(access, Access) and access.values:
+            machine = access.machine
+            lanes = slice(None) if access.lanes is None else access.lanes
+            numbers = [per_lane(value, machine.lanes)[lanes] for value in access.values]
+            words = np.stack(numbers, axis=1).view(np.uint8).reshape(at.size, -1)  # what each entry writes
+            last = np.zeros(at.max() + 1, np.int64)
+            last[at] = np.arange(at.size)  # the winner's entry
+            lost &= (words != words[last[at]]).any(1)
+        return lost
+
     def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
         thread = mark.thread[touch.elements]
         return self._order.concurrent(touch.lanes, thread, mark.time[touch.elements]) & (thread != touch.threads)

@@ -67,7 +67,7 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
 
     def execute(machine: Machine, mask: Mask) -> None:
         values, polling = [read(machine) for read in reads], machine.schedule.polling
-        for piece in accessor.locate(machine, mask, "store"):
+        for piece in accessor.locate(machine, mask, "store", values):
             for element, value in enumerate(values):
                 view = piece.view(dtype.itemsize, element)
                 before = view.take(piece.index, mode="clip") if polling.goes_on else None

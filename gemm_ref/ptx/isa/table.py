@@ -77,6 +77,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(("mbarrier",), mbarrier),
         Row(("atom", "red"), load_store.atomic),
         Row(("vote",), warp.vote),
+        Row(("redux",), warp.reduce),
         Row(("activemask",), warp.active_mask),
         Row(("elect",), warp.elect),
         Row(("membar", "fence", "griddepcontrol"), move.nothing),

@@ -1,4 +1,4 @@
-"""Instructions in which the lanes of a warp see each other: shfl, vote, activemask, elect (PTX ISA, 9.7.9, 9.7.13)."""
+"""Instructions in which lanes of a warp see each other: shfl, vote, redux, activemask, elect (PTX ISA, 9.7.9, .13)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,31 @@ def vote(decoder: Decoder, instruction: Instruction) -> Control:
         write(machine, result, mask)
 
     return together(execute, member)
+
+
+_REDUCED = {
+    **{f"redux.sync.{mode}.{dtype}": np.add if mode == "add" else getattr(np, f"{mode}imum")
+       for mode in ("add", "min", "max") for dtype in ("u32", "s32")},
+    **{f"redux.sync.{mode}.b32": getattr(np, f"bitwise_{mode}") for mode in ("and", "or", "xor")},
+}  # fmt: skip
+
+
+def reduce(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`redux`: `.sync.add .min .max .and .or .xor` of a number of 32 bits over all lanes of the warp."""
+    if instruction.name not in _REDUCED:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    combine, dtype = _REDUCED[instruction.name], DTYPES[instruction.parts[3]]
+    write = decoder.destination(instruction.operands[0])
+    value, member = decoder.source(instruction.operands[1], dtype), decoder.source(instruction.operands[2], _U32)
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        require_whole_warps(machine, mask, instruction)
+        if (~member(machine)).any():
+            raise Unsupported(f"{instruction.place}: {instruction.name} of some lanes of the warp")
+        values = per_lane(value(machine), machine.lanes).reshape(-1, 32)
+        write(machine, np.repeat(combine.reduce(values, axis=1, dtype=dtype), 32), mask)
+
+    return execute
 
 
 def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:

@@ -131,6 +131,14 @@ extern "C" __global__ void elements(const float* in, float* C, int fault) {
     if (fault == 0) C[blockIdx.x * N + N - 1 - threadIdx.x] = 3;
 }
 
+// All lanes of a warp store to one place, 0: the same, 1: each its own.
+extern "C" __global__ void agreed(const float* in, float* out, int fault) {
+    __shared__ float agreed_smem[N / 32];
+    agreed_smem[threadIdx.x / 32] = in[threadIdx.x] + (fault == 1 ? threadIdx.x : 0);  // AG
+    __syncthreads();
+    out[threadIdx.x] = agreed_smem[threadIdx.x % 2];
+}
+
 // Atomics do not race with each other; 1: a plain read with one does. Bytes beside each other are apart.
 extern "C" __global__ void atomics(const float* in, float* out, int fault) {
     __shared__ float sum_smem;

@@ -45,6 +45,7 @@ FAULTS = {
     ("elements", 4): [(MISSED, "}", None, None, None)],
     ("elements", 5): [(RACE, "G", "M", 0, 0), (RACE, "G", "G", 0, 0)],
     ("elements", 6): [(UNWRITTEN, "A", None, 0, None)],
+    ("agreed", 1): [(RACE, "AG", "AG", 0, 31)],
     ("atomics", 1): [(RACE, "AR", "atomic", 0, 63)],
 }
 KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))

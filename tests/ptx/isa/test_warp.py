@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from gemm_ref import ptx
@@ -84,6 +86,33 @@ def test_a_vote_leaves_out_lanes_that_are_not_members():
         "vote.sync.ballot.b32 %r1, %p2, 0xffffff; END:\n"
     )
     assert outputs(code)[0] == [0xFFFFFF] * 24 + [99] * 8
+
+
+@covers("redux")
+@pytest.mark.parametrize("form, combine", [
+    ("add.u32", lambda x: sum(x) % 2**32), ("add.s32", lambda x: sum(x) % 2**32),
+    ("min.u32", min), ("max.u32", max),
+    ("min.s32", lambda x: min(x, key=signed)), ("max.s32", lambda x: max(x, key=signed)),
+    ("and.b32", lambda x: functools.reduce(int.__and__, x)), ("or.b32", lambda x: functools.reduce(int.__or__, x)),
+    ("xor.b32", lambda x: functools.reduce(int.__xor__, x)),
+])  # fmt: skip
+def test_a_reduction_is_of_each_warp_alone(form, combine):
+    values, _ = outputs(f"mul.lo.u32 %r3, %r0, 0x9e3779b1; or.b32 %r3, %r3, 4; redux.sync.{form} %r1, %r3, -1;", 64)
+    given = [lane * 0x9E3779B1 % 2**32 | 4 for lane in range(64)]
+    assert values == [combine(given[lane // 32 * 32 :][:32]) for lane in range(64)]
+
+
+@pytest.mark.parametrize("code", [
+    "redux.sync.add.u32 %r1, %r0, 0xffff;",
+    "setp.lt.u32 %p2, %r0, 16; @%p2 redux.sync.add.u32 %r1, %r0, -1;",
+])  # fmt: skip
+def test_a_reduction_of_a_part_of_a_warp_is_refused(code):
+    with pytest.raises(ptx.Unsupported, match="some lanes of the warp"):
+        outputs(code)
+
+
+def signed(bits: int) -> int:
+    return bits - 2**32 if bits >= 2**31 else bits
 
 
 @covers("activemask")
