@@ -80,8 +80,8 @@ _REDUCED = {
 }  # fmt: skip
 
 
-def reduce(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`redux`: `.sync.add .min .max .and .or .xor` of a number of 32 bits over all lanes of the warp."""
+def reduce(decoder: Decoder, instruction: Instruction) -> Control:
+    """`redux`: `.sync.add .min .max .and .or .xor` of a number of 32 bits over the warp's lanes that the mask names."""
     if instruction.name not in _REDUCED:
         raise Unsupported(f"the reference GPU has no {instruction.name}")
     combine, dtype = _REDUCED[instruction.name], DTYPES[instruction.parts[3]]
@@ -89,13 +89,15 @@ def reduce(decoder: Decoder, instruction: Instruction) -> Execute:
     value, member = decoder.source(instruction.operands[1], dtype), decoder.source(instruction.operands[2], _U32)
 
     def execute(machine: Machine, mask: Mask) -> None:
-        require_whole_warps(machine, mask, instruction)
-        if (~member(machine)).any():
-            raise Unsupported(f"{instruction.place}: {instruction.name} of some lanes of the warp")
-        values = per_lane(value(machine), machine.lanes).reshape(-1, 32)
-        write(machine, np.repeat(combine.reduce(values, axis=1, dtype=dtype), 32), mask)
+        lanes = np.flatnonzero(machine.lanes_of(mask))
+        warps = lanes - machine.special("%laneid")[lanes]  # by their first lanes
+        named = per_lane(member(machine), machine.lanes)[lanes].astype(np.int64)
+        _, group, counts = np.unique(warps << 32 | named, return_inverse=True, return_counts=True)
+        values, found = per_lane(value(machine), machine.lanes)[lanes], np.zeros(machine.lanes, dtype)
+        found[lanes] = combine.reduceat(values[np.argsort(group)], np.cumsum(counts) - counts)[group]
+        write(machine, found, mask)
 
-    return execute
+    return together(execute, member)
 
 
 def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:

@@ -102,13 +102,10 @@ def test_a_reduction_is_of_each_warp_alone(form, combine):
     assert values == [combine(given[lane // 32 * 32 :][:32]) for lane in range(64)]
 
 
-@pytest.mark.parametrize("code", [
-    "redux.sync.add.u32 %r1, %r0, 0xffff;",
-    "setp.lt.u32 %p2, %r0, 16; @%p2 redux.sync.add.u32 %r1, %r0, -1;",
-])  # fmt: skip
-def test_a_reduction_of_a_part_of_a_warp_is_refused(code):
-    with pytest.raises(ptx.Unsupported, match="some lanes of the warp"):
-        outputs(code)
+@covers("redux")
+def test_a_reduction_is_of_the_lanes_that_its_mask_names():
+    code = "setp.ge.u32 %p2, %r0, 8; @%p2 bra END; redux.sync.add.u32 %r1, %r0, 0xff; END:\n"
+    assert outputs(code, 40)[0] == [sum(range(8))] * 8 + [99] * 32
 
 
 def signed(bits: int) -> int:
