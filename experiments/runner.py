@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 from rich.console import Console
 
-from experiments.bench import provenance
+from experiments.bench import floor, provenance
 from experiments.bench.verify import DeviceLost
 from experiments.progress import Bars
 from experiments.records import environment, store
@@ -77,7 +77,7 @@ def run(
                 bars.begin("compiling", 1)
                 build_ahead(chosen, torch.cuda.get_device_capability())
             for row in module.measure(request, chosen, bars):
-                rows.append(row)
+                rows.append(floor.judged(row, record))
                 if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this
                     store.save(folder, module.NAME, rows, record, kept.environments)
                     saved_at = time.monotonic()

@@ -35,6 +35,7 @@ BLAS_FLOPS_PER_S_A_THREAD = 1e10
 # since the same kernel has passed one-hot inputs at smaller sizes and some take 20 s a call.
 ONE_HOT_MOST_PRODUCTS = 2**40
 
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # A, B and C
 Able = dict[Contender, tuple[Gemm, gemm_ref.Accuracy]]  # what passed: its callable and how accurate it was
 
 
@@ -182,7 +183,8 @@ class Bench:
         conditions = summarize(samples)
         for contender, times_us in times.items():
             row = self._timed_row(problem, contender, able[contender][1], times_us, times.get(reference), conditions)
-            yield replace(row, mode=mode, kernel=names.get(contender, ""))
+            row = replace(row, mode=mode, kernel=names.get(contender, ""))
+            yield row if interrupted else self._still_right(row, contender, able, rotation.take(), case)
         if interrupted:
             raise interrupted
 
@@ -192,9 +194,26 @@ class Bench:
         text = f"{case.problem}: timing on the CPU"
         times, interrupted = self._rounds(works, timers.cpu_timer, CPU_PLAN, None, text)
         for contender, times_us in times.items():
-            yield self._timed_row(case.problem, contender, able[contender][1], times_us, None, Conditions())
+            row = self._timed_row(case.problem, contender, able[contender][1], times_us, None, Conditions())
+            yield row if interrupted else self._still_right(row, contender, able, (a, b, c), case)
         if interrupted:
             raise interrupted
+
+    def _still_right(self, row: Timed, contender: Contender, able: Able, operands: Operands, case: Case) -> Timed:
+        """The row, unless a call after the timed ones, with -A in the place of A, is wrong: then that, without a time.
+
+        So whoever hands out what an earlier call has computed, by address, is found. Raises DeviceLost.
+        """
+        a, b, c = operands
+        turn_signs(a)
+        verdict = verify(contender, _negated(able[contender][0], c), a, b, case)
+        turn_signs(a)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
+        if verdict.accuracy:
+            return row
+        detail = f"right until it was timed, then, with -A in the place of A: {verdict.detail}"
+        return replace(self._row(contender, case.problem, status=verdict.status, detail=detail), mode=row.mode)
 
     def _rounds(self, works, timer: timers.Timer, plan: rounds.Plan, reference, text: str):
         """The times of `rounds.interleave`, and the interruption that cut them short, if one did."""
@@ -251,6 +270,21 @@ def _bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:
         fn(a, b, out=c)
 
     return work
+
+
+def _negated(fn: Gemm, c: torch.Tensor) -> Gemm:
+    """`fn` called with this C, which holds NaN until then; its result with other signs."""
+
+    def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.neg(fn(a, b, out=c.fill_(float("nan"))), out=out)
+
+    return call
+
+
+def turn_signs(x: torch.Tensor) -> None:
+    """Each element becomes its negative, in place, fp8 too."""
+    bits = x.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[x.itemsize])
+    bits.bitwise_xor_(torch.iinfo(bits.dtype).min)
 
 
 def home_of(contender: Contender) -> str:

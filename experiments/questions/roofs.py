@@ -23,10 +23,9 @@ import torch
 
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
-from experiments.bench import provenance, timers
+from experiments.bench import datasheets, provenance, timers
 from experiments.bench.verify import DeviceLost, describe
 from experiments.progress import Bars
-from experiments.questions.parts import datasheets
 from experiments.questions.parts.probes import PROBES, Machine, Probe
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, SKIPPED, Ceiling
@@ -114,14 +113,14 @@ def _measure(probe: Probe, machine: Machine) -> dict[str, Any]:
     low_us, median_us, high_us = np.percentile(times_us, [20, 50, 80])
     gpu = _gpu_under_load(work)
     sheet = datasheets.find(torch.cuda.get_device_name())
-    figure = sheet.figure(probe) if sheet else None
+    figure = sheet.figures.get(probe.figure) if sheet else None
     return {
         "value": rate / median_us,
         "low": rate / high_us,
         "high": rate / low_us,
         "repeats": len(times_us),
         "median_us": median_us,
-        "by_clock": datasheets.by_clock(probe, gpu),
+        "by_clock": datasheets.by_clock(probe.figure, gpu),
         "datasheet": figure,
         "source": sheet.source if sheet and figure else "",
         "sm_mhz": gpu.get("sm_clock_mhz"),

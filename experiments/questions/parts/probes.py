@@ -41,6 +41,14 @@ class Probe:
     def title(self) -> str:
         return TITLES[self.name]
 
+    @property
+    def figure(self) -> str:
+        """Which of `bench.datasheets`' figures it is to be compared with; empty for L2, of which no vendor speaks."""
+        if self.math:
+            return self.math
+        memory, _, _ = self.name.partition("_")
+        return {"shared": "l1", "l2": ""}.get(memory, memory)
+
     def __str__(self) -> str:
         return self.name
 

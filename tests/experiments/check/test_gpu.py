@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import gemm_ref
-from experiments.bench import timing
+from experiments.bench import provenance, timing
 from experiments.check import place
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.examine import Examination
@@ -16,6 +16,7 @@ from experiments.questions import correctness
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, Timed
+from tests.experiments.fixtures import ENVIRONMENT
 
 SOUND = """
 __global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
@@ -77,6 +78,7 @@ class FakeBench:
 
 def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
     monkeypatch.setattr(timing, "Bench", FakeBench)
+    monkeypatch.setattr(provenance, "describe", lambda device: ENVIRONMENT)
     subject = kernel(SOUND)
     report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
     place.rank(subject, report, [])

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from experiments.bench import datasheets
 from experiments.plots import roofs
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
 from experiments.plots.parts.roofline import problem_of, requested_intensity, roofline, rungs_at_size
-from experiments.questions.parts import datasheets
 from experiments.questions.parts.probes import PROBES
 from experiments.questions.roofs import _row
 from experiments.records import store
@@ -32,7 +32,8 @@ def data(tmp_path):
     for name, probe in PROBES.items():
         value = VALUES.get(name)
         spread = {"low": value * 0.99, "high": value * 1.01} if value else {"status": SKIPPED, "detail": "not here"}
-        known = {"by_clock": datasheets.by_clock(probe, H200), "datasheet": sheet.figure(probe), "sm_mhz": 1755.0}
+        vendor, clock = sheet.figures.get(probe.figure), datasheets.by_clock(probe.figure, H200)
+        known = {"by_clock": clock, "datasheet": vendor, "sm_mhz": 1755.0}
         rows.append(_row(probe, value=value, **spread, **known))
     store.save(tmp_path, "roofs", rows, ENVIRONMENT)
     return tmp_path

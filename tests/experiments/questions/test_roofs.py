@@ -12,8 +12,9 @@ import torch
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
+from experiments.bench import datasheets
 from experiments.questions import roofs
-from experiments.questions.parts import datasheets, probes
+from experiments.questions.parts import probes
 from experiments.questions.parts.probes import PROBES, Machine
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
@@ -249,11 +250,11 @@ def test_filters_of_kernels_leave_it_out():
 
 def test_datasheets_are_found_by_the_whole_name():
     sheet = datasheets.find("NVIDIA H200")
-    assert sheet.figure(PROBES["fma"]) == 67.0 and sheet.figure(PROBES["wgmma_bf16"]) == 989.5
-    assert sheet.figure(PROBES["dram_copy"]) == 4.8 and sheet.figure(PROBES["l2_read"]) is None
+    assert sheet.figures.get(PROBES["fma"].figure) == 67.0 and sheet.figures.get(PROBES["wgmma_bf16"].figure) == 989.5
+    assert sheet.figures.get(PROBES["dram_copy"].figure) == 4.8 and sheet.figures.get(PROBES["l2_read"].figure) is None
     assert "H200" in sheet.source
     assert datasheets.find("NVIDIA H200 NVL") is None
-    assert datasheets.find("NVIDIA A100-SXM4-80GB").figure(PROBES["wgmma_fp8"]) is None
+    assert datasheets.find("NVIDIA A100-SXM4-80GB").figures.get(PROBES["wgmma_fp8"].figure) is None
 
 
 def test_every_datasheet_is_whole():
@@ -264,10 +265,10 @@ def test_every_datasheet_is_whole():
 
 def test_what_the_clock_allows():
     # the H100 whitepaper's fp32 peak is 66.9 at this clock
-    assert datasheets.by_clock(PROBES["fma"], H200) == pytest.approx(66.9, abs=0.05)
-    assert datasheets.by_clock(PROBES["shared_read"], H200) == pytest.approx(33.45, abs=0.01)
+    assert datasheets.by_clock(PROBES["fma"].figure, H200) == pytest.approx(66.9, abs=0.05)
+    assert datasheets.by_clock(PROBES["shared_read"].figure, H200) == pytest.approx(33.45, abs=0.01)
     at_1830 = H200 | {"max_sm_clock_mhz": 1830}  # and 989.4 in bf16 at this one
-    assert datasheets.by_clock(PROBES["wgmma_bf16"], at_1830) == pytest.approx(989.4, abs=0.1)
-    assert datasheets.by_clock(PROBES["l2_read"], H200) is None
-    assert datasheets.by_clock(PROBES["mma_bf16"], H200 | {"capability": "8.9"}) is None
-    assert datasheets.by_clock(PROBES["fma"], {"capability": "9.0", "multiprocessors": 132}) is None
+    assert datasheets.by_clock(PROBES["wgmma_bf16"].figure, at_1830) == pytest.approx(989.4, abs=0.1)
+    assert datasheets.by_clock(PROBES["l2_read"].figure, H200) is None
+    assert datasheets.by_clock(PROBES["mma_bf16"].figure, H200 | {"capability": "8.9"}) is None
+    assert datasheets.by_clock(PROBES["fma"].figure, {"capability": "9.0", "multiprocessors": 132}) is None

@@ -7,8 +7,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.questions.parts.probes import Probe
-
 FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
 
 # The CUDA C++ Programming Guide, 'Throughput of Native Arithmetic Instructions': fp32 FMAs a clock, by capability.
@@ -22,14 +20,10 @@ L1_BYTES_PER_CLOCK = 128  # a multiprocessor's L1 and shared memory: 32 banks of
 
 @dataclass(frozen=True)
 class Datasheet:
-    """A vendor's figures: TFLOP/s dense, by arithmetic, and TB/s of device memory as `dram`."""
+    """A vendor's figures, by the names of FIGURES: TFLOP/s dense, by arithmetic, and TB/s of device memory."""
 
     source: str
     figures: dict[str, float]
-
-    def figure(self, probe: Probe) -> float | None:
-        """The figure that a ceiling is to be compared with; None where the document has none."""
-        return self.figures.get("dram" if probe.name.startswith("dram") else probe.math)
 
 
 @functools.cache
@@ -47,21 +41,20 @@ def find(device: str) -> Datasheet | None:
     return _entries().get(device)
 
 
-def by_clock(probe: Probe, gpu: dict) -> float | None:
-    """A ceiling from the device's multiprocessors and highest clock; None where either is unknown.
+def by_clock(figure: str, gpu: dict) -> float | None:
+    """What multiprocessors and highest clock allow of a figure, or of the L1 cache (`l1`); None where one is unknown.
 
-    gpu: as in environment.json. In the probe's unit: TFLOP/s or TB/s.
+    gpu: as in environment.json. TFLOP/s or TB/s.
     """
     if not gpu.get("max_sm_clock_mhz"):
         return None
     major, minor = gpu["capability"].split(".")
     capability = (int(major), int(minor))
-    clocks = gpu["multiprocessors"] * gpu["max_sm_clock_mhz"] * 1e6
     a_clock: float
-    if probe.math == "fp32":
+    if figure == "fp32":
         a_clock = 2 * FMAS_PER_CLOCK.get(capability, 0)
-    elif probe.math:
-        a_clock = OF_16_BIT[probe.math] * TENSOR_FLOP_PER_CLOCK.get(capability, 0)
+    elif figure == "l1":
+        a_clock = L1_BYTES_PER_CLOCK
     else:
-        a_clock = L1_BYTES_PER_CLOCK if probe.name in ("l1_read", "shared_read") else 0
-    return clocks * a_clock / 1e12 or None
+        a_clock = OF_16_BIT.get(figure, 0.0) * TENSOR_FLOP_PER_CLOCK.get(capability, 0)
+    return gpu["multiprocessors"] * gpu["max_sm_clock_mhz"] * 1e6 * a_clock / 1e12 or None

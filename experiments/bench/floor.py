@@ -1,0 +1,52 @@
+"""The least time that a GPU needs for a product: what seems faster was not timed, or not whole.
+
+A timer sees what it is shown. Work on a stream of its own, a result kept from an earlier call, fewer bits than were
+asked for, events that were tampered with: all of them look fast, and past some point impossible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from experiments.bench import datasheets
+from experiments.records.rows import COLD, FAIL, Row, Timed
+from gemm_ref.problem import MATHS, Problem
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+_MEASURED = ("median_us", "p20_us", "p80_us", "tflops", "repeats", "vs_cublas", "vs_cublas_low", "vs_cublas_high")
+
+
+def judged(row: AnyRow, environment: dict) -> AnyRow:
+    """The row as it is; where its time is less than its GPU needs, a failure that says so and has no time.
+
+    environment: that of the row's run. Rows of the CPU, and of what is no product, stay as they are.
+    """
+    if not isinstance(row, Timed) or not row.mode or row.median_us is None or not row.m * row.n * row.k:
+        return row
+    reason = too_fast(row.median_us, Problem(row.m, row.n, row.k, row.math), row.mode, environment)
+    if not reason:
+        return row
+    nothing: dict[str, Any] = dict.fromkeys(_MEASURED)
+    return replace(row, status=FAIL, detail=reason, verdict="", **nothing)
+
+
+def too_fast(us: float, problem: Problem, mode: str, environment: dict) -> str:
+    """Why nothing on this GPU can have computed the product in so many microseconds; empty where something can."""
+    gpu, sheet = environment["gpu"] or {}, datasheets.find(environment["device"])
+    math = MATHS[problem.math]
+    needs = {}
+    if rate := datasheets.by_clock(problem.math, gpu):
+        needs[f"its multiply-adds take {{}} at the highest clock, {rate:.0f} TFLOP/s"] = problem.flops / rate / 1e6
+    if mode == COLD and sheet:
+        # The sets of operands that take turns are twice the L2 cache at least, which so has half of one at most.
+        read = (problem.m + problem.n) * problem.k * math.dtype.itemsize / 2
+        rate = sheet.figures["dram"]
+        needs[f"half of A and B takes {{}} to be read, at {rate:g} TB/s"] = read / rate / 1e6
+    because, least = max(needs.items(), key=lambda each: each[1], default=("", 0.0))
+    if us >= least:
+        return ""
+    return (
+        f"{us:.4g} us were measured, and {because.format(f'{least:.4g} us')}: the timer did not see all of the work "
+        "(on another stream?), or the work was not done in each call"
+    )
