@@ -30,7 +30,7 @@ def render(published: Path) -> str:
 
 
 def _line(row: Row) -> list[str]:
-    file = Path(inspect.getfile(inspect.unwrap(row.build))).name
+    file = inspect.getfile(inspect.unwrap(row.build)).partition("/ptx/isa/")[2]
     opcodes = ", ".join(f"`{opcode}`" for opcode in row.opcodes)
     summary = " ".join((inspect.getdoc(row.build) or "").partition("\n\n")[0].split()).removeprefix(f"{opcodes}: ")
-    return [opcodes, summary[0].upper() + summary[1:], f"[{file}](../gemm_ref/ptx/isa/{file})"]
+    return [opcodes, summary[0].upper() + summary[1:], f"[{Path(file).name}](../gemm_ref/ptx/isa/{file})"]

@@ -21,8 +21,9 @@ from gemm_ref.ptx.count.counter import Counter
 from gemm_ref.ptx.count.records import Count
 from gemm_ref.ptx.detect.detectors import Detectors
 from gemm_ref.ptx.detect.finding import Finding
-from gemm_ref.ptx.program import Kernel, entries, load, run
+from gemm_ref.ptx.program import Kernel, Struct, entries, load, run
 from gemm_ref.ptx.text.errors import (
+    AssertFailed,
     AsyncFault,
     BarrierFault,
     EndlessLoop,
@@ -39,6 +40,7 @@ from gemm_ref.ptx.units.tensor_map import TensorMap
 
 __all__ = [
     "Access",
+    "AssertFailed",
     "AsyncFault",
     "BarrierFault",
     "BulkAccess",
@@ -54,6 +56,7 @@ __all__ = [
     "Observer",
     "ParseError",
     "PtxError",
+    "Struct",
     "Synchronisation",
     "TensorMap",
     "UndefinedRegister",

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from gemm_ref.ptx.isa.fused import with_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import ParseError
-from gemm_ref.ptx.text.parser import TENSOR_MAP, Entry, Variable, parse
+from gemm_ref.ptx.text.parser import TENSOR_MAP, Entry, parse
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies
 from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
@@ -58,6 +59,16 @@ class Kernel:
         return self.decoder.dynamic_shared
 
 
+@dataclass(frozen=True)
+class Struct:
+    """An argument that is passed by value: its fields as (offset in bytes, type such as `s32`, tensor or number).
+
+    A pointer is a `u64` field with a tensor; a half is `Struct(((0, "f16", 1.5),))`.
+    """
+
+    fields: tuple[tuple[int, str, torch.Tensor | int | float], ...]
+
+
 @functools.lru_cache(maxsize=256)
 def load(text: str, entry: str | None = None) -> Kernel:
     """Parse and decode PTX text; `entry` names the kernel where the module holds several.
@@ -72,8 +83,10 @@ def load(text: str, entry: str | None = None) -> Kernel:
         raise ParseError(f"the module has no kernel {entry}; it has {', '.join(entries)}")
     chosen = entries[entry] if entry else next(iter(entries.values()))
     decoder = Decoder(chosen)
-    operations = [decode(decoder, instruction) for instruction in chosen.instructions]
-    return Kernel(chosen, with_runs(decoder, operations), decoder)
+    operations: list[Operation] = []
+    for part in decoder.parts:
+        operations += with_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
+    return Kernel(chosen, tuple(operations), decoder)
 
 
 @functools.lru_cache(maxsize=256)
@@ -98,14 +111,14 @@ _parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loade
 def run(
     kernel: Kernel,
     launch: Launch,
-    args: Sequence[torch.Tensor | TensorMap | int | float],
+    args: Sequence[torch.Tensor | TensorMap | Struct | int | float],
     observers: Sequence[Observer] = (),
     names: Sequence[str] = (),
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
-    args: one for each parameter, contiguous CPU tensors for pointers and a TensorMap for a CUtensorMap. names: what
-    messages call them. The observers of a `watched` around the call see it too.
+    args: one for each parameter: contiguous CPU tensors for pointers, a TensorMap for a CUtensorMap, a Struct for what
+    is passed by value. names: what messages call them. The observers of a `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """
@@ -113,28 +126,27 @@ def run(
     if len(args) != len(entry.parameters):
         raise ValueError(f"{kernel.name} takes {len(entry.parameters)} arguments and was given {len(args)}")
     memory = GlobalMemory()
-    parameters: list[Tile | np.generic] = []
+    parameters: list[Tile | np.generic | np.ndarray] = []
     for index, ((parameter, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
         name = names[index] if index < len(names) else f"tensor argument {index}"
-        if isinstance(value, TensorMap) != (kind == TENSOR_MAP):
-            given = f"a {type(value).__name__}, and it takes {'a' if kind == TENSOR_MAP else 'no'} TensorMap"
-            raise ValueError(f"{kernel.name} was given for {parameter} (argument {index}) {given}")
+        if not isinstance(value, _fitting(kind)):
+            raise ValueError(
+                f"{kernel.name} takes for {parameter} (argument {index}) a {kind}, and was given a "
+                f"{type(value).__name__}: a TensorMap is for a CUtensorMap, a Struct for other bytes by value"
+            )
         if isinstance(value, TensorMap):
             memory.add(name, value.memory())
             memory.tensors[-1].reached = value.reached
             parameters.append(Tile(value, memory.tensors[-1]))
-            continue
-        if isinstance(value, torch.Tensor):
-            elements = value.numel()
-            value = memory.add(name, value)
+        elif isinstance(value, Struct):
+            parameters.append(_by_value(memory, name, value, kind))
+        elif isinstance(value, torch.Tensor):
+            parameters.append(_parameter(memory.add(name, value), kind))
             if name in launch.partly:  # so no element of it has to be written
-                memory.tensors[-1].reached = functools.partial(np.zeros, elements, bool)
-        parameters.append(_parameter(value, kind))
-    symbols = {
-        variable.name: memory.add(variable.name, _initial(variable))
-        for variable in entry.variables
-        if variable.space in ("global", "const")
-    }
+                memory.tensors[-1].reached = functools.partial(np.zeros, value.numel(), bool)
+        else:
+            parameters.append(_parameter(value, kind))
+    symbols = _place_variables(kernel, memory)
     launch = _with_cluster(kernel, launch)
     observers = (*observers, *watching())
     for observer in observers:
@@ -181,5 +193,38 @@ def _parameter(value: int | float, kind: str) -> np.generic:
     return unsigned.type(int(value) & (1 << 8 * dtype.itemsize) - 1).view(dtype)
 
 
-def _initial(variable: Variable) -> torch.Tensor:
-    return torch.frombuffer(bytearray(variable.data.ljust(variable.size, b"\0")), dtype=torch.uint8)
+def _fitting(kind: str) -> Any:
+    """What may be an argument of this type."""
+    if kind == TENSOR_MAP:
+        return TensorMap, Struct
+    return (Struct,) if kind.endswith("]") else (torch.Tensor, int, float, np.number)
+
+
+def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.ndarray:
+    """The bytes of a struct, with tensors as their addresses. Raises ValueError for a field outside of its type."""
+    size = int(kind.rstrip("]").partition("[")[2])
+    data = bytearray(size)
+    for offset, field, value in struct.fields:
+        if isinstance(value, torch.Tensor):
+            value = memory.add(f"{name} + {offset}", value)
+        bits = _parameter(value, field).tobytes()
+        if not 0 <= offset <= size - len(bits):
+            raise ValueError(f"{name} has {size} bytes: a {field} at byte {offset} is outside")
+        data[offset : offset + len(bits)] = bits
+    return np.frombuffer(bytes(data), np.uint8)
+
+
+def _place_variables(kernel: Kernel, memory: GlobalMemory) -> dict[str, int]:
+    """The addresses of the module's variables, which hold their initial values: those of others among them."""
+    variables = [variable for variable in kernel.entry.variables if variable.space in ("global", "const")]
+    contents = [bytearray(variable.data.ljust(variable.size, b"\0")) for variable in variables]
+    tensors = [torch.frombuffer(data, dtype=torch.uint8) for data in contents]
+    symbols = {v.name: memory.add(v.name, tensor) for v, tensor in zip(variables, tensors, strict=True)}
+    for variable, data in zip(variables, contents, strict=True):
+        for at, symbol in variable.addresses:
+            if symbol.name in kernel.decoder.functions:
+                address = kernel.decoder.code_address(symbol.name)
+            else:
+                address = symbols.get(symbol.name, 0) + symbol.offset  # 0: a function that this kernel does not reach
+            data[at : at + 8] = address.to_bytes(8, "little")
+    return symbols

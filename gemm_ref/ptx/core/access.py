@@ -11,12 +11,14 @@ from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.events import Access
-from gemm_ref.ptx.core.memory import LOCAL_WINDOW, SHARED_WINDOW, Block, Footprint
+from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.text.dtypes import Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
-from gemm_ref.ptx.text.parser import Address, Instruction, Operand
+from gemm_ref.ptx.text.operands import Address, Operand
+from gemm_ref.ptx.text.parser import Instruction
 
 SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "local": "local", "const": "global"}
+SPACES |= {"param": "param", "param::entry": "param", "param::func": "param"}
 SPACES["shared::cluster"] = "shared::cluster"  # an address there says whose it is; a block's own are among them
 _BEFORE_WINDOW = 1 << 32
 
@@ -64,6 +66,7 @@ class Accessor:
                 footprint = footprint.among(active)
         if space == "generic":
             space, offset = self._resolve_generic(footprint)
+            kind = None if space == "param" else kind  # which nobody writes
         if space != self.space or space == "shared::cluster":
             if space.startswith("shared") and footprint.high + offset >= cluster.REMOTE:
                 return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
@@ -142,7 +145,7 @@ class Accessor:
 def _space_of(address: int) -> tuple[str, int]:
     """The state space that a generic address lies in, and where that space's window begins."""
     # a little before a window belongs to it: a base below an array that a positive offset brings back
-    for space, window in (("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)):
+    for space, window in (("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)):
         if address >= window - _BEFORE_WINDOW:
             return space, window
     return "global", 0

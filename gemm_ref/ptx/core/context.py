@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from gemm_ref.ptx.core.calls import Calls
 from gemm_ref.ptx.core.events import Access, Lanes, Observer
 from gemm_ref.ptx.core.memory import Block, Footprint
 from gemm_ref.ptx.core.schedule import Schedule, Unit
@@ -32,10 +33,11 @@ class Machine(Lanes, Protocol):
     """Some thread blocks of a launch in lockstep, as instructions and units see them."""
 
     schedule: Schedule  # which lanes go on, and where
+    calls: Calls  # of functions
     mask: Mask  # of the instruction being executed
     registers: list[Value | None]  # by slot
     in_flight: Mapping[int, InFlight]  # by slot
-    parameters: Sequence[Any]  # a number each, and for a tensor map its tile
+    parameters: Sequence[Any]  # a number each, bytes for what is passed by value, and for a tensor map its tile
     symbols: Mapping[str, int]  # the addresses of the module's variables
     observers: Sequence[Observer]
 
@@ -53,6 +55,9 @@ class Machine(Lanes, Protocol):
 
     def observe(self, access: Access) -> None:
         """Tell observers of it."""
+
+    def print(self, text: str) -> None:
+        """A thread prints."""
 
     def place(self) -> str:
         """Source line and text of the instruction being executed."""

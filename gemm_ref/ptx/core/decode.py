@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from gemm_ref.ptx.core.calls import Room
 from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Run, Write
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
-from gemm_ref.ptx.core.memory import PARAMETER_SPACING, lay_out
+from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, Layout, lay_out
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
-from gemm_ref.ptx.text.parser import (
-    TENSOR_MAP,
-    Address,
-    Entry,
-    Immediate,
-    Instruction,
-    Negated,
-    Operand,
-    Register,
-    Symbol,
-    items_of,
-)
+from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Register, Symbol, items_of
+from gemm_ref.ptx.text.parser import Entry, Instruction
 
 T = TypeVar("T")
+_LOCAL = "local", "param"  # what functions are given and give back is a thread's own too
 # Makes of an instruction what it does. Raises Unsupported for a form that the reference GPU lacks, ParseError for
 # operands that make no sense.
 Builder = Callable[["Decoder", Instruction], Execute | Control]
@@ -44,22 +37,77 @@ class Operation:
 
 
 class Decoder:
-    """Knows one kernel's registers, parameters and variables, and turns operands into closures."""
+    """Knows one kernel's or function's registers, parameters and variables, and turns operands into closures."""
 
-    def __init__(self, entry: Entry) -> None:
+    local: Layout
+    stack = 0  # the byte of local memory at which threads' stacks begin, each frame of `frame_bytes`
+
+    def __init__(self, entry: Entry, kernel: Decoder | None = None) -> None:
+        """kernel: whose register file and memory a function uses."""
         self.entry = entry
-        self.slots: dict[str, int] = {}
+        self.kernel = kernel or self
+        self.slots: dict[str, int] = {} if kernel is None else kernel.slots
+        self.first = 0  # the place of its first instruction in the program
         # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten, and
         # read as all ones (NaN), so that using one shows.
         self.guarded = {
             self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
         }
-        self.static_shared, self.dynamic_shared = lay_out(entry.variables, "shared")
-        self.local, _ = lay_out(entry.variables, "local")
-        self.offsets = {**self.static_shared.offsets, **self.local.offsets}
+        if kernel is None:
+            self.static_shared, self.dynamic_shared = lay_out(entry.variables, "shared")
+            self.functions = {function.name: Decoder(function, self) for function in entry.functions}
+            for function in self.functions.values():  # which come before the kernel, so that lanes in them go first
+                function.first = self.first
+                self.first += len(function.entry.instructions)
+            self._lay_out_local()
+
+    @property
+    def parts(self) -> list[Decoder]:
+        """The functions, and the kernel itself behind them."""
+        return [*self.functions.values(), self]
+
+    @functools.cached_property
+    def offsets(self) -> dict[str, int]:
+        """Of its variables in shared and local memory."""
+        return {**self.kernel.static_shared.offsets, **self.local.offsets}
+
+    def _lay_out_local(self) -> None:
+        """Local memory: the kernel's own variables and each function's; in the stack theirs that call themselves."""
+        self.local, _ = lay_out(self.entry.variables, *_LOCAL)
+        size = self.local.size
+        again = [f for f in self.functions.values() if f.calls_itself]
+        for function in [*(f for f in self.functions.values() if not f.calls_itself), *again]:
+            function.local, _ = lay_out(function.entry.variables, *_LOCAL, first=-(-size // 16) * 16)
+            if function in again[:1]:
+                self.stack = -(-size // 16) * 16
+            size = function.local.size
+        self.frame_bytes = -(-(size - self.stack) // 16) * 16 if again else 0
+        self.local_bytes = self.stack + STACK_BYTES if again else size
+
+    def room(self, name: str) -> Room:
+        """The place of a variable in local memory. Raises ParseError for a name that none has."""
+        size = next((v.size for v in self.entry.variables if v.name == name and v.space in _LOCAL), None)
+        if size is None:
+            raise ParseError(f"{name} is not declared in {self.entry.name}")
+        return Room(self.local.offsets[name], size, self.calls_itself)
+
+    @functools.cached_property
+    def calls_itself(self) -> bool:
+        """Whether a call may lead back to it; one by address may lead anywhere."""
+        found: set[str] = set()
+        waiting = [self.entry]
+        while waiting:
+            names, by_address = waiting.pop().called()
+            functions = self.kernel.entry.functions
+            new = [f for f in functions if (by_address or f.name in names) and f.name not in found]
+            found |= {function.name for function in new}
+            waiting += new
+        return self.entry.name in found
 
     def slot(self, name: str) -> int:
         """The place of a register in the machine's register file."""
+        if self.kernel is not self:
+            name = f"{name} of {self.entry.name}"
         return self.slots.setdefault(name, len(self.slots))
 
     def register(self, slot: int) -> str:
@@ -96,7 +144,7 @@ class Decoder:
             constant = _constant(operand.value, dtype)
             return lambda machine: constant
         if isinstance(operand, Symbol):
-            return self._symbol(operand.name, dtype)
+            return self._symbol(operand, dtype)
         raise ParseError(f"operand {operand} of {self.entry.name} is not a value")
 
     def _register(self, register: Register, dtype: np.dtype | None) -> Read:
@@ -119,19 +167,26 @@ class Decoder:
 
         return read
 
-    def _symbol(self, name: str, dtype: np.dtype) -> Read:
+    def _symbol(self, symbol: Symbol, dtype: np.dtype) -> Read:
+        name, beyond, kernel = symbol.name, symbol.offset, self.kernel
         if name in self.offsets:
-            offset = _constant(self.offsets[name], dtype)
-            return lambda machine: offset
-        if name in self.dynamic_shared:
-            start = _constant(self.static_shared.size, dtype)
-            return lambda machine: start
+            if self.calls_itself and name in self.local.offsets:
+                below = np.int64(self.offsets[name] + beyond)
+                return lambda machine: (machine.calls.depth + below).astype(dtype)
+            return _always(self.offsets[name] + beyond, dtype)
+        if name in kernel.dynamic_shared:
+            return _always(kernel.static_shared.size + beyond, dtype)
         if name in (parameters := [name for name, _ in self.entry.parameters]):
-            place = _constant(parameters.index(name) * PARAMETER_SPACING, dtype)
-            return lambda machine: place
-        if any(v.name == name and v.space in ("global", "const") for v in self.entry.variables):
-            return lambda machine: _constant(machine.symbols[name], dtype)
+            return _always(parameters.index(name) * PARAMETER_SPACING + beyond, dtype)
+        if name in kernel.functions:
+            return lambda machine: _constant(kernel.code_address(name), dtype)
+        if any(v.name == name and v.space in ("global", "const") for v in kernel.entry.variables):
+            return lambda machine: _constant(machine.symbols[name] + beyond, dtype)
         raise ParseError(f"{name} is not declared in {self.entry.name}")
+
+    def code_address(self, name: str) -> int:
+        """The address of a function."""
+        return CODE_WINDOW + self.functions[name].first
 
     def destination(self, operand: Operand) -> Write:
         """A writer of a register: lanes outside the mask keep what they had."""
@@ -178,18 +233,35 @@ class Decoder:
 
         return read
 
-    def parameter(self, operand: Operand, dtype: np.dtype) -> Read:
-        """A reader of a kernel parameter as `dtype`. Raises Unsupported for a read inside one."""
-        address = expect(operand, Address)
+    def parameter(self, address: Address, dtype: np.dtype) -> Read | None:
+        """A reader of a kernel's parameter, or of a part of it, as `dtype`; None for an address that is in no name.
+
+        Raises ParseError for a read past its end.
+        """
         names = [name for name, _ in self.entry.parameters]
-        if not isinstance(address.base, Symbol) or address.base.name not in names or address.offset:
-            raise Unsupported(f"{self.entry.name} reads parameter memory in a way the reference GPU does not support")
-        index = names.index(address.base.name)
-        if self.entry.parameters[index][1] == TENSOR_MAP:
-            raise Unsupported(f"{self.entry.name} reads the bytes of the tensor map {address.base.name}")
-        if DTYPES[self.entry.parameters[index][1]].itemsize < dtype.itemsize:
-            raise Unsupported(f"{self.entry.name} reads past parameter {address.base.name}")
-        return lambda machine: _recast(machine.parameters[index], dtype)
+        if not isinstance(address.base, Symbol) or address.base.name not in names:
+            return None
+        index, offset = names.index(address.base.name), address.offset + address.base.offset
+        kind, _, count = self.entry.parameters[index][1].rstrip("]").partition("[")
+        size = DTYPES[kind].itemsize * int(count or 1)
+        if not 0 <= offset <= size - dtype.itemsize:
+            raise ParseError(f"{self.entry.name} reads past parameter {address.base.name}")
+        if not count and not offset:
+            return lambda machine: _recast(machine.parameters[index], dtype)
+        where = slice(offset, offset + dtype.itemsize)
+        return lambda machine: np.frombuffer(bytes_of(machine.parameters[index])[where], dtype)[0]
+
+
+def bytes_of(parameter: Any) -> bytes:
+    """What a parameter is in memory. Raises Unsupported for a tensor map."""
+    if not isinstance(parameter, np.ndarray | np.generic):
+        raise Unsupported("a kernel reads the bytes of a tensor map, which nobody but a GPU knows")
+    return parameter.tobytes()
+
+
+def _always(value: int, dtype: np.dtype) -> Read:
+    constant = _constant(value, dtype)
+    return lambda machine: constant
 
 
 def expect(operand: Operand, kind: type[T]) -> T:

@@ -153,6 +153,9 @@ class Observer:
     def on_mbarrier(self, use: BarrierUse) -> None:
         """Lanes are about to initialise mbarriers, or to use them."""
 
+    def on_print(self, text: str) -> None:
+        """A thread has printed this; where nobody observes, it goes to the terminal."""
+
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
         """These lanes (None: all) are done."""
 

@@ -6,6 +6,7 @@ lanes execute what comes next, and the units what is done later.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core import coordinates
+from gemm_ref.ptx.core.calls import Calls
 from gemm_ref.ptx.core.context import Control, InFlight, Machine, Mask, Run, U
-from gemm_ref.ptx.core.decode import Decoder, Operation
+from gemm_ref.ptx.core.decode import Decoder, Operation, bytes_of
 from gemm_ref.ptx.core.events import Access, Observer
-from gemm_ref.ptx.core.memory import Block, Footprint, GlobalMemory, PerOwner
+from gemm_ref.ptx.core.memory import Block, Footprint, GlobalMemory, Parameters, PerOwner
 from gemm_ref.ptx.core.polling import Polling
 from gemm_ref.ptx.core.schedule import Schedule, Unit
 from gemm_ref.ptx.text.dtypes import Value
@@ -56,19 +58,22 @@ class LockstepMachine(Machine):
         self.thread_of_lane = lane % launch.threads
         shared_bytes = decoder.static_shared.size + launch.shared_bytes
         self.shared = PerOwner("shared memory", shared_bytes, self.block_index, len(blocks))
-        self._per_owner = {
+        self._per_owner: dict[str, list[Any]] = {
             "shared": [self.shared],
-            "local": [PerOwner("local memory", decoder.local.size, lane, self.lanes)],
+            "local": [PerOwner("local memory", decoder.local_bytes, lane, self.lanes)],
+            "param": [Parameters([bytes_of(p) if isinstance(p, np.ndarray | np.generic) else b"" for p in parameters])],
         }
         self._special: dict[str, Value] = {}
         self._footprints: dict[int, Footprint] = {}
         self._kept: list[np.ndarray] = []  # keeps the ids in _footprints from being used again
         self.mask: Mask = None
         self.registers: list[Value | None] = [None] * len(decoder.slots)
+        self.calls = Calls(self._per_owner["local"][0], self.lanes, self.registers)
         self.in_flight: Mapping[int, InFlight] = {}
         self.executed = 0  # instructions, each counted once for all the lanes that execute it together
         instructions = [operation.instruction for operation in program]
         self.schedule = Schedule(self, instructions, observers, Polling(self._state))
+        self.schedule.first = decoder.first
         self._units: dict[Any, Any] = {}  # by class
         for kind in units:  # each may ask for those before it
             self._units[kind] = kind(self)
@@ -76,7 +81,7 @@ class LockstepMachine(Machine):
 
     def run(self) -> None:
         """Execute until every lane has left. Raises PtxError at the first fault."""
-        place = 0
+        place = self.schedule.first
         registers, program, schedule = self.registers, self.program, self.schedule
         while True:
             if place >= schedule.stop:
@@ -165,6 +170,12 @@ class LockstepMachine(Machine):
     def observe(self, access: Access) -> None:
         for observer in self.observers:
             observer.on_access(access)
+
+    def print(self, text: str) -> None:
+        for observer in self.observers:
+            observer.on_print(text)
+        if not self.observers:
+            sys.stdout.write(text)
 
     def special(self, name: str) -> Value:
         """The value of a special register: PTX ISA, chapter 10."""

@@ -15,12 +15,16 @@ import numpy as np
 import torch
 
 from gemm_ref.ptx.text.dtypes import UNSIGNED, Value
+from gemm_ref.ptx.text.errors import MemoryFault
 from gemm_ref.ptx.text.parser import Variable
 
 SHARED_WINDOW = 1 << 60  # generic address of shared byte 0
 LOCAL_WINDOW = 1 << 61  # generic address of local byte 0
 PARAMETER_WINDOW = 1 << 62  # generic address of the first parameter
-PARAMETER_SPACING = 1 << 12  # bytes from a parameter to the next: what lies between is nobody's
+PARAMETER_SPACING = 1 << 15  # bytes from a parameter to the next, the most that a kernel's take; between is nobody's
+CODE_WINDOW = 1 << 59  # the address of a function: this and its place in the program
+HEAP_BYTES = 8 << 20  # for `malloc` in kernels: what CUDA gives (cudaLimitMallocHeapSize)
+STACK_BYTES = 1024  # of a thread, for functions that call themselves: what CUDA gives (cudaLimitStackSize)
 _TENSOR_SPACING = 1 << 40
 _LINE = 256  # what cudaMalloc aligns to
 _UNWRITTEN = 0xFF  # bytes that nothing wrote: NaN as floats, so that using one shows
@@ -124,16 +128,52 @@ class Tensor(Block):
         return (addresses - self._view_first) >> (width.bit_length() - 1)
 
 
+class Parameters(Block):
+    """The parameters of a launch as bytes, read alone; each at its number times PARAMETER_SPACING."""
+
+    def __init__(self, parameters: Sequence[bytes]) -> None:
+        data = np.zeros(max(len(parameters), 1) * PARAMETER_SPACING, np.uint8)
+        for number, content in enumerate(parameters):
+            first = number * PARAMETER_SPACING
+            data[first : first + len(content)] = np.frombuffer(content, np.uint8)
+        super().__init__("the parameters", data, data.size, first=0)
+
+    def index(self, addresses: Value, width: int) -> Value:
+        return addresses >> (width.bit_length() - 1)
+
+
 class GlobalMemory:
     """All tensors of a launch."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self._heap: Tensor | None = None
+        self._allocated = 0  # bytes of the heap
 
     def add(self, name: str, tensor: torch.Tensor) -> int:
         """Give a tensor its place; returns the virtual address of its first element."""
         self.tensors.append(Tensor(name, tensor, len(self.tensors)))
         return self.tensors[-1].first
+
+    def allocate(self, bytes_: int) -> int:
+        """The address of so many bytes for a kernel's `malloc`; 0 where there are not as many left."""
+        if self._heap is None:
+            self.add("the heap of malloc", torch.full((HEAP_BYTES,), _UNWRITTEN, dtype=torch.uint8))
+            self._heap = self.tensors[-1]
+            self._heap.reached = lambda: np.zeros(HEAP_BYTES, bool)
+        first = -(-self._allocated // 16) * 16
+        if first + bytes_ > HEAP_BYTES:
+            return 0
+        self._allocated = first + bytes_
+        return self._heap.first + first
+
+    def text(self, address: int) -> str:
+        """The characters from an address on, up to a zero. Raises MemoryFault where there are none."""
+        for tensor in self.tensors:
+            if tensor.holds(address, address, 1):
+                data = tensor.view(1)[int(tensor.index(np.int64(address), 1)) :][: tensor.first + tensor.size - address]
+                return data.tobytes().partition(b"\0")[0].decode("utf-8", "replace")
+        raise MemoryFault(f"there is no text {self.describe(address)}")
 
     def describe(self, address: int) -> str:
         """Where an address that is in no tensor lies, in words."""
@@ -153,10 +193,13 @@ class Layout:
     size: int
 
 
-def lay_out(variables: Sequence[Variable], space: str) -> tuple[Layout, set[str]]:
-    """Place the variables of a space one after the other; the second set is those of dynamic size, after them all."""
-    offsets, size, dynamic, align = {}, 0, set(), 1
-    for variable in (v for v in variables if v.space == space):
+def lay_out(variables: Sequence[Variable], *spaces: str, first: int = 0) -> tuple[Layout, set[str]]:
+    """Place the variables of some spaces one after the other; the second set is those of dynamic size, after them all.
+
+    first: the byte at which to begin, a multiple of 16.
+    """
+    offsets, size, dynamic, align = {}, first, set(), 1
+    for variable in (v for v in variables if v.space in spaces):
         if variable.size == 0:
             dynamic.add(variable.name)
             align = max(align, variable.align)

@@ -64,6 +64,7 @@ class Schedule:
         # Barrier -> arrivals of each block, and the threads it opens for; of a warp's, each lane's mask.
         self._arrived: dict[tuple, tuple[np.ndarray, int | None]] = {}
         self._members: dict[tuple, np.ndarray] = {}
+        self.first = 0  # the place at which the kernel begins: before it are the functions that it calls
         self.stop = len(program)  # the place at which another group must be looked at
         self._resting: np.ndarray | None = None  # lanes whose loop has had its turns: the others go first
         self._turns = 0
@@ -86,7 +87,7 @@ class Schedule:
         if not taken.any():
             return onward
         there = self.program[target] if target < len(self.program) else None
-        if there is not None and there.guard is None and there.parts[0] in ("ret", "exit"):
+        if there is not None and there.guard is None and there.parts[0] in ("ret", "exit") and target >= self.first:
             return self.leave(mask, onward)  # at once, so that the others go on as all that are left
         here = np.ones(self._lanes, bool) if here is None else here
         self._places[here] = onward

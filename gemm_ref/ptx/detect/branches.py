@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemm_ref.ptx.text.parser import Entry, Instruction, Symbol
+from gemm_ref.ptx.text.operands import Symbol
+from gemm_ref.ptx.text.parser import Entry, Instruction
 
 _LEAVES = ("ret", "exit", "trap")
 

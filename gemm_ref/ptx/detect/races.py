@@ -8,7 +8,7 @@ from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.gpu_order import ATOMIC
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
-from gemm_ref.ptx.text.parser import Immediate, items_of
+from gemm_ref.ptx.text.operands import Immediate, items_of
 
 
 def _writes_constants(access: Access | BulkAccess) -> bool:

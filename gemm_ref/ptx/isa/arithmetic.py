@@ -16,7 +16,8 @@ from gemm_ref.ptx.core.context import Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Builder, Decoder, dtype_named
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_float, is_signed
 from gemm_ref.ptx.text.errors import Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Pair
+from gemm_ref.ptx.text.operands import Pair
+from gemm_ref.ptx.text.parser import Instruction
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from gemm_ref.ptx.core.decode import Decoder, expect, integer
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Address, Instruction, Operand, TensorAddress
+from gemm_ref.ptx.text.operands import Address, Operand, TensorAddress
+from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies, Loads, Stores
 from gemm_ref.ptx.units.mbarriers import MBarriers

@@ -9,7 +9,8 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.cluster import cluster_barrier
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import KernelTrap, ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Symbol
+from gemm_ref.ptx.text.operands import Symbol
+from gemm_ref.ptx.text.parser import Instruction
 
 
 def branch(decoder: Decoder, instruction: Instruction) -> Control:
@@ -17,7 +18,7 @@ def branch(decoder: Decoder, instruction: Instruction) -> Control:
     target_name = instruction.operands[0]
     if not isinstance(target_name, Symbol) or target_name.name not in decoder.entry.labels:
         raise ParseError(f"{instruction.place}: there is no such label")
-    target = decoder.entry.labels[target_name.name]
+    target = decoder.first + decoder.entry.labels[target_name.name]
     return Control(lambda machine, mask, place: machine.schedule.branch(mask, place + 1, target))
 
 
@@ -27,7 +28,7 @@ def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
     names = decoder.entry.tables.get(table.name, []) if isinstance(table, Symbol) else []
     if not names or any(name not in decoder.entry.labels for name in names):
         raise ParseError(f"{instruction.place}: there is no such table of labels")
-    targets = np.array([decoder.entry.labels[name] for name in names])
+    targets = decoder.first + np.array([decoder.entry.labels[name] for name in names])
     read = decoder.source(index, DTYPES["u32"])
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
@@ -43,7 +44,14 @@ def branch_by_table(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def leave(decoder: Decoder, instruction: Instruction) -> Control:
-    """`ret`, `exit`: these lanes are done."""
+    """`ret`, `exit`: these lanes are done, or back where their function was called."""
+    if decoder.entry.is_function and instruction.parts[0] == "ret":
+
+        def back(machine: Machine, mask: Mask, place: int) -> int:
+            lanes = machine.lanes_of(mask)
+            return machine.schedule.branch_each(lanes, place + 1, machine.calls.give_back(lanes))
+
+        return Control(back)
     return Control(lambda machine, mask, place: machine.schedule.leave(mask, place + 1))
 
 

@@ -15,7 +15,8 @@ from gemm_ref.ptx.core.context import Machine, Read
 from gemm_ref.ptx.core.decode import Decoder, Operation
 from gemm_ref.ptx.isa.arithmetic import fma32
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
-from gemm_ref.ptx.text.parser import Instruction, Register
+from gemm_ref.ptx.text.operands import Register
+from gemm_ref.ptx.text.parser import Instruction
 
 _FEWEST = 4
 _MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor's cache, and gain nothing

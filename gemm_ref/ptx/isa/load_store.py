@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
-from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
+from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect
 from gemm_ref.ptx.core.memory import Footprint
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
-from gemm_ref.ptx.text.parser import Instruction, items_of
+from gemm_ref.ptx.text.operands import Address, Symbol, items_of
+from gemm_ref.ptx.text.parser import Instruction
 
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 # Ordering and caching change neither what one thread reads back nor, in lockstep, what another sees.
@@ -36,21 +37,43 @@ def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
     return space, count, dtype_named(instruction)
 
 
+def _own_space(address: Address) -> str:
+    """Where parameters are that are no kernel's: by name those of functions, a thread's own; else a kernel's."""
+    return "local" if isinstance(address.base, Symbol) else "param"
+
+
+def _copies(reads: list[Read], writes: list[Write | None]) -> Execute:
+    if len(reads) == 1 and writes[0] is not None:
+        read, write = reads[0], writes[0]
+        return lambda machine, mask: write(machine, read(machine), mask)
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        for read, write in zip(reads, writes, strict=True):
+            if write is not None:
+                write(machine, read(machine), mask)
+
+    return execute
+
+
 def load(decoder: Decoder, instruction: Instruction) -> Execute:
     """`ld`, `ldu`: from global, shared, local, parameter or generic memory into a register or a vector of 2 to 8."""
     destination, address = instruction.operands[:2]
-    if "param" in instruction.parts:
-        read, write = decoder.parameter(address, dtype_named(instruction)), decoder.destination(destination)
-        return lambda machine, mask: write(machine, read(machine), mask)
     space, count, dtype = _parse(instruction)
-    accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     writes = [None if target is None else decoder.destination(target) for target in items_of(destination)]
-
+    kind: str | None = "load"
+    if space == "param":
+        start = expect(address, Address)
+        places = [Address(start.base, start.offset + i * dtype.itemsize) for i in range(count)]
+        reads = [read for place in places if (read := decoder.parameter(place, dtype))]
+        if reads:
+            return _copies(reads, writes)
+        space, kind = _own_space(start), None
+    accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     strong = not _STRONG.isdisjoint(instruction.parts)
 
     def execute(machine: Machine, mask: Mask) -> None:
         machine.schedule.polling.looked |= strong
-        pieces = accessor.locate(machine, mask, "load")
+        pieces = accessor.locate(machine, mask, kind)
         for element, write in enumerate(writes):
             if write is not None and pieces:
                 write(machine, gather(pieces, dtype, element), mask)
@@ -62,12 +85,15 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
     """`st`: from a register, or a vector of 2 to 8, to global, shared, local or generic memory."""
     address, source = instruction.operands[:2]
     space, count, dtype = _parse(instruction)
+    kind: str | None = "store"
+    if space == "param":
+        space, kind = _own_space(expect(address, Address)), None
     accessor = Accessor(decoder, instruction, address, space, count * dtype.itemsize, dtype.itemsize)
     reads = [decoder.source(item, UNSIGNED[dtype.itemsize]) for item in items_of(source)]
 
     def execute(machine: Machine, mask: Mask) -> None:
         values, polling = [read(machine) for read in reads], machine.schedule.polling
-        for piece in accessor.locate(machine, mask, "store", values):
+        for piece in accessor.locate(machine, mask, kind, values):
             for element, value in enumerate(values):
                 view = piece.view(dtype.itemsize, element)
                 before = view.take(piece.index, mode="clip") if polling.goes_on else None

@@ -8,7 +8,8 @@ from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Address, Instruction
+from gemm_ref.ptx.text.operands import Address
+from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.mbarriers import MAX_COUNT, MBarriers, Words
 
 _SPACES = {"shared", "shared::cta", "shared::cluster"}

@@ -9,7 +9,8 @@ from gemm_ref.ptx.core.decode import Decoder, dtype_named, integer
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Vector
+from gemm_ref.ptx.text.operands import Vector
+from gemm_ref.ptx.text.parser import Instruction
 
 
 def move(decoder: Decoder, instruction: Instruction) -> Execute:

@@ -8,12 +8,13 @@ from gemm_ref.ptx.core.decode import Builder, Decoder, Operation
 from gemm_ref.ptx.isa import arithmetic, bitwise, control, load_store, move, warp
 from gemm_ref.ptx.isa.arithmetic import computes
 from gemm_ref.ptx.isa.async_copy import cp
+from gemm_ref.ptx.isa.call import call
 from gemm_ref.ptx.isa.cluster import map_address, rank_of_address
 from gemm_ref.ptx.isa.convert import cvt
+from gemm_ref.ptx.isa.matrix.mma import mma
+from gemm_ref.ptx.isa.matrix.wgmma import wgmma
+from gemm_ref.ptx.isa.matrix.wmma import wmma
 from gemm_ref.ptx.isa.mbarrier import mbarrier
-from gemm_ref.ptx.isa.mma import mma
-from gemm_ref.ptx.isa.wgmma import wgmma
-from gemm_ref.ptx.isa.wmma import wmma
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -70,6 +71,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     "9.7.12, control flow": (
         Row(("bra",), control.branch),
         Row(("brx",), control.branch_by_table),
+        Row(("call",), call),
         Row(("ret", "exit"), control.leave),
     ),
     "9.7.13, parallel synchronization and communication": (

@@ -8,7 +8,8 @@ from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Wri
 from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Operand, Pair
+from gemm_ref.ptx.text.operands import Operand, Pair
+from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.warps import ALL, Warps
 
 _U32, _PRED = DTYPES["u32"], DTYPES["pred"]

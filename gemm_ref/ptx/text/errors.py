@@ -35,6 +35,10 @@ class KernelTrap(PtxError):
     """The kernel executed `trap`."""
 
 
+class AssertFailed(KernelTrap):
+    """An `assert` in the kernel does not hold."""
+
+
 class UndefinedRegister(PtxError):
     """A register was read that no instruction had written."""
 

@@ -8,81 +8,15 @@ from __future__ import annotations
 
 import functools
 import re
-import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gemm_ref.ptx.text.dtypes import DTYPES
 from gemm_ref.ptx.text.errors import ParseError
+from gemm_ref.ptx.text.operands import Immediate, Operand, Register, Symbol, Vector, read_operand, split_operands
 from gemm_ref.ptx.text.places import Places
-
-
-@dataclass(frozen=True)
-class Register:
-    """A register, or a special register such as `%tid.x`."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Immediate:
-    """A literal: an int, or a float given by its bits."""
-
-    value: int | np.floating
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """A label or a variable's name; as an operand, the variable's address."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Address:
-    """`[base + offset]`, the offset in bytes."""
-
-    base: Register | Symbol | Immediate
-    offset: int
-
-
-@dataclass(frozen=True)
-class TensorAddress:
-    """`[map, {x, y, ...}]`: the address of a tensor map, and coordinates in its tensor, the innermost first."""
-
-    map: Address
-    coordinates: tuple[Operand, ...]
-
-
-@dataclass(frozen=True)
-class Vector:
-    """`{a, b, ...}`; None stands for the sink `_`."""
-
-    items: tuple[Operand, ...]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """`d|p`: two destinations; None stands for the sink `_`."""
-
-    first: Operand
-    second: Operand
-
-
-@dataclass(frozen=True)
-class Negated:
-    """`!p`: a predicate operand, inverted."""
-
-    register: Register
-
-
-Operand = Register | Immediate | Symbol | Address | TensorAddress | Vector | Pair | Negated | None
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The items of a vector; an operand without braces is the only one."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @dataclass(frozen=True)
@@ -128,10 +62,11 @@ class Variable:
     """A declared memory variable; `size` in bytes, 0 for `extern` dynamic shared memory."""
 
     name: str
-    space: str  # shared, local, global or const
+    space: str  # shared, local, global, const or param
     align: int
     size: int
     data: bytes = b""  # initial contents of a global or const variable
+    addresses: tuple[tuple[int, Symbol], ...] = ()  # at these bytes of it: those of functions and variables
 
     @property
     def source_name(self) -> str:
@@ -142,17 +77,22 @@ class Variable:
 
 @dataclass
 class Entry:
-    """A kernel as written: its parameters in order, registers, variables, instructions and labels."""
+    """A kernel or a function as written: its parameters in order, registers, variables, instructions and labels."""
 
     name: str
-    # (name, type), the type without its dot; TENSOR_MAP for a CUtensorMap
+    # of a kernel (name, type), the type without its dot, and `b8[24]` for 24 bytes by value
     parameters: list[tuple[str, str]] = field(default_factory=list)
+    # Of a function, in space `param`: what it takes and gives back.
+    takes: list[Variable] = field(default_factory=list)
+    gives: list[Variable] = field(default_factory=list)
+    is_function: bool = False
     registers: dict[str, str] = field(default_factory=dict)  # name or `prefix<` -> type
     variables: list[Variable] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)  # `.branchtargets`, by the label before them
     cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, where the kernel says
+    functions: list[Entry] = field(default_factory=list)  # that a kernel may call
 
     def register_type(self, name: str) -> str:
         """The declared type of a register. Raises ParseError when it was not declared."""
@@ -162,40 +102,100 @@ class Entry:
             raise ParseError(f"register {name} of {self.name} is not declared")
         return declared
 
+    def called(self) -> tuple[set[str], bool]:
+        """The functions that its instructions call by name, and whether they call some by address."""
+        calls = [instruction for instruction in self.instructions if instruction.parts[0] == "call"]
+        targets = [next(o for o in call.operands if not isinstance(o, Vector)) for call in calls]
+        names = {target.name for target in targets if isinstance(target, Symbol) and target.name not in self.registers}
+        return names, len(names) < len({str(target) for target in targets})
 
-TENSOR_MAP = "tensormap"  # the type of a parameter that is a CUtensorMap: 128 bytes, passed by value
 
-_ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{]*)\{", re.S)
+TENSOR_MAP = "b8[128]"  # the type of a parameter that is a CUtensorMap
+
+_HEADER = re.compile(
+    r"\.(?:entry|func)\s+(?:\.noreturn\s+)?(?:\(([^)]*)\)\s*)?([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])", re.S
+)
 _VARIABLE = re.compile(
-    r"\.(shared|local|global|const)\s+(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$.%]+)"
-    r"\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
+    r"\.(shared|local|global|const|param)\s+(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+"
+    r"(?:\.ptr[.\s\w]*\s)?([\w$.%]+)\s*((?:\[\d*\])*)\s*(?:=\s*(.*))?$",
     re.S,
 )
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)")
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)")
 _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
-_OPERANDS = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+")
 _LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
-_NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 
-def parse(text: str) -> dict[str, Entry]:
+class Module(Mapping[str, Entry]):
+    """The kernels of a PTX module by name; each is read when it is asked for, with the functions that it may call."""
+
+    def __init__(self, text: str) -> None:
+        self._module, self._text = text, _without_comments(text)
+        self._headers: dict[str, re.Match] = {}
+        self._kernels, self._ends, outside, position = [], {}, [], 0
+        for header in _HEADER.finditer(self._text):
+            if header.start() < position or header[5] == ";":
+                continue  # a declaration
+            outside.append(self._text[position : header.start()])
+            position = self._ends[header[2]] = _closing_brace(self._text, header.end())
+            self._headers[header[2]] = header
+            if header[0].startswith(".entry"):
+                self._kernels.append(header[2])
+        outside.append(self._text[position:])
+        self._outside = "\n".join(outside)
+        self._read: dict[str, Entry] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __getitem__(self, name: str) -> Entry:
+        """Raises KeyError for a name that no kernel has, and ParseError for text that is not PTX."""
+        if name not in self._kernels:
+            raise KeyError(name)
+        return self._body(name)
+
+    @functools.cached_property
+    def _variables(self) -> list[Variable]:
+        return _module_variables(self._outside)
+
+    def _body(self, name: str) -> Entry:
+        if name not in self._read:
+            header, ptx_line = self._headers[name], 1 + self._text.count("\n", 0, self._headers[name].end())
+            entry = self._read[name] = Entry(name, is_function=name not in self._kernels)
+            body = self._text[header.end() : self._ends[name]]
+            if entry.is_function:
+                entry.gives, entry.takes = (_formals(text or "") for text in (header[1], header[3]))
+                entry.variables = [*entry.gives, *entry.takes]
+            else:
+                entry.parameters, entry.cluster = _parameters(header[3] or ""), _cluster(header[4])
+            _parse_body(entry, body, Places(self._module), ptx_line)
+            if not entry.is_function:
+                entry.variables = self._variables + entry.variables
+                entry.functions = self._reached(entry)
+        return self._read[name]
+
+    def _reached(self, kernel: Entry) -> list[Entry]:
+        """The functions that a kernel calls, and that those call; all of the module where one is called by address."""
+        found: dict[str, Entry] = {}
+        waiting = [kernel]
+        while waiting:
+            names, by_address = waiting.pop().called()
+            for name in self._headers if by_address else sorted(names):
+                if name in self._headers and name not in self._kernels and name not in found:
+                    found[name] = self._body(name)
+                    waiting.append(found[name])
+        return list(found.values())
+
+
+def parse(text: str) -> Module:
     """Every kernel of a PTX module, by name. Raises ParseError for text that is not PTX as described above."""
-    module, text = text, _without_comments(text)
-    entries, outside, position = {}, [], 0
-    for header in _ENTRY.finditer(text):
-        outside.append(text[position : header.start()])
-        position = _closing_brace(text, header.end())
-        entry = Entry(header[1], parameters=_parameters(header[2]), cluster=_cluster(header[3]))
-        _parse_body(entry, text[header.end() : position], Places(module), 1 + text.count("\n", 0, header.end()))
-        entries[entry.name] = entry
-    outside.append(text[position:])
-    if not entries:
+    module = Module(text)
+    if not module:
         raise ParseError("the text holds no kernel: no `.entry` was found")
-    shared_by_all = _module_variables("\n".join(outside))
-    for entry in entries.values():
-        entry.variables = shared_by_all + entry.variables
-    return entries
+    return module
 
 
 def _without_comments(text: str) -> str:
@@ -205,25 +205,26 @@ def _without_comments(text: str) -> str:
 
 def _closing_brace(text: str, start: int) -> int:
     depth = 1
-    for brace in re.finditer(r"[{}]", text[start:]):
+    for brace in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return start + brace.start()
+            return brace.start()
     raise ParseError("a kernel's closing brace is missing: is the text cut off?")
 
 
+def _formals(text: str) -> list[Variable]:
+    """The parameters of a function."""
+    return [_variable(part) for part in text.split(",") if part.strip()]
+
+
 def _parameters(text: str) -> list[tuple[str, str]]:
+    """The parameters of a kernel."""
     parameters = []
     for declaration in filter(None, (part.strip() for part in text.split(","))):
         words = [word for word in declaration.split() if not re.fullmatch(r"\d+", word)]
         kind = next(word[1:] for word in words if word[1:] in DTYPES)
         name, _, size = words[-1].partition("[")
-        if size and (kind, size) != ("b8", "128]"):
-            raise ParseError(
-                f"parameter {words[-1]} is passed by value as bytes, which the reference GPU supports only for a "
-                "CUtensorMap of 128 bytes"
-            )
-        parameters.append((name, TENSOR_MAP if size else kind))
+        parameters.append((name, f"{kind}[{size}" if size else kind))
     return parameters
 
 
@@ -252,14 +253,17 @@ def _variable(statement: str) -> Variable:
     count = 1
     for dimension in re.findall(r"\[(\d*)\]", dimensions):
         count *= int(dimension or 0)
-    data = b""
-    if initial is not None:
-        immediates = [_immediate(value.strip()) for value in initial.strip(" {}\n").split(",")]
-        values = [immediate.value for immediate in immediates if immediate is not None]
-        if len(values) < len(immediates):
+    values: list[int | np.floating] = []
+    addresses = []
+    for place, text in enumerate(initial.replace("{", " ").replace("}", " ").split(",") if initial else ()):
+        operand = read_operand(re.sub(r"^generic\((.*)\)$", r"\1", text.strip()))
+        if isinstance(operand, Symbol):
+            addresses.append((place * width, operand))
+        elif not isinstance(operand, Immediate):
             raise ParseError(f"initial value of {name} is not a list of numbers")
-        data = np.array(values).astype(DTYPES[kind]).tobytes()
-    return Variable(name, space, int(align or width), width * count, data)
+        values.append(operand.value if isinstance(operand, Immediate) else 0)
+    data = np.array(values).astype(DTYPES[kind]).tobytes()
+    return Variable(name, space, int(align or width), width * count, data, tuple(addresses))
 
 
 def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
@@ -290,11 +294,12 @@ def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
 
 def _scoped(entry: Entry, block: str) -> str:
     """A block in braces, with names it declares that the kernel already has (inline assembly, twice) made new."""
-    names = [n.strip() for declared in re.findall(r"\.reg\s+\.\w+\s+([^;]*);", block) for n in declared.split(",")]
+    names = [n.strip() for declared in re.findall(r"\.reg\s*\.\w+\s+([^;]*);", block) for n in declared.split(",")]
+    names += re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$]+)", block)
     labels = re.findall(r"(?:^|[;{}\s])([A-Za-z_$][\w$]*)\s*:(?!:)", block)
     for name in {*names, *labels}:
         stem, counted, _ = name.partition("<")
-        if name in entry.labels or stem + counted in entry.registers:
+        if name in entry.labels or stem + counted in entry.registers or any(v.name == name for v in entry.variables):
             fresh = f"{stem}$s{len(entry.instructions)}_"
             tail = r"(?=<?\d+\b)" if counted else r"(?![\w$])"
             block = fresh.join(re.split(rf"(?<![\w$%.]){re.escape(stem)}{tail}", block))
@@ -305,11 +310,11 @@ def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> 
     if declared := _REGISTERS.match(text):
         for name in declared[2].split(","):
             entry.registers[re.sub(r"<\d+>", "<", name.strip())] = declared[1]
-    elif text.startswith((".shared", ".local")):
+    elif text.startswith((".shared", ".local", ".param")):
         entry.variables.append(_variable(text))
     elif text.startswith(".branchtargets"):
         entry.tables[next(reversed(entry.labels))] = [name.strip() for name in text.split(maxsplit=1)[1].split(",")]
-    elif text.startswith(".pragma"):
+    elif text.startswith((".pragma", ".callprototype", ".calltargets")):
         return  # advice to ptxas
     elif text.startswith("."):
         raise ParseError(f"{places.file}:{places.line}: directive not understood: {text}")
@@ -319,7 +324,7 @@ def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> 
             raise ParseError(f"{places.file}:{places.line}: instruction not understood: {text}")
         negated, guard, name, operands = match.groups()
         try:
-            read = tuple(_operand(part) for part in _split(operands))
+            read = tuple(read_operand(part) for part in split_operands(operands))
         except ParseError as error:
             raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
         entry.instructions.append(
@@ -335,60 +340,3 @@ def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> 
                 callers=places.callers,
             )
         )
-
-
-def _split(text: str) -> list[str]:
-    """Operands at their commas, those inside braces and brackets left whole."""
-    return [part.strip() for part in _OPERANDS.findall(text) if part.strip()]
-
-
-@functools.lru_cache(maxsize=4096)  # a kernel names each of its registers many times
-def _operand(text: str) -> Operand:
-    if text == "_":
-        return None
-    if text.startswith("{"):
-        return Vector(tuple(_operand(part.strip()) for part in text.strip("{} ").split(",")))
-    if text.startswith("["):
-        return _bracketed(text)
-    if "|" in text:
-        first, _, second = text.partition("|")
-        return Pair(_operand(first.strip()), _operand(second.strip()))
-    if text.startswith("!"):
-        return Negated(Register(text[1:].strip()))
-    if text.startswith("%"):
-        return Register(text)
-    if (number := _immediate(text)) is not None:
-        return number
-    if re.fullmatch(r"[\w$.]+", text):
-        return Symbol(text)
-    raise ParseError(f"operand not understood: {text}")
-
-
-def _bracketed(text: str) -> Address | TensorAddress:
-    if tiled := re.fullmatch(r"\[\s*([^,{}]+?)\s*,\s*\{([^{}]*)\}\s*\]", text):
-        return TensorAddress(_address(f"[{tiled[1]}]"), tuple(_operand(part.strip()) for part in tiled[2].split(",")))
-    return _address(text)
-
-
-def _address(text: str) -> Address:
-    match = re.fullmatch(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\w+))?\s*\]", text)
-    base = _operand(match[1]) if match else None
-    if match is None or not isinstance(base, Register | Symbol | Immediate):
-        raise ParseError(f"address not understood: {text}")
-    return Address(base, int(match[2] or "0", 0))
-
-
-def _immediate(text: str) -> Immediate | None:
-    if text == "WARP_SZ":
-        return Immediate(32)
-    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
-        return Immediate(np.float32(struct.unpack(">f", bytes.fromhex(text[2:]))[0]))
-    if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
-        return Immediate(np.float64(struct.unpack(">d", bytes.fromhex(text[2:]))[0]))
-    if _NUMBER.fullmatch(text):
-        digits = text.rstrip("U")
-        octal = re.fullmatch(r"(-?)0([0-7]+)", digits)
-        return Immediate(int(octal[1] + octal[2], 8) if octal else int(digits, 0))
-    if text in ("true", "false"):
-        return Immediate(int(text == "true"))
-    return None

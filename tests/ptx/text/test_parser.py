@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gemm_ref import ptx
-from gemm_ref.ptx.text.parser import Address, Immediate, Negated, Pair, Register, Symbol, Vector, parse
+from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Pair, Register, Symbol, Vector
+from gemm_ref.ptx.text.parser import parse
 from tests.ptx.harness import HEADER, bits_of, kernel_text, run_kernel, words
 
 
@@ -102,9 +103,9 @@ def test_names_in_inner_braces_belong_to_them():
     (kernel_text("op1;").rstrip().rstrip("}"), "cut off"),
     (kernel_text("mov.u32 %r1"), "semicolon|not understood|label|declared"),
     (kernel_text(".bogus 1;"), "directive not understood"),
+    (kernel_text("call foo, (p);"), "p is not declared"),
     (kernel_text(".reg %r<3>;"), "directive not understood"),
     (kernel_text("op ?;"), "probe.cu:1: .*not understood"),
-    (kernel_text("", ".param .align 8 .b8 p0[16]"), "passed by value"),
     (kernel_text("", outside=".global .align 4 .f16x2 x;"), "unknown type"),
 ])  # fmt: skip
 def test_text_that_is_not_ptx(text, message):

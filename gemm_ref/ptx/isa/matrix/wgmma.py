@@ -11,7 +11,8 @@ from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, integer
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Immediate, Instruction, Register, Vector, items_of
+from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of
+from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import BITS, numbers
 from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix

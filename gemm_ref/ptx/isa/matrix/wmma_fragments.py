@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.isa.mma import WARP, Tiles
+from gemm_ref.ptx.isa.matrix.mma import WARP, Tiles
 
 _LANE = np.arange(WARP)
 

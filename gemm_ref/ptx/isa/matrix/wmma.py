@@ -23,9 +23,26 @@ import numpy as np
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.core.context import Control, Machine, Mask, Read
 from gemm_ref.ptx.core.decode import Decoder
-from gemm_ref.ptx.isa.mma import ACCUMULATORS, WARP, lanes_of, multiply_words, pack, register_type, registers_of, unpack
+from gemm_ref.ptx.isa.matrix.mma import (
+    ACCUMULATORS,
+    WARP,
+    lanes_of,
+    multiply_words,
+    pack,
+    register_type,
+    registers_of,
+    unpack,
+)
+from gemm_ref.ptx.isa.matrix.wmma_fragments import (
+    SHAPES,
+    Fragment,
+    Touch,
+    accumulator,
+    operand,
+    row_touches,
+    word_touches,
+)
 from gemm_ref.ptx.isa.warp import together
-from gemm_ref.ptx.isa.wmma_fragments import SHAPES, Fragment, Touch, accumulator, operand, row_touches, word_touches
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.text.parser import Instruction

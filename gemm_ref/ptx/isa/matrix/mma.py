@@ -17,7 +17,8 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
-from gemm_ref.ptx.text.parser import Instruction, Operand, items_of
+from gemm_ref.ptx.text.operands import Operand, items_of
+from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units import tensor_core
 from gemm_ref.ptx.units.formats import BITS, numbers
 

@@ -1,0 +1,130 @@
+"""Calls, as nvcc compiles them (calls.cu): what functions are given and give back, recursion, and the runtime's."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+from cuda_kernels import source
+from gemm_ref import ptx
+from gemm_ref.launch import Launch
+from gemm_ref.ptx.core.events import Observer
+from tests.ptx.harness import covers
+
+SOURCE = Path(__file__).with_name("calls.cu")
+LANES = 40  # a warp, and a part of one
+
+
+@functools.cache
+def text() -> str:
+    return source.compile_ptx(SOURCE.read_text(encoding="utf-8"), SOURCE.name)[0]
+
+
+def run(name: str, *arguments: ptx.Struct, first: int = 0, observers: tuple[Observer, ...] = ()) -> list[int]:
+    out = torch.full((LANES,), -7, dtype=torch.int32)
+    out[0] = first
+    launch = Launch((1, 1, 1), (LANES, 1, 1))
+    ptx.run(ptx.load(text(), name), launch, [*arguments, out], observers=observers)
+    return out.tolist()
+
+
+def fibonacci(n: int) -> int:
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+def total(n: int, above: int = 0) -> int:
+    mine = above + n
+    return mine if n == 0 else total(n - 1, mine) ^ mine
+
+
+def odd(n: int) -> int:
+    return 0 if n == 0 else even(n - 1) + 1
+
+
+def even(n: int) -> int:
+    return 1 if n == 0 else odd(n - 1)
+
+
+WANT = {
+    "call": lambda i: 3 * i + 2,
+    "call_of_some": lambda i: 3 * i + 1 if i % 3 == 0 else -7,
+    "recursion": lambda i: fibonacci(i % 12),
+    "recursion_with_locals": lambda i: total(i % 10),
+    "recursion_of_two": lambda i: odd(i % 6),
+    "pointers": lambda i: (3, 5)[i % 2] * i + 1,
+    "virtuals": lambda i: 1,
+    "allocates": lambda i: i,
+}
+
+
+@covers("call")
+@pytest.mark.parametrize("name", WANT)
+def test_functions_of_the_module(name):
+    found = run(name, first=16 if name == "allocates" else -7 * (name == "call_of_some"))
+    assert found == [WANT[name](i) for i in range(LANES)]
+
+
+def test_a_method_is_chosen_by_the_object():
+    assert run("virtuals", first=1) == [i * i for i in range(LANES)]
+
+
+def test_arguments_by_value():
+    pair = ptx.Struct(((0, "s32", 3), (4, "f32", 4.0)))
+    assert run("structs", pair) == [4003 + i for i in range(LANES)]
+    array = ptx.Struct(tuple((4 * i, "s32", i * i) for i in range(40)))
+    assert run("array", array) == [i * i for i in range(LANES)]
+
+
+def test_a_number_is_no_struct():
+    with pytest.raises(ValueError, match=r"takes for array_param_0 \(argument 0\) a b8\[160\], and was given a int"):
+        ptx.run(ptx.load(text(), "array"), Launch((1, 1, 1), (1, 1, 1)), [3, torch.zeros(1)])
+    with pytest.raises(ValueError, match="a s32 at byte 160 is outside"):
+        run("array", ptx.Struct(((160, "s32", 1),)))
+
+
+def test_threads_print_in_their_order(capsys):
+    want = "".join(f"{i}  1.50|abc |x {1 << 40} ffffffff % 0x10\n" for i in range(2))
+    run("prints")
+    assert capsys.readouterr().out == want
+
+    class Printed(Observer):
+        text = ""
+
+        def on_print(self, text: str) -> None:
+            self.text += text
+
+    run("prints", observers=(printed := Printed(),))
+    assert printed.text == want and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "name, error, message",
+    [
+        (
+            "asserts",
+            ptx.AssertFailed,
+            r'calls.cu:\d+: assert\(threadIdx.x < 5 && "small"\) fails for .*thread \(5, 0, 0\)',
+        ),
+        ("endless", ptx.MemoryFault, r"calls.cu:\d+: .*a thread's stack ends"),
+        ("no_function", ptx.MemoryFault, r"calls.cu:\d+: "),
+    ],
+)
+def test_a_fault_names_its_line(name, error, message):
+    with pytest.raises(error, match=message):
+        run(name)
+
+
+def test_a_heap_has_an_end():
+    assert run("allocates", first=6 << 20)[:2] == [0, -1]
+
+
+def test_a_sibling_that_cannot_be_read_stops_nobody():
+    broken = text().replace(
+        ".visible .entry call(", ".visible .entry broken(.param .u64 p)\n{ .bogus 1; }\n.visible .entry call("
+    )
+    assert ptx.load(broken, "call").name == "call"
+    with pytest.raises(ptx.ParseError, match="directive not understood"):
+        ptx.load(broken, "broken")
