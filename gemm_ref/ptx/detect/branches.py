@@ -15,6 +15,8 @@ def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
     following = [_following(entry, place) for place in range(len(entry.instructions))]
     behind = _post_dominators(following)
     places = {id(instruction): place for place, instruction in enumerate(entry.instructions)}
+    if id(first) not in places or id(second) not in places:
+        return False  # in a function that the kernel calls
     x, y = places[id(first)], places[id(second)]
     for branch, targets in enumerate(following):
         if len(targets) > 1:
