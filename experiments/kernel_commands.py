@@ -44,7 +44,8 @@ def check(
     flags: Annotated[str, typer.Option("--nvcc-flags", help="More for nvcc: '-DNDEBUG --use_fast_math'.")] = "",
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16 or bf16.")] = "",
+    math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
+    like: Annotated[str, typer.Option(help="The GPU that a .py is told it has: sm_80, sm_89 or sm_90.")] = "sm_90",
     device: Annotated[
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
@@ -67,7 +68,7 @@ def check(
     from experiments.check.show import show
 
     folders, defines = tuple(include or ()), tuple(define or ())
-    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags)
+    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like)
     found = run_check(file, options, request)
     if as_json:
         typer.echo(json.dumps(found.data(), indent=1))

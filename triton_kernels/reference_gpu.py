@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -17,16 +17,32 @@ from triton_kernels import without_gpu
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
+@dataclass(frozen=True)
+class Started:
+    """A launch: what was compiled for it, and how it is started."""
+
+    kernel: str
+    constants: dict[str, object]  # of the kernel, by name, with its sizes
+    grid: tuple[int, int, int]
+    shared_bytes: int
+
+
 @contextlib.contextmanager
-def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
+def on_reference_gpu(
+    name_of: Callable[[torch.Tensor], str],
+    begin: Callable[[Started], contextlib.AbstractContextManager] = lambda _: contextlib.nullcontext(),
+    dry: bool = False,
+) -> Iterator[None]:
     """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
 
-    For code that launches by itself. name_of: what messages call a tensor argument. Of an autotuned function the first
-    configuration is run that its pruning leaves, since nothing can be timed. It is not for several threads.
+    For code that launches by itself. name_of: what messages call a tensor argument. begin: is told of each launch, and
+    gives what is around its run. dry: nothing is run, only compiled. Of an autotuned function the first configuration
+    is run that its pruning leaves, since nothing can be timed. It is not for several threads.
     """
 
     def launch(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
-        if warmup or any(isinstance(x, torch.Tensor) and x.is_cuda for x in (*args, *kwargs.values())):
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+        if warmup or any(x.untyped_storage().device.type == "cuda" for x in tensors):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
         compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
         if compiled is None:  # Triton launches nothing then either
@@ -34,10 +50,12 @@ def on_reference_gpu(name_of: Callable[[torch.Tensor], str]) -> Iterator[None]:
         parameters = kernel.signature.parameters
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
-        blocks = grid(bound) if callable(grid) else grid
+        blocks = (*(grid(bound) if callable(grid) else grid), 1, 1)[:3]
         passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-        names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
-        run(compiled, (*blocks, 1, 1)[:3], passed, names)
+        with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared)):
+            names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
+            if not dry:
+                run(compiled, blocks, passed, names)
         return compiled
 
     def tune(tuner: Autotuner, *args, **kwargs):

@@ -40,7 +40,7 @@ def compiled(kernel: triton.JITFunction, /, *args, grid, **options) -> CompiledK
     return result
 
 
-class _NoGpu:
+class NoGpu:
     """A driver for Triton that knows its target and no device.
 
     Triton decides how to specialise a kernel for its arguments (which sizes and addresses are multiples of 16) inside
@@ -98,12 +98,12 @@ class _Stages(AsmDict):
 
 
 @contextlib.contextmanager
-def _without_gpu() -> Iterator[_NoGpu]:
-    """Inside, Triton's active driver is `_NoGpu` and its compiler `_ToPtx`, and outside what they were before."""
+def _without_gpu() -> Iterator[NoGpu]:
+    """Inside, Triton's active driver is `NoGpu` and its compiler `_ToPtx`, and outside what they were before."""
     config, nvidia = triton.runtime.driver, backends["nvidia"]
     with driver_lock:
         before = config._active  # reading `active` would look for a GPU and raise where there is none
-        driver = _NoGpu(capability.get())
+        driver = NoGpu(capability.get())
         config.set_active(driver)
         backends["nvidia"] = replace(nvidia, compiler=_ToPtx)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.check.cuda.cuda_file import CudaKernel, Options
@@ -11,6 +12,7 @@ from experiments.check.report import Report
 from experiments.check.subject import Subject
 from experiments.check.trial import CannotCheck
 from experiments.records.request import Request, UsageError
+from gemm_ref import Problem
 from gemm_ref.build import BuildError
 
 MOST_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
@@ -21,7 +23,7 @@ def check(path: Path, options: Options, request: Request) -> Report:
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
-        subject = open_file(path, options)
+        subject = open_file(path, options, request.problems)
         for problem in request.problems:
             if problem.flops > 2 * MOST_PRODUCTS:
                 raise UsageError(
@@ -46,12 +48,12 @@ def check(path: Path, options: Options, request: Request) -> Report:
     return report
 
 
-def open_file(path: Path, options: Options) -> Subject:
-    """The kernel in a .cu or a .py. Raises UsageError."""
+def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) -> Subject:
+    """The kernel in a .cu or a .py, which is to be run at these sizes if there are any. Raises UsageError."""
     if path.suffix == ".py":
-        from experiments.check.python_file import PythonFile
+        from experiments.check.python.python_file import PythonFile
 
-        return PythonFile(path, options)
+        return PythonFile(path, options, problems)
     if path.suffix not in (".cu", ".cuh"):
         raise UsageError(f"{path.name} is neither CUDA (.cu) nor Python (.py)")
     return CudaKernel(path, options)

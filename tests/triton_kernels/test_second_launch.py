@@ -59,7 +59,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     monkeypatch.setattr(launcher.reference_gpu, "run", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     monkeypatch.setattr(launcher, "stream_of", lambda _: 7)
-    monkeypatch.setattr(without_gpu._NoGpu, "get_current_stream", lambda *_: 7)
+    monkeypatch.setattr(without_gpu.NoGpu, "get_current_stream", lambda *_: 7)
     rung = get_stage(stage)
     variant, epilogue = rung.find_variant("default", dialect), extras.epilogue(MATHS[math].out_dtype)
     implementation = Implementation(rung, variant, dialect, math, problem.b_layout, epilogue)

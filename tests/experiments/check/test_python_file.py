@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments.check.command import check
 from experiments.check.cuda.cuda_file import Options
+from experiments.records.request import UsageError
 from experiments.selection import make_request
 
 triton = pytest.importorskip("triton")
@@ -109,13 +111,88 @@ def test_the_driver_is_left_as_it_was(tmp_path):
     assert (triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active) == before
 
 
+# A tutorial: it asks its GPU, tests and times itself, imports what is not there, takes B as N x K, and returns half.
+SCRIPT = (
+    TRITON[: TRITON.index("def gemm")].replace("k[:, None] * N + col", "col * K + k[:, None]")
+    + """
+import matplotlib_of_the_authors as plt
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+PROGRAMS = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+assert triton.runtime.driver.active.get_current_target().arch == 90
+
+
+def product(x, weight, activation, out_dtype=torch.float16, *, use_bias: bool):
+    assert x.shape[1] == weight.shape[1], "inner sizes differ"
+    assert x.is_cuda and weight.device == DEVICE and x.dtype == torch.float16
+    assert x.shape[0] % 3 == 0
+    (M, K), N = x.shape, weight.shape[0]
+    c = torch.empty((M, N), device=DEVICE, dtype=out_dtype)
+    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))
+    kernel[grid](x, weight, c, M, N, K, BLOCK_M=32, BLOCK_N=32)
+    return c
+
+
+torch.manual_seed(0)
+x, weight = (torch.randn((8190, 8190), device="cuda", dtype=torch.float16) for _ in range(2))
+out = product(x, weight, "relu", use_bias=False)
+if torch.allclose(out, x @ weight.T):
+    print("it is right")
+
+
+@triton.testing.perf_report(triton.testing.Benchmark(["M"], [4096], "by", ["triton"], ["Triton"], "time", {}))
+def benchmark(M, by):
+    return triton.testing.do_bench(lambda: product(x, weight, "", use_bias=False))
+
+
+benchmark.run(show_plots=True, print_data=True)
+plt.show()
+"""
+)
+
+
+def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
+    found = report(tmp_path, SCRIPT)
+    assert found.sound, found
+    assert "B is passed as it takes it, as N x K" in found.notes
+    assert any("fp16" in note for note in found.notes)
+    (left_out,) = (note for note in found.notes if "left out" in note)
+    line = 1 + SCRIPT[: SCRIPT.index("import matplotlib")].count("\n")
+    assert f"line {line} (ModuleNotFoundError: No module named 'matplotlib_of_the_authors')" in left_out
+    assert "it launches kernel" in left_out and "NameError" not in left_out
+
+
+def test_the_line_of_the_file_that_refuses_a_size(tmp_path):
+    with pytest.raises(UsageError, match=r"kernel.py:\d+: `assert x.shape\[0\] % 3 == 0` stops product"):
+        report(tmp_path, SCRIPT, sizes=("32x35x39",))
+
+
+def test_one_kernel_in_two_files_is_quoted_from_the_one_that_is_checked(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / f"{name}.py"
+        path.write_text(GLUON, encoding="utf-8")
+        found = check(path, Options(), make_request((), (), ("33x35x39",), "", "cpu"))
+        assert {line.file for line in found.lines} == {path.name}
+
+
+def test_what_torch_and_triton_say_of_the_gpu_is_the_models(tmp_path):
+    text = SCRIPT.replace("arch == 90", "arch == 80").replace("is_cuda and", "is_cuda and PROGRAMS == 108 and")
+    assert report(tmp_path, text, like="sm_80").sound
+    assert not torch.cuda.is_available() or torch.cuda.get_device_name() != "NVIDIA A100-SXM4-80GB"
+
+
 USAGE = [
-    ("import nowhere_to_be_found", {}, "cannot be imported: ModuleNotFoundError"),
-    ("x = 1", {}, "gemm(a, b, c) or gemm(a, b); it has none"),
-    ("def f(a, b): pass\ndef g(a, b): pass", {}, "several (f, g): choose one with --kernel"),
-    ("def f(a, b): pass", {"kernel": "g"}, "has no function g(a, b, c) or g(a, b) that launches: there is f"),
+    ("import nowhere_to_be_found", {}, "there is none (left out: line 1: ModuleNotFoundError: No module named"),
+    ("x = 1", {}, "gemm(a, b, c) or gemm(a, b): there is none"),
+    ("x = (", {}, "kernel.py:1: '(' was never closed: is it Python 3?"),
+    ("def f(a, b): pass\ndef g(a, b): pass", {}, "pass --kernel with one of f, g"),
+    ("def f(a, b): pass", {"kernel": "g"}, "no function g that launches a kernel: there is f"),
+    ("def f(a, n): pass", {}, "f(a, n) has no two matrices among its parameters"),
+    ("def f(a, b, turns): pass", {}, "f takes turns, whose value the file does not tell"),
     ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),
-    ("def f(a, b): a.cuda_is_not_here", {}, "could not be run with CPU tensors: AttributeError"),
+    ("def f(a, b): a.nothing", {}, "kernel.py:1: `def f(a, b): a.nothing` stops f: AttributeError"),
+    ("from nowhere import g\ndef f(a, b): g(a)", {}, "name 'g' is not defined (line 1: ModuleNotFoundError"),
     (GLUON.replace("return c", "return a"), {}, "must return C of shape (33, 35); it returned one of (33, 39)"),
     ("def f(a, b): pass", {"block": "16"}, "--block is for CUDA"),
     ("def f(a, b): pass", {"define": "X=1"}, "--define is for CUDA"),

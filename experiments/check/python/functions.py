@@ -1,0 +1,274 @@
+"""Which function of a Python file launches its kernel, and what its parameters stand for."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from triton.runtime.jit import KernelInterface
+
+from experiments.check.python.module import Module
+from experiments.records.request import UsageError
+
+SIZES = ("M", "N", "K")
+MATRICES = ("A", "B", "C")
+ONES, ZEROS, TYPE = "ones", "zeros", "type"  # roles: factors that change nothing, a bias, the type of C
+
+_NAMES = {
+    "A": "a x lhs left mat1 matrix_a mat_a input inp in1 group_a",
+    "B": "b w weight y rhs right mat2 matrix_b mat_b other in2 group_b",
+    "C": "c out output o result res dest d group_c",
+}
+_ROLES = {name: role for role, names in _NAMES.items() for name in names.split()}
+_NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validate|verify|compare|demo)", re.I)
+# What a launcher may leave to its caller, by the words in its name, and a common value of each.
+_VALUES = (
+    (r"^(b|blk|block|tile)(_?size)?_?[mn]$|^[mn]_?block", 64),
+    (r"^(b|blk|block|tile)(_?size)?_?k$|^k_?block", 32),
+    (r"group(_?size)?(_?m)?$", 8),
+    (r"warps$", 4),
+    (r"stages$|buffers$", 3),
+    (r"split_?k$", 2),
+    (r"num_sms?$|sm_count$", 132),
+    (r"acc\w*dtype|dtype_acc", torch.float32),
+    (r"activation$|^act$", ""),
+    (r"^alpha$", 1.0),
+    (r"^beta$", 0.0),
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a parameter is given: a matrix, a size or what `role` says otherwise, or `value` where there is no role."""
+
+    name: str
+    role: str = ""
+    value: object = None
+    positional: bool = True
+
+    @property
+    def listed(self) -> bool:
+        """Whether it takes a list of matrices, of which it is given one."""
+        return self.name.lower().startswith("group_")
+
+    def __str__(self) -> str:
+        if not self.role:
+            return f"{self.name}={getattr(self.value, '__name__', repr(self.value))}"
+        text = f"[{self.role}]" if self.listed else self.role
+        return self.name if self.name.upper() == self.role else f"{self.name}={text}"
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A function that launches, with what it is called with."""
+
+    name: str
+    function: Callable
+    arguments: tuple[Argument, ...]
+
+    @property
+    def fills_c(self) -> bool:
+        """Whether it is given C, and does not make one."""
+        return any(argument.role == "C" for argument in self.arguments)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+    def __call__(self, values: Mapping[str, object]) -> object:
+        """values: what each role is at these sizes."""
+        positional, named = [], {}
+        for argument in self.arguments:
+            value = values[argument.role] if argument.role else argument.value
+            value = [value] if argument.listed else value
+            if argument.positional:
+                positional.append(value)
+            else:
+                named[argument.name] = value
+        return self.function(*positional, **named)
+
+
+def choose(module: Module, name: str) -> Launcher:
+    """The function called `name`, or that which launches the kernel of that name; without a name the only one.
+
+    Raises UsageError with the question that is left.
+    """
+    launching = _launching(module)
+    where, reasons = module.path.name, dict[str, str]()
+    found = {}
+    for key, (function, kernels) in launching.items():
+        if name and name != key and name not in kernels:
+            continue
+        try:
+            found[key] = Launcher(key, function, tuple(_arguments(key, function, module)))
+        except UsageError as error:
+            reasons[key] = str(error)
+    if name in found:
+        return found[name]
+    if name in reasons:
+        raise UsageError(reasons[name])
+    if not name:
+        found = {key: one for key, one in found.items() if not _NO_OPERAND.match(key.strip("_"))} or found
+        found = {key: one for key, one in found.items() if not key.startswith("_")} or found
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise UsageError(f"{where} has several functions that launch: pass --kernel with one of {', '.join(found)}")
+    if len(reasons) == 1:
+        raise UsageError(next(iter(reasons.values())))
+    missing = module.why_missing(name) if name else next((f"line {e.line}: {e.why}" for e in module.left_out), "")
+    also = f" (left out: {missing})" if missing else ""
+    if name:
+        there = ", ".join(launching) or "none"
+        raise UsageError(f"{where} has no function {name} that launches a kernel: there is {there}{also}")
+    there = f"there is {', '.join(reasons)}" if reasons else "there is none"
+    raise UsageError(f"{where} needs a function that launches its kernel, gemm(a, b, c) or gemm(a, b): {there}{also}")
+
+
+def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
+    """Each function of the file that launches, and the kernels that it does; those that call these, where none does."""
+    kernels = {name for name, value in module.names.items() if isinstance(value, KernelInterface)}
+    bodies = {node.name: node for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    direct = {name: set(_launched(body)) for name, body in bodies.items() if name not in kernels}
+    found: dict[str, tuple[Callable, set[str]]] = {}
+    for key, value in module.names.items():
+        owner = _owner(value)
+        body = owner.__name__ if owner else key
+        if callable(value) and not inspect.isclass(value) and direct.get(body):
+            found[key] = value, direct[body] & kernels
+    if found:
+        return found
+    functions = {key: module.names.get(key) for key in bodies if key not in kernels}
+    return {key: (value, set()) for key, value in functions.items() if inspect.isfunction(value)}
+
+
+def _owner(function: object) -> type[torch.autograd.Function] | None:
+    """The class whose `apply` a function is, as in `matmul = _Matmul.apply`."""
+    owner = getattr(function, "__self__", None)
+    return owner if inspect.isclass(owner) and issubclass(owner, torch.autograd.Function) else None
+
+
+def _launched(body: ast.AST) -> Iterator[str]:
+    """The names of what is launched in it: `name[grid](...)`, or `name` in `name.run(...)`."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            target = node.func.value
+            yield target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+
+
+def _arguments(name: str, function: Callable, module: Module) -> Iterator[Argument]:
+    """What each parameter that must be given is given. Raises UsageError where that cannot be known."""
+    parameters = _parameters(function)
+    required = [each for each in parameters if each.default is inspect.Parameter.empty]
+    examples = {**_parametrized(module), **_called_with(name, [each.name for each in parameters], module)}
+    roles = _roles([each.name for each in required])
+    if not {"A", "B"} <= set(roles.values()):
+        shown = ", ".join(each.name for each in required)
+        raise UsageError(f"{name}({shown}) has no two matrices among its parameters: say with --args which they are")
+    for each in required:
+        positional = each.kind is not inspect.Parameter.KEYWORD_ONLY
+        role = roles.get(each.name, "")
+        if role:
+            yield Argument(each.name, role, positional=positional)
+            continue
+        value = examples[each.name] if each.name in examples else _common(each)
+        if value is inspect.Parameter.empty:
+            raise UsageError(f"{name} takes {each.name}, whose value the file does not tell: pass it with --args")
+        yield Argument(each.name, value=value, positional=positional)
+
+
+def _parameters(function: Callable) -> list[inspect.Parameter]:
+    owner = _owner(function)
+    if owner:
+        return list(inspect.signature(owner.forward).parameters.values())[1:]  # without ctx
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+
+
+def _roles(names: list[str]) -> dict[str, str]:
+    """The role of each parameter that has one by its name; the first two tensors that have none are A and B, then C."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
+        role = _role(name, plain)
+        if role in MATRICES:
+            role = role if role not in taken else "C" if {"A", "B"} <= taken and "C" not in taken else ""
+        if role:
+            found[name] = role
+            taken.add(role)
+    if not {"A", "B"} & taken and len(names) in (2, 3):  # gemm(p, q) and gemm(p, q, r)
+        return dict(zip(names, MATRICES, strict=False))
+    return found
+
+
+def _role(name: str, plain: str) -> str:
+    if name.upper() in SIZES:
+        return name.upper()
+    if re.search(r"scale|^[ab]_s$|^[AB]s$", name):
+        return ONES
+    if plain in ("bias", "residual"):
+        return ZEROS
+    if re.search(r"^(out(put)?_|c_)?d?type(_(out|c|dst))?$", plain):
+        return TYPE
+    return _ROLES.get(plain, "")
+
+
+def _common(parameter: inspect.Parameter) -> object:
+    """A value that does for a parameter, by its name or the type that it is said to have; else `empty`."""
+    for pattern, value in _VALUES:
+        if re.search(pattern, parameter.name.lower()):
+            return value
+    said = (
+        parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
+    )
+    if said == "bool":
+        return False
+    return None if re.search(r"Optional|None", str(parameter.annotation)) else inspect.Parameter.empty
+
+
+def _parametrized(module: Module) -> dict[str, object]:
+    """The first value that the file's own tests give each name (`pytest.mark.parametrize`)."""
+    found: dict[str, object] = {}
+    for node in ast.walk(module.tree):
+        if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "parametrize" and len(node.args) > 1):
+            continue
+        said, values = (_value(argument, module) for argument in node.args[:2])
+        names = re.findall(r"\w+", said) if isinstance(said, str) else said
+        first = next(iter(values), None) if isinstance(values, list | tuple) else None
+        if not isinstance(names, list | tuple):
+            continue
+        first = getattr(first, "values", first) if len(names) > 1 else (first,)  # a pytest.param has values
+        if isinstance(first, list | tuple) and len(first) == len(names):
+            found = dict(zip(names, first, strict=True)) | found
+    return found
+
+
+def _called_with(name: str, parameters: list[str], module: Module) -> dict[str, object]:
+    """The first constant that the file itself passes for each parameter of a function."""
+    found: dict[str, object] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+            given = list(zip(parameters, node.args, strict=False))
+            given += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+            for parameter, argument in given:
+                value = _value(argument, module)
+                if value is not None and not isinstance(value, torch.Tensor):
+                    found.setdefault(parameter, value)
+    return found
+
+
+def _value(node: ast.expr, module: Module) -> object:
+    """What an expression of constants and the file's own names is; None for any other."""
+    if any(isinstance(each, ast.Call | ast.Lambda | ast.Await) for each in ast.walk(node)):
+        return None
+    try:
+        return eval(compile(ast.Expression(node), "value", "eval"), dict(module.names))
+    except Exception:  # it names what exists only inside a function
+        return None

@@ -1,0 +1,222 @@
+"""A GPU for host code to ask and to allocate on where there is none: it answers as the model that it stands for.
+
+Inside `StandIn.present()` torch and Triton's driver have a GPU. What is allocated on it lies on the CPU and says that
+it is on the GPU. There is no time on it: who takes times, records a graph or wants another service is told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
+
+import torch
+import triton
+from torch.overrides import TorchFunctionMode
+
+from triton_kernels import without_gpu
+
+MOST_ELEMENTS = 1 << 20  # of a tensor that has memory while a file is read
+
+
+class NotOnStandIn(RuntimeError):
+    """What only a GPU can do."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A GPU as its data sheet and `cudaGetDeviceProperties` describe it."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int  # that a block may ask for
+    memory_bytes: int
+    l2_bytes: int
+    clock_khz: int
+    memory_clock_khz: int
+    bus_bits: int
+
+
+MODELS = MappingProxyType(
+    {
+        "sm_80": Model("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 80 << 30, 40 << 20, 1410000, 1593000, 5120),
+        "sm_89": Model("NVIDIA GeForce RTX 4090", (8, 9), 128, 101376, 24 << 30, 72 << 20, 2520000, 10501000, 384),
+        "sm_90": Model("NVIDIA H100 80GB HBM3", (9, 0), 132, 232448, 80 << 30, 50 << 20, 1980000, 2619000, 5120),
+    }
+)
+DEVICE = torch.device("cuda", 0)
+
+
+class StandIn:
+    """A GPU of one model, present where asked for. Not for several threads: torch's and Triton's modules change."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._mode = _OnCpu()
+
+    @contextlib.contextmanager
+    def present(self, reading: bool = False) -> Iterator[None]:
+        """Inside, there is the GPU. reading: what is allocated past MOST_ELEMENTS has no contents."""
+        config, before = triton.runtime.driver, triton.runtime.driver._active
+        chosen = without_gpu.capability.set(self.model.capability)
+        self._mode.reading = reading
+        try:
+            config.set_active(_Driver(self.model))
+            with _replaced(torch.cuda, self._answers()), _replaced(torch.version, {"cuda": "12.8"}), self._mode:
+                yield
+        finally:
+            config.set_active(before)
+            without_gpu.capability.reset(chosen)
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Inside, tensors are where they are: on the CPU."""
+        before, self._mode.present = self._mode.present, False
+        try:
+            yield
+        finally:
+            self._mode.present = before
+
+    def _answers(self) -> dict[str, object]:
+        """What stands in torch.cuda for what asks a GPU."""
+        model = self.model
+        major, minor = model.capability
+        properties = SimpleNamespace(
+            name=model.name,
+            major=major,
+            minor=minor,
+            multi_processor_count=model.multiprocessors,
+            total_memory=model.memory_bytes,
+            L2_cache_size=model.l2_bytes,
+            shared_memory_per_block=48 << 10,
+            shared_memory_per_block_optin=model.shared_bytes,
+            regs_per_multiprocessor=65536,
+            max_threads_per_multi_processor=1536 if minor else 2048,
+            warp_size=32,
+            gcnArchName="",
+        )
+        answers = {
+            "is_available": True,
+            "is_initialized": True,
+            "device_count": 1,
+            "current_device": 0,
+            "get_device_name": model.name,
+            "get_device_capability": model.capability,
+            "get_device_properties": properties,
+            "get_arch_list": [f"sm_{major}{minor}"],
+            "is_bf16_supported": True,
+            "mem_get_info": (model.memory_bytes, model.memory_bytes),
+            "memory_allocated": 0,
+            "max_memory_allocated": 0,
+            "current_stream": _Stream(),
+            "default_stream": _Stream(),
+            "Stream": _Stream(),
+        }
+        nothing = ("init", "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed")
+        refused = ("Event", "CUDAGraph", "graph")
+        return {
+            **{name: _always(value) for name, value in answers.items()},
+            **{name: _always(None) for name in nothing},
+            **{name: _never(f"torch.cuda.{name}") for name in refused},
+            **{name: lambda *_, **__: contextlib.nullcontext() for name in ("device", "device_of", "stream")},
+        }
+
+
+class _OnCpu(TorchFunctionMode):
+    """torch with every CUDA device taken for the CPU, and every tensor for one on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.present, self.reading = True, False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if not self.present:
+            return func(*args, **kwargs)
+        if func in _PROPERTIES:
+            return _PROPERTIES[func]
+        if func in _STAY:
+            return args[0]
+        args = tuple(self._real(value) if func in _MOVE else value for value in args)
+        kwargs = {name: self._real(value) if name == "device" else value for name, value in kwargs.items()}
+        if self.reading and kwargs.get("device"):
+            size = func(*args, **kwargs | {"device": "meta"})
+            if size.numel() > MOST_ELEMENTS:
+                return size
+        return func(*args, **kwargs)
+
+    def _real(self, value: object) -> object:
+        name = str(value) if isinstance(value, str | torch.device) else ""
+        return torch.device("cpu") if re.fullmatch(r"cuda(:\d+)?", name) or type(value) is int else value
+
+
+# torch calls the getters of a tensor's attributes functions too.
+_PROPERTIES = {torch.Tensor.is_cuda.__get__: True, torch.Tensor.device.__get__: DEVICE, torch.Tensor.get_device: 0}
+_STAY = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+_MOVE = {torch.Tensor.to}
+
+
+class _Driver(without_gpu.NoGpu):
+    """Triton's driver of the model: what it is, and nothing that runs on it."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.capability)
+        properties = {
+            "max_shared_mem": model.shared_bytes,
+            "max_num_regs": 65536,
+            "multiprocessor_count": model.multiprocessors,
+            "warpSize": 32,
+            "sm_clock_rate": model.clock_khz,
+            "mem_clock_rate": model.memory_clock_khz,
+            "mem_bus_width": model.bus_bits,
+        }
+        self.utils = SimpleNamespace(get_device_properties=_always(properties))
+
+    def get_active_torch_device(self) -> torch.device:
+        return DEVICE
+
+    def get_device_interface(self):
+        return torch.cuda
+
+    def get_benchmarker(self):
+        return _never("a benchmark")
+
+    def get_empty_cache_for_benchmark(self):
+        _never("a benchmark")()
+
+
+class _Stream:
+    """A stream of a GPU on which everything has ended as soon as it has begun."""
+
+    cuda_stream = 0
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    wait_stream = wait_event = record_event = lambda self, *_: None
+
+
+def _always(value: object):
+    return lambda *_, **__: value
+
+
+def _never(what: str):
+    def refuse(*_, **__):
+        raise NotOnStandIn(f"{what} needs a GPU")
+
+    return refuse
+
+
+@contextlib.contextmanager
+def _replaced(module, values: dict[str, object]) -> Iterator[None]:
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
