@@ -102,10 +102,16 @@ def field(chosen: Sequence[Contender], device: str) -> list[Contender]:
     """Who is timed when `chosen` are asked for: on a GPU, cuBLAS of the same math and its control beside them."""
     if device != "cuda":
         return list(chosen)
+    everyone = with_references(chosen)
+    controls = [replace(each, stage=CONTROL, backend=CONTROL) for each in everyone if is_reference(each)]
+    return [*everyone, *controls]
+
+
+def with_references(chosen: Sequence[Contender]) -> list[Contender]:
+    """`chosen`, and cuBLAS of the same math where it is not among them."""
     maths = {contender.math for contender in chosen}
     references = [each for each in contenders() if is_reference(each) and each.math in maths]
-    controls = [replace(each, stage=CONTROL, backend=CONTROL) for each in references]
-    return [*chosen, *(each for each in references if each not in chosen), *controls]
+    return [*chosen, *(each for each in references if each not in chosen)]
 
 
 class Bench:

@@ -20,6 +20,7 @@ from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
+from experiments.records.rows import SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -211,9 +212,10 @@ class Data:
         return frames.of_cold(own[(own["backend"] == "cublas") & (own["m"] == size)])[mode]
 
     def inputs(self, math: str, kind: str):
-        """The row of cuBLAS in a math mode on one kind of inputs, from `inputs`."""
-        own = self._read("inputs")
-        own = own[(own["backend"] == "cublas") & (own["math"] == math) & (own["inputs"] == kind)]
+        """The row of cuBLAS in a math mode on one kind of inputs, held, from `energy`."""
+        own = self._read("energy")
+        own = own[(own["mode"] == SUSTAINED) & (own["backend"] == "cublas")]
+        own = own[(own["math"] == math) & (own["inputs"] == kind)].sort_values("m", ascending=False)
         return next(own.itertuples())
 
     def error(self, stage: str, k: int, math: str = "fp32", dialect: str = "") -> float:

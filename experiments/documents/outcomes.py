@@ -20,7 +20,7 @@ from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads
 from experiments.records.ceilings import TITLES
-from experiments.records.rows import GRAPH, PASS, SKIPPED, WARM
+from experiments.records.rows import GRAPH, PASS, SKIPPED, SUSTAINED, WARM
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND, OTHERS
@@ -223,8 +223,9 @@ def _tensor_cores(frame: pd.DataFrame) -> Iterator[str]:
         yield f"B by rows takes this many times as long as B by columns: {said}"
 
 
-def _inputs(frame: pd.DataFrame) -> Iterator[str]:
-    own = frame[(frame["backend"] == "cublas") & frame["tflops"].notna()]
+def _energy(frame: pd.DataFrame) -> Iterator[str]:
+    own = frame[(frame["backend"] == "cublas") & (frame["mode"] == SUSTAINED) & frame["tflops"].notna()]
+    own = own[own["m"] == own["m"].max()]
     said = []
     for math in frames.maths_of(own):
         of = own[own["math"] == math].set_index("inputs")
@@ -383,7 +384,7 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "memory": _memory,
         "instructions": _instructions,
         "modes": _modes,
-        "inputs": _inputs,
+        "energy": _energy,
         "epilogues": _epilogues,
     }
 )

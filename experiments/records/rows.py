@@ -16,7 +16,7 @@ from gemm_ref.stage import DEFAULT_VARIANT
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
 MODES = (COLD, WARM, GRAPH)
-SUSTAINED = "sustained"  # of `inputs`: back to back for seconds
+BURST, SUSTAINED = "burst", "sustained"  # of `energy`: back to back for some milliseconds, and for seconds
 HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`; or its sums,
 PREDICTED = "predicted"  # beside those of the reference GPU
 
@@ -346,7 +346,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "modes": Timed,
     "host": HostCost,
     "tensor_cores": TimedLayout,
-    "inputs": Timed,
+    "energy": Timed,
     "epilogues": Finished,
     "accuracy": Checked,
     "rounding": Summed,

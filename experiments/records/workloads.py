@@ -73,7 +73,7 @@ HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 # A square, where all forms are timed; a larger one; a layer's three products in training and in decoding
 EPILOGUES = (cube(4096), cube(8192), (2048, 11008, 4096), (512, 4096, 14336), (16, 4096, 4096))
-INPUTS = 8192  # long enough calls to hold a GPU at its power cap
+ENERGY = {DEFAULT: (8192,), FULL: (LARGEST, 8192)}  # long enough calls to hold a GPU at its power cap
 
 # Of `choice`: nobody chose them, and the model is judged at none that it was fitted on.
 FLOPS, MOST_BYTES = (1e8, 4e11), 1e9

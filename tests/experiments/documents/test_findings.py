@@ -10,7 +10,7 @@ from experiments.records.request import UsageError
 from experiments.records.stats import SAME
 from gemm_ref import STAGES, stages_in
 
-ROWS = ("ladder", "squares", "shapes", "modes", "inputs", "accuracy")
+ROWS = ("ladder", "squares", "shapes", "modes", "energy", "accuracy")
 
 
 def changed(tmp_path, *changes):

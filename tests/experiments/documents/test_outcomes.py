@@ -46,7 +46,7 @@ _OTHER = {  # experiment -> a change of its rows, and what is said because of it
     "modes": (_by(0.5, "median_us", mode="warm", backend="cublas", m=256), ""),
     "host": (_by(10, "median_us", stage="s04_shared_tile", dialect="gluon"), "of `s04_shared_tile` in Gluon"),
     "tensor_cores": (_by(1e3, *_SHARES, stage="s15_wmma", dialect=BY_HAND), ""),
-    "inputs": (_by(10, "tflops", inputs="zeros", math="bf16"), ""),
+    "energy": (_by(10, "tflops", inputs="zeros", math="bf16"), ""),
     "accuracy": (_by(10, "rel_error", stage="s13_split_k", k=262144), ""),
     "rounding": (_by(1.5, "rel_error", view="predicted", math="fp8"), ""),
     "memory": (_by(2, "sectors", stage="s01_naive", space="global"), "64 sectors in `s01`"),

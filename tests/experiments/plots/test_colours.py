@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from experiments.plots import correctness, cost, inputs, instructions, registers, roofs
+from experiments.plots import correctness, cost, energy, instructions, registers, roofs
 from experiments.plots.look import maps, style
 from experiments.plots.parts import memory_banks
 from experiments.report import colours
@@ -29,7 +29,7 @@ SCALES = {"share": maps.SHARE, "cost": maps.COST, "clocks": registers.CLOCKS}
 KEYS = {  # colours that a key names, and no number beside them
     "instructions": tuple(instructions.COLOURS.values()),
     "correctness": correctness.COLOURS,
-    "inputs": tuple(inputs.COLOURS.values()),
+    "energy": tuple(energy.COLOURS.values()),
     "registers": tuple(registers.COLOURS.values()),
     "roofs": tuple(roofs.COLOURS.values()),
     "banks": tuple(colour for _, colour in memory_banks.TURNS.steps),

@@ -215,15 +215,23 @@ def test_modes_are_shares_of_the_cold_time(drawn, tmp_path):
 
 
 def test_inputs_are_drawn_relative_to_normal_ones(drawn):
-    timed = _as("inputs", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0)
+    timed = _as("energy", ladder_rows((1024,)), sm_mhz=1500.0, power_w=600.0, mode="sustained")
     rows = [
         dataclasses.replace(row, inputs=kind, tflops=row.tflops * gain)
         for row in timed
         for kind, gain in (("zeros", 1.25), ("normal", 1.0))
         if row.stage in ("cublas", "s12_async_copy")
     ]
-    found = drawn("inputs", rows)
-    assert found.keys() == {"inputs"} and "1.25" in found["inputs"]
+    found = drawn("energy", rows)
+    assert found.keys() == {"energy"} and "1.25" in found["energy"]
+
+
+def test_each_rung_in_a_burst_and_held(drawn):
+    held = _as("energy", ladder_rows((1024, 8192)), inputs="normal", power_w=500.0, mode="sustained")
+    bursts = [dataclasses.replace(row, mode="burst", power_w=None, tflops=1.1 * row.tflops) for row in held]
+    found = drawn("energy", [*held, *bursts])
+    assert found.keys() == {"energy_rungs"}
+    assert all(text in found["energy_rungs"] for text in ("8192 × 8192 × 8192", "s12", "TFLOP/s per W", "Gluon"))
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

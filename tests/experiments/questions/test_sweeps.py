@@ -14,7 +14,7 @@ from experiments.documents.answer import Answer
 from experiments.documents.outcomes import outcome
 from experiments.plots.look import style
 from experiments.progress import Bars
-from experiments.questions import inputs, modes, shapes, squares
+from experiments.questions import energy, modes, shapes, squares
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.frames import LAYOUT
@@ -23,7 +23,7 @@ from experiments.records.rows import COLD, GRAPH, MODES, WARM, Timed
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
-SWEEPS = (squares, shapes, modes, inputs)
+SWEEPS = (squares, shapes, modes, energy)
 TENSOR_MODES = [math for math in gemm_ref.MATHS if math != "fp32"]
 LAST = gemm_ref.stages_in("bf16")[-1].id
 POOL = contenders()
@@ -103,11 +103,11 @@ def test_shapes_of_the_default_preset_are_of_every_group():
     assert set(workloads.shapes(FULL, "fp32")) == {*groups, *workloads.map_sizes(FULL)}
 
 
-def test_inputs_are_held_by_the_last_rung_of_each_mode():
-    rungs = [each for each in chosen(inputs) if not each.is_baseline]
+def test_the_last_rung_of_each_mode_is_held():
+    rungs = [each for each in chosen(energy) if not each.is_baseline]
     assert {each.dialect for each in rungs if each.math == "fp32"} == set(gemm_ref.DIALECTS)
     assert {(each.math, each.dialect) for each in rungs if each.math != "fp32"} == {(m, "cuda") for m in TENSOR_MODES}
-    assert "in CUDA" in inputs.unsuited(next(each for each in POOL if each.math == "fp8"), Request("cuda"))
+    assert "in CUDA" in energy.unsuited(next(each for each in POOL if each.math == "fp8"), Request("cuda"))
 
 
 def row(experiment, contender, problem, share, **more):

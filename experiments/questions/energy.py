@@ -1,0 +1,210 @@
+"""How fast is a kernel in a burst, how fast held for seconds, at how many watts, and what do its inputs' bits change?
+
+Expectation: a burst of 20 ms runs at the highest clock; back to back for seconds a kernel near the peak meets the power
+cap, the clock falls, and what counts is TFLOP/s per W. Zeros switch few transistors, so at the cap they are computed at
+a higher clock: a benchmark on zeros reports a speed that real data do not reach. Where power is no limit, all kinds of
+inputs are equally fast.
+
+Method: all take turns in rounds of random order. A burst of back-to-back calls follows a pause that lets power fall, is
+timed as a whole, and gives a share of cuBLAS of the same math and inputs; it is too short to be asked for its power.
+Held, a kernel runs back to back for HOLD_S, since power follows load with a delay: speed, clock and power are those
+after SETTLE_SHARE of it. cuBLAS and CUDA's last rung take part in every math mode with every kind of inputs, and in
+fp32 the last of each dialect; the full preset has the default of every rung besides, on normal numbers. B is by rows,
+and in fp8 by columns.
+
+Run: `python -m experiments run energy [--preset full] [--stage S] [--backend B] [--math bf16] [--size 8192]`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+import gemm_ref
+from experiments.bench import timing
+from experiments.bench.telemetry import Conditions, Sample, Telemetry, summarize
+from experiments.bench.timers import Work
+from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
+from experiments.progress import Bars
+from experiments.records import stats, workloads
+from experiments.records.contenders import Contender, Gemm
+from experiments.records.frames import LAYOUT
+from experiments.records.request import DEFAULT, FULL, Request
+from experiments.records.rows import BURST, SUSTAINED, Timed
+from gemm_ref.dialect import BY_HAND
+from gemm_ref.problem import integers_are_exact
+
+NAME = "energy"
+KINDS = ("zeros", "integers", "uniform", "normal")
+BURSTS, BURST_S, PAUSE_S = 9, 0.02, 0.05
+HOLD_S = {DEFAULT: 1.5, FULL: 3.0}
+SETTLE_SHARE = 0.6  # of HOLD_S: after a load at the power cap the clock takes about a second to rise again
+_BATCH_S = 0.05  # of calls that are put in the queue at a time
+
+
+@dataclass
+class Turn:
+    """A contender with inputs of one kind: microseconds per call in each burst and when held, and what was sampled."""
+
+    contender: Contender
+    kind: str
+    work: Work
+    bursts_us: list[float] = field(default_factory=list)
+    held_us: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if request.device == "cpu":
+        return "power and clocks need a GPU"
+    of_full = contender.dialect and contender.is_default and request.preset == FULL
+    if of_full or _is_foremost(contender):
+        return ""
+    last = gemm_ref.stages_in(contender.math)[-1].id
+    where = "" if contender.math == "fp32" else " in CUDA"
+    return f"only cuBLAS and {last}{where} take part in {contender.math}, and in the full preset each rung's default"
+
+
+def _is_foremost(contender: Contender) -> bool:
+    """Whether it takes part with inputs of every kind."""
+    last = gemm_ref.stages_in(contender.math)[-1].id
+    by_all = contender.math == "fp32" or contender.dialect == BY_HAND
+    return timing.is_reference(contender) or (contender.stage == last and contender.is_default and by_all)
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+    """Two rows for each contender, problem and kind of inputs: in bursts, and held."""
+    sizes = map(workloads.cube, workloads.ENERGY[request.preset])
+    for size in request.problems or [gemm_ref.Problem(*each) for each in sizes]:
+        able: timing.Able = {}
+        yield from _check(size, timing.with_references(chosen), able, bars)
+        yield from _take_turns(size, able, HOLD_S[request.preset], bars)
+        torch.cuda.empty_cache()  # the next size's operands are others
+
+
+def _problem(size: gemm_ref.Problem, contender: Contender) -> gemm_ref.Problem:
+    return replace(size, math=contender.math, b_layout=LAYOUT[contender.math])
+
+
+def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Able, bars: Bars) -> Iterator[Timed]:
+    bars.begin(f"{size}: checking", len(chosen))
+    cases: dict[str, Case] = {}
+    for contender in chosen:
+        bars.doing(str(contender))
+        problem = _problem(size, contender)
+        if contender.math not in cases:
+            cases[contender.math] = Case.make(problem, "normal")
+        case = cases[contender.math]
+        fn, verdict = load(contender)
+        verdict = verdict or refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
+        if verdict.accuracy:
+            able[contender] = (fn, verdict.accuracy)
+        else:
+            yield Timed.about(NAME, contender, problem, mode=SUSTAINED, status=verdict.status, detail=verdict.detail)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
+        bars.done()
+
+
+def _take_turns(size: gemm_ref.Problem, able: timing.Able, hold_s: float, bars: Bars) -> Iterator[Timed]:
+    turns = list(_turns(size, able))
+    order = np.random.default_rng(0)
+    bars.begin(f"{size}: bursts", BURSTS * len(turns))
+    for _ in range(BURSTS):
+        for index in order.permutation(len(turns)):
+            bars.doing(f"{turns[index].contender}, {turns[index].kind}")
+            time.sleep(PAUSE_S)
+            turns[index].bursts_us.append(_batch(turns[index].work, BURST_S))
+            bars.done()
+    bars.begin(f"{size}: holding", len(turns))
+    with Telemetry() as telemetry:
+        for index in order.permutation(len(turns)):
+            bars.doing(f"{turns[index].contender}, {turns[index].kind}")
+            _hold(turns[index], hold_s, telemetry)
+            bars.done()
+    references = {(turn.contender.math, turn.kind): turn for turn in turns if timing.is_reference(turn.contender)}
+    for turn in turns:
+        yield from _rows(turn, references, _problem(size, turn.contender), able[turn.contender][1])
+
+
+def _turns(size: gemm_ref.Problem, able: timing.Able) -> Iterator[Turn]:
+    """Who is timed with what; operands of one kind are the same for all of a math mode."""
+    operands: dict[tuple[str, str], timing.Operands] = {}
+    for contender, (fn, _) in able.items():
+        problem = _problem(size, contender)
+        for kind in KINDS if _is_foremost(contender) else ("normal",):
+            if kind == "integers" and not integers_are_exact(problem):  # in fp8 at 8192
+                continue
+            if (contender.math, kind) not in operands:
+                a, b = gemm_ref.make_inputs(problem, kind, device="cuda")
+                c = a.new_empty(problem.m, problem.n, dtype=gemm_ref.MATHS[contender.math].out_dtype)
+                operands[contender.math, kind] = (a, b, c)
+            yield Turn(contender, kind, _bind(fn, *operands[contender.math, kind]))
+
+
+def _bind(fn: Gemm, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Work:
+    return lambda: fn(a, b, out=c)
+
+
+def _rows(
+    turn: Turn, references: Mapping[tuple[str, str], Turn], problem: gemm_ref.Problem, accuracy: gemm_ref.Accuracy
+) -> Iterator[Timed]:
+    reference = references.get((turn.contender.math, turn.kind))
+    beside: dict[str, Any] = {}
+    if reference:
+        ratio = stats.speed_ratio(np.array(turn.bursts_us), np.array(reference.bursts_us))
+        beside = {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
+        beside["verdict"] = stats.verdict(ratio)
+    held = summarize(turn.samples)
+    for mode, times, conditions, more in (
+        (BURST, turn.bursts_us, Conditions(), beside),
+        (SUSTAINED, turn.held_us, held, {}),
+    ):
+        summary = stats.summarize(np.array(times))
+        yield Timed.about(
+            NAME,
+            turn.contender,
+            problem,
+            mode=mode,
+            inputs=turn.kind,
+            tflops=stats.tflops(problem.flops, summary.median_us),
+            rel_error=accuracy.rel_error,
+            bound_share=accuracy.bound_share,
+            **asdict(summary),
+            **asdict(conditions),
+            **more,
+        )
+
+
+def _hold(turn: Turn, hold_s: float, telemetry: Telemetry) -> None:
+    """Back-to-back calls for `hold_s`, of which those after SETTLE_SHARE count."""
+    start = time.perf_counter()
+    while time.perf_counter() - start < SETTLE_SHARE * hold_s:
+        _batch(turn.work, _BATCH_S)
+    with telemetry.window() as samples:
+        while time.perf_counter() - start < hold_s or not turn.held_us:
+            turn.held_us.append(_batch(turn.work, _BATCH_S))
+    turn.samples += samples
+
+
+def _batch(work: Work, seconds: float) -> float:
+    """Microseconds a call, of as many as take about so long, one after the other."""
+    calls = max(1, round(seconds * 1e6 / _elapsed(work, 1)))
+    return _elapsed(work, calls) / calls
+
+
+def _elapsed(work: Work, calls: int) -> float:
+    """Microseconds of so many calls that follow each other."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
