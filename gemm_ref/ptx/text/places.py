@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 # Where the packages of a Python and CUDA's headers lie: whoever wrote the kernel did not write these.
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/cuda[^/]*/(.*/)?include/|/targets/[^/]+/include/")
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/cuda(-[\d.]+)?/(.*/)?include/|/targets/[^/]+/include/")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*")
 
 

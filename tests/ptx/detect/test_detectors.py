@@ -46,7 +46,7 @@ FAULTS = {
     ("elements", 5): [(RACE, "G", "M", 0, 0), (RACE, "G", "G", 0, 0)],
     ("elements", 6): [(UNWRITTEN, "A", None, 0, None)],
     ("agreed", 1): [(RACE, "AG", "AG", 0, 31)],
-    ("atomics", 1): [(RACE, "AR", "atomic", 0, 63)],
+    ("atomics", 1): [(RACE, "AR", "AW", 0, 63)],
 }
 KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in FAULTS))
 
@@ -67,7 +67,7 @@ def mark(file: str | None, line: int | None) -> str | None:
     """What FAULTS calls a line: its mark, the header it is in, or } for the end of a kernel."""
     if file is None:
         return None
-    headers = {"async_copy.cuh": "copy", "sm_20_atomic_functions.hpp": "atomic"}
+    headers = {"async_copy.cuh": "copy"}
     return headers.get(file) or marks().get((file, line), "}")
 
 

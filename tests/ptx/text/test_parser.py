@@ -71,7 +71,7 @@ def test_what_a_library_does_has_the_line_that_calls_it(library):
         .loc 2 3 3
         op2; // of a function that was called, and not inlined
     """
-    more = f'.file 2 "{library}"\n.file 3 "/home/include/own.cuh"\n'
+    more = f'.file 2 "{library}"\n.file 3 "/home/cuda_kernels/include/own.cuh"\n'
     first, second = parse(f"{HEADER}{more}.entry k()\n{{\n{body}\n}}")["k"].instructions
     assert (first.file, first.line, first.callers) == ("own.cuh", 7, ("probe.cu:9",))
     assert (second.file, second.line) == (library.rsplit("/", 1)[-1], 3)
