@@ -50,30 +50,50 @@ def check(
         str, typer.Option(help="auto, cpu or cuda. With a GPU the kernel is timed on it as well.")
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write everything as a page to this file as well.")] = None,
 ) -> None:
     """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
 
-    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. Exit code: 0 for a sound
+    It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. A Python file is executed, as
+    `python FILE` would. Exit code: 0 for a sound
     kernel, 1 for one with faults, 3 for one that is right at whole tiles only, 2 for a command that makes no sense or a
     kernel that cannot be run here.
     """
     import json
 
+    from experiments.records.store import check_writable
     from experiments.selection import make_request
 
     request = make_request((), (), size or (), math, device)
+    if html is not None:
+        check_writable(html.parent, "--html")
+        if html.is_dir():
+            raise UsageError(f"{html} is a folder: --html takes the name of a file")
 
     from experiments.check.command import check as run_check
     from experiments.check.cuda.cuda_file import Options
+    from experiments.check.report import Report
     from experiments.check.show import show
 
     folders, defines = tuple(include or ()), tuple(define or ())
     options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like)
-    found = run_check(file, options, request)
+    try:
+        found = run_check(file, options, request)
+    except UsageError as error:
+        if html is None and not as_json:
+            raise
+        found = Report(file.stem, str(file), "", "", refusal=str(error))
     if as_json:
         typer.echo(json.dumps(found.data(), indent=1))
     else:
         show(found, out)
+    if html is not None:
+        from experiments.check import page
+        from gemm_ref.build import write_whole
+
+        write_whole(html, page.render(found))
+        if not as_json:
+            tell(str(html), out)
     if code := found.word.exit_code:
         raise typer.Exit(code)
 

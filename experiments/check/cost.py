@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import gemm_ref
 from experiments.check.faults import Quote
-from experiments.check.report import Asked, Code, Line
+from experiments.check.report import Asked, Code, Line, Request
 from experiments.check.subject import Subject
 from experiments.check.trial import Launches, attempt
 from gemm_ref import ptx
@@ -45,6 +45,7 @@ class _Sum:
     bytes: int = 0  # of a lane, over all requests
     done: int = 0
     ideal: float = 0.0
+    worst: ptx.Count | None = None  # the access with the most beyond the ideal
 
     def asked(self) -> Asked:
         return Asked(self.requests, self.bytes / self.requests, self.done / self.requests)
@@ -57,18 +58,31 @@ def _lines(counts: list[ptx.Count], quote: Quote) -> list[Line]:
             total = sums[one.file, one.line, one.space, one.kind, one.array][one.view]
             total.requests += one.requests
             total.bytes += one.size * one.requests
-            total.done += one.wavefronts if one.space == "shared" else one.sectors
-            total.ideal += one.ideal if one.space == "shared" else one.size * one.lanes / SECTOR
+            total.done += _taken(one)
+            total.ideal += _ideal(one)
+            total.worst = max(filter(None, (total.worst, one)), key=lambda each: _taken(each) - _ideal(each))
     found = []
     for (file, line, space, kind, array), views in sums.items():
         if WRITTEN not in views:
             continue
         written, compiled = views[WRITTEN], views.get(COMPILED)
         # As compiled a line may have no access left: ptxas gave it to a neighbour. Per request of those that it has.
-        best = (compiled or written).ideal / (compiled or written).requests
+        # Lanes that ask for the same may take less than neighbours do.
+        done = compiled or written
+        best = min(done.ideal, done.done) / done.requests
         asked = written.asked(), compiled.asked() if compiled else None
-        found.append(Line(file, line, quote(file, line), space, kind, array, *asked, best))
+        worst = done.worst
+        request = Request(worst.op, worst.size, worst.offsets) if worst and worst.offsets else None
+        found.append(Line(file, line, quote(file, line), space, kind, array, *asked, best, request))
     return sorted(found, key=lambda each: (each.file, each.line, each.space, each.kind, each.array))
+
+
+def _taken(count: ptx.Count) -> int:
+    return count.wavefronts if count.space == "shared" else count.sectors
+
+
+def _ideal(count: ptx.Count) -> float:
+    return count.ideal if count.space == "shared" else count.size * count.lanes / SECTOR
 
 
 _CURES = {

@@ -79,6 +79,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What the lanes of one warp ask for at once: the last of those requests that are furthest from the ideal."""
+
+    op: str  # the instruction, of the machine code if that is known, else of the PTX
+    bytes: int  # of a lane
+    offsets: tuple[int | None, ...]  # where a lane's begin in the array, or in shared memory; None: takes no part
+
+
+@dataclass(frozen=True)
 class Line:
     """What one source line asks of memory by one kind of access, a request being an instruction of a warp."""
 
@@ -91,6 +100,7 @@ class Line:
     written: Asked
     compiled: Asked | None  # with the widths of the machine code; None where that was not looked at
     ideal: float  # of a request of `done`: sectors for neighbouring elements; wavefronts without bank conflicts
+    request: Request | None = None  # one of `done`
 
     @property
     def unit(self) -> str:
@@ -156,6 +166,7 @@ class Report:
     ranking: list[Rank] = field(default_factory=list)
     ranked_at: str = ""
     unchecked: list[str] = field(default_factory=list)  # what could not be looked at, and why
+    refusal: str = ""  # why nothing was run at all
     seconds: float = 0.0
 
     def add(self, verdict: Verdict) -> None:
@@ -177,7 +188,9 @@ class Report:
             return Word.REFUSED
         if not self.why and not self.faults and all(verdict.right for verdict in ran):
             return Word.SOUND
-        fitting = [verdict for verdict in self.verdicts if self.fits(verdict)]
+        fitting = [
+            verdict for verdict in self.verdicts if self.fits(verdict) and verdict.outcome is not Outcome.REFUSED
+        ]
         seen = {size for fault in self.faults for size in fault.sizes or [verdict.problem for verdict in fitting]}
         clean = all(verdict.right and verdict.problem not in seen for verdict in fitting)
         return Word.PARTIAL if self.needs and fitting and clean else Word.FAULTY
@@ -202,7 +215,8 @@ class Report:
                 seen = [*dict.fromkeys(str(verdict.outcome) for verdict in wrong), *kinds]
                 return f"right for {self.needed}; elsewhere {', '.join(dict.fromkeys(seen))}"
             case Word.REFUSED:
-                return "refused: it cannot be run here at any size, which says nothing of the kernel"
+                why = self.refusal.partition("\n")[0].removesuffix(":")
+                return f"refused: {why or 'it cannot be run here at any size, which says nothing of the kernel'}"
         said = f"wrong in {len(wrong)} of {_count(len(ran), 'run')}" if wrong else "right in every run"
         if self.faults:
             said += f"{',' if wrong else ', but'} {_count(len(self.faults), 'fault')}: {', '.join(kinds)}"

@@ -32,6 +32,9 @@ def show(report: Report, out: Console) -> None:
             say(f"  - {text}")
 
     say((report.headline, f"bold {STYLES[report.word]}"))
+    if report.refusal:
+        say(*report.refusal.partition("\n")[2:])
+        return
     say(f"{report.path}: {report.how}")
     for note in report.notes:
         say(f"  {note}")

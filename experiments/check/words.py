@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.check import faults
-from experiments.check.report import Asked, Code, Line, Outcome, Verdict
+from experiments.check.report import Code, Line, Outcome, Verdict
 
 
 def rights(verdicts: Sequence[Verdict]) -> str:
@@ -39,15 +39,16 @@ def _short(verdict: Verdict) -> str:
 
 def asked(line: Line) -> str:
     """Requests, what each takes, and what it would take in the best place."""
-    return f"{_told(line.done, line.unit)}, ideal {line.ideal:.3g}{_written(line)}"
+    return f"{line.done.requests} requests of {taken(line)}, ideal {line.ideal:.3g}{written(line)}"
 
 
-def _told(one: Asked, unit: str) -> str:
-    return f"{one.requests} requests of {one.taken:.3g} {unit if one.taken != 1 else unit[:-1]}"
+def taken(line: Line) -> str:
+    """What one request takes."""
+    return f"{line.done.taken:.3g} {line.unit if line.done.taken != 1 else line.unit[:-1]}"
 
 
-def _written(line: Line) -> str:
-    """As the PTX has them, where ptxas joins accesses into wider ones."""
+def written(line: Line) -> str:
+    """The requests as the PTX has them, where ptxas joins accesses into wider ones."""
     if line.compiled in (None, line.written):
         return ""
     wide, narrow = (f"{one.bytes:.3g} bytes per lane" for one in (line.done, line.written))

@@ -39,6 +39,13 @@ def served(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[n
     if access.space != "shared":
         taken = sectors(addresses, active)
         return taken, taken
-    opcode = access.instruction.parts[0]
-    matrix = opcode == "ldmatrix" or (opcode == "wmma" and access.size == _ROW)
-    return wavefronts(addresses, active, access.size, pairs=access.kind == "load" and not matrix)
+    return wavefronts(addresses, active, access.size, joins(access.instruction.parts[0], access.kind, access.size))
+
+
+def joins(op: str, kind: str, size: int) -> bool:
+    """Whether groups of lanes that agree are joined (`banks.wavefronts`): in loads, but for rows of matrices.
+
+    op: an instruction's name, or its first part, in PTX or in machine code.
+    """
+    opcode = op.partition(".")[0]
+    return kind == "load" and opcode not in ("ldmatrix", "LDSM") and not (opcode == "wmma" and size == _ROW)

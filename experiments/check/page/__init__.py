@@ -1,0 +1,95 @@
+"""The report as one HTML page: no network, no script, and nothing of the user's file that is not escaped."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from experiments.check import faults, source_text, words
+from experiments.check.page.lanes import Picture, picture
+from experiments.check.page.sizes import GLYPHS, strips
+from experiments.check.report import Line, Report
+from experiments.documents.templates import templates
+from experiments.html import theme
+from experiments.html.coloured import coloured
+from experiments.records.request import UsageError
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What is said beside a line of the source, and the place of the page that says more."""
+
+    kind: str  # fault or cost
+    href: str  # empty where nothing says more
+    text: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An access of a line, with its picture."""
+
+    line: Line
+    drawn: Picture | None
+    open: bool
+
+
+def render(report: Report) -> str:
+    """The whole page. The source is read again from `report.path`; without it, the page has none."""
+    path, source = Path(report.path), []
+    with contextlib.suppress(UsageError):
+        source = coloured(source_text.read(path), path.suffix)
+    costs = _costs(report.lines)
+    return (
+        templates(_FOLDER, html=True)
+        .get_template("page.html.j2")
+        .render(
+            report=report,
+            file=path.name,
+            style=Markup(theme() + (_FOLDER / "page.css").read_text(encoding="utf-8")),
+            strips=strips(report),
+            glyphs=GLYPHS,
+            others=words.others(report.told),
+            costs=costs,
+            source=source,
+            colour=lambda quote: coloured(quote, path.suffix)[0],
+            remarks=_remarks(report, path.name, costs),
+            words=words,
+            plain=faults.plain,
+        )
+    )
+
+
+def _costs(lines: Sequence[Line]) -> list[Cost]:
+    """Every access; of those that waste, the first of each array and kind is open."""
+    seen: set[tuple[str, str, str]] = set()
+    found = []
+    for line in lines:
+        about = line.space, line.kind, line.array
+        found.append(Cost(line, picture(line), line.wasteful and about not in seen))
+        if line.wasteful:
+            seen.add(about)
+    return found
+
+
+def _remarks(report: Report, file: str, costs: Sequence[Cost]) -> dict[int, list[Remark]]:
+    """What is said beside each line of the user's file, by its number."""
+    said: dict[int, list[Remark]] = {}
+    for number, text in re.findall(rf"{re.escape(file)}[(:](\d+)\)?: (.*)", report.refusal):
+        said.setdefault(int(number), []).append(Remark("fault", "", text))
+    for number, fault in enumerate(report.faults, 1):
+        both = f", with line {fault.other_line}" if fault.other_line and fault.other_quote else ""
+        if fault.quote and fault.file == file:
+            said.setdefault(fault.line, []).append(Remark("fault", f"#fault-{number}", fault.kind + both))
+    for number, cost in enumerate(costs, 1):
+        line = cost.line
+        if line.wasteful and line.quote and line.file == file:
+            text = f"{line.kind} of {line.array or line.space}: {words.taken(line)}, ideal {line.ideal:.3g}"
+            said.setdefault(line.line, []).append(Remark("cost", f"#access-{number}", text))
+    return said
