@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.console import FAILED, err, out, tell
 from experiments.records.request import UsageError
+
+if TYPE_CHECKING:
+    from experiments.check.report import Report
 
 
 def demo(
@@ -88,14 +92,21 @@ def check(
     else:
         show(found, out)
     if html is not None:
-        from experiments.check import page
-        from gemm_ref.build import write_whole
-
-        write_whole(html, page.render(found))
+        _write_page(html, found)
         if not as_json:
             tell(str(html), out)
     if code := found.word.exit_code:
         raise typer.Exit(code)
+
+
+def _write_page(target: Path, found: Report) -> None:
+    from experiments.check import page, source_text
+    from gemm_ref.build import write_whole
+
+    text = ""
+    with contextlib.suppress(UsageError):  # no text, or not there: that is what the report says
+        text = source_text.read(Path(found.path))
+    write_whole(target, page.render(found, text))
 
 
 def trace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +9,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.check import faults, source_text, words
+from experiments.check import faults, words
 from experiments.check.page.lanes import Picture, picture
 from experiments.check.page.sizes import GLYPHS, strips
 from experiments.check.report import Line, Report
 from experiments.documents.templates import templates
 from experiments.html import theme
 from experiments.html.coloured import coloured
-from experiments.records.request import UsageError
 
 _FOLDER = Path(__file__).resolve().parent
 
@@ -40,11 +38,10 @@ class Cost:
     open: bool
 
 
-def render(report: Report) -> str:
-    """The whole page. The source is read again from `report.path`; without it, the page has none."""
-    path, source = Path(report.path), []
-    with contextlib.suppress(UsageError):
-        source = coloured(source_text.read(path), path.suffix)
+def render(report: Report, text: str = "") -> str:
+    """The whole page; `text` is the kernel's file, which is left out where it could not be read."""
+    path = Path(report.path)
+    source = coloured(text, path.suffix) if text else []
     costs = _costs(report.lines)
     return (
         templates(_FOLDER, html=True)

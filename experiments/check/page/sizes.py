@@ -72,5 +72,5 @@ def _cells(report: Report, runs: Iterable[Verdict], base: Verdict, axis: str = "
     for run in runs:
         outcome = FLAWED if run.right and (run.problem, run.inputs) in flawed else str(run.outcome)
         text = str(getattr(run, axis)) if axis else f"{run.m} × {run.n} × {run.k}"
-        cells.append(Cell(text, outcome, f"{run.problem}: {outcome}", run is base))
+        cells.append(Cell(text, outcome, f"{run.problem}: {outcome}", bool(axis) and run is base))
     return tuple(cells)

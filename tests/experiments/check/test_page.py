@@ -1,0 +1,159 @@
+"""The page of a checked kernel: all that the report has, escaped; in a real browser at two widths, in both themes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from experiments.check import page, report
+from experiments.check.page.lanes import picture
+from experiments.check.page.sizes import FLAWED, strips
+from experiments.check.report import Asked, Code, Fault, Line, Outcome, Rank, Report, Request, Verdict
+from experiments.check.sizes import Need
+from gemm_ref import Problem
+from tests.experiments.report import browser
+
+HOSTILE = "\"><script>alert(1)</script><!-- ' ${x} {{ 7 * 7 }} &amp;"
+SOURCE = f"""// </code></pre></script><script>alert(2)</script> {HOSTILE} \x0b \x0c \u2028 \x1b[31m
+__global__ void kernel(float* A, float* B, float* C, int M, int N, int K) {{
+    {"a_very_long_name_" * 20} += A[0];
+    C[0] = '\\n';
+}}
+"""
+LONG = "word" * 60  # nothing in it where a line could be broken
+
+
+def line(**about) -> Line:
+    conflict = Request("STS", 4, tuple(128 * lane for lane in range(32)))
+    one = Asked(8, 4, 32)
+    return replace(Line("k.cu", 3, "quoted", "shared", "store", "a", one, one, 1.0, conflict), **about)
+
+
+@pytest.fixture
+def full() -> Report:
+    """A report with something in each of its parts, all of it hostile."""
+    return Report(
+        HOSTILE,
+        f"/somewhere/{HOSTILE.replace('/', '|')}.cu",
+        "cuda",
+        HOSTILE + LONG,
+        notes=[HOSTILE],
+        verdicts=[
+            Verdict(64, 96, 128, "integers", Outcome.RIGHT, "right"),
+            Verdict(64, 96, 129, "integers", Outcome.WRONG, HOSTILE, told=False),
+            Verdict(3, 96, 128, "integers", Outcome.OUTSIDE, "k.cu:3: ld: block out of bounds"),
+            Verdict(5, 3, 2, "integers", Outcome.STOPPED, HOSTILE),
+            Verdict(7, 7, 7, "integers", Outcome.REFUSED, LONG),
+            Verdict(64, 96, 128, "one_hot", Outcome.RIGHT, "right"),
+        ],
+        why=[HOSTILE, LONG],
+        needs=[Need("k", 8, Problem(64, 96, 129))],
+        faults=[Fault(HOSTILE, HOSTILE, "k.cu", 3, HOSTILE, 4, HOSTILE, ("64x96x128",))],
+        limits=[HOSTILE],
+        counted_at="64x96x128",
+        lines=[
+            line(file="k.cu", array=HOSTILE),
+            line(
+                space="global", kind="load", request=Request("LDG", 2, tuple(64 * lane for lane in range(31)) + (None,))
+            ),
+            line(request=None),
+        ],
+        advice=[HOSTILE],
+        code=[Code(HOSTILE + LONG, "sm_90a", 30, 0, 0, 256, 8, 1.0, "threads", None)],
+        ranking=[Rank(HOSTILE, True, 1.0, 2.0, None, ""), Rank("s01", False, None, None, None, HOSTILE)],
+        unchecked=[HOSTILE],
+        refusal=f"{HOSTILE}\n{HOSTILE}",
+        seconds=1.5,
+    )
+
+
+@pytest.fixture
+def html(full) -> str:
+    file = Path(full.path).name
+    full.faults = [replace(fault, file=file) for fault in full.faults]
+    full.lines = [replace(one, file=file) for one in full.lines]
+    return page.render(full, SOURCE)
+
+
+def test_nothing_of_the_users_is_markup(html):
+    assert "<script" not in html and "<!--" not in html and "{{ 7 * 7 }}" in html
+    assert "&lt;/pre&gt;&lt;/script&gt;&lt;script&gt;alert" in html
+    assert "http:" not in html and "https:" not in html and "url(" not in html
+
+
+def test_all_parts_of_a_report_are_there(html):
+    ids = set(re.findall(r'<section id="(\w+)"', html))
+    assert ids >= {"sizes", "why", "faults", "limits", "memory", "advice", "code", "ranking", "unchecked", "source"}
+    for href in re.findall(r'href="#([^"]+)"', html):
+        assert f'id="{href}"' in html, href
+
+
+def test_the_map_has_every_run_and_marks_rights_with_a_fault(full):
+    found = {strip.label: [(cell.text, cell.outcome) for cell in strip.cells] for strip in strips(full)}
+    assert found == {
+        "M": [("3", "out of bounds"), ("64", FLAWED)],
+        "K": [("128", FLAWED), ("129", "wrong")],
+        "M × N × K": [("5 × 3 × 2", "stopped"), ("7 × 7 × 7", "refused")],
+        "one-hot": [("64 × 96 × 128", "right")],
+    }
+
+
+def test_lanes_are_drawn_against_banks_and_sectors(full):
+    banks, sectors, nothing = (picture(one) for one in full.lines)
+    assert banks.says.startswith("32 lanes ask 1 bank for 32 words of 4 bytes, which take 32 wavefronts")
+    assert len({box.x for box in banks.boxes}) == 1 and len({box.share for box in banks.boxes}) == 32
+    assert sectors.says == "31 lanes touch 31 sectors, of whose 992 bytes they use 62."
+    assert len(sectors.gaps) == 30 and nothing is None
+    vector = line(kind="load", request=Request("LDS.128", 16, tuple(16 * lane for lane in range(32))))
+    assert "32 lanes ask 32 banks for 128 words of 4 bytes, which take 4 wavefronts" in picture(vector).says
+
+
+def test_a_file_that_does_not_compile_is_shown_with_its_errors(tmp_path):
+    refused = Report("k", "dir/k.cu", "", "", refusal='k.cu does not compile:\n/a/dir/k.cu(2): error: expected a ";"\n')
+    assert refused.headline == "refused: k.cu does not compile" and refused.word.exit_code == 2
+    shown = page.render(refused, "\n}\n")
+    assert re.search(r'<span id="L2" class="at fault">.*?expected a &#34;;&#34;</a></span>', shown, re.S)
+    assert "<section" not in page.render(refused)
+
+
+@browser.needed
+def test_it_can_be_read_at_any_width_in_both_themes(html, tmp_path):
+    path = tmp_path / "check.html"
+    path.write_text(html, encoding="utf-8")
+    with browser.browser(tmp_path / "profile") as tab:
+        for width in (390, 1400):
+            for dark in (False, True):
+                tab.open(path, width, dark=dark)
+                assert tab.run("document.documentElement.scrollWidth") <= width
+                assert not browser.unreadable(tab.run(browser.PAIRS))
+        tab.run("document.querySelector('#theme-light').click()")
+        assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not tab.problems and set(tab.requests) == {path.resolve().as_uri()}
+
+
+def test_the_document_names_every_field_and_option(invoke):
+    text = (Path(__file__).resolve().parents[3] / "docs" / "check.md").read_text(encoding="utf-8")
+    section = text.partition("## For programs")[2]
+    for kind in (Report, Verdict, Need, Fault, Line, Asked, Request, Code, Rank):
+        for field in fields(kind):
+            assert f"`{field.name}`" in section, f"{kind.__name__}.{field.name}"
+    assert f"| `format` | {report.FORMAT} |" in section
+    assert all(f"`{word}`" in section for word in (*report.Word, *report.Outcome))
+
+
+def test_terminal_json_and_page_say_the_same(invoke, tmp_path, monkeypatch):
+    source = tmp_path / "<i>k&.cu"
+    source.write_text("__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) { x }\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = ("check", source.name, "--block", "1", "--grid", "1", "--device", "cpu")
+    printed = invoke(*arguments, "--json", "--html", "out/check.html")
+    found = json.loads(printed.stdout)
+    assert printed.exit_code == found["exit_code"] == 2 and found["verdict"] == "refused"
+    assert 'identifier "x" is undefined' in found["refusal"]
+    text = Path("out/check.html").read_text(encoding="utf-8")
+    assert "identifier &#34;x&#34; is undefined" in text and "<i>k" not in text
+    assert "is a folder: --html" in invoke(*arguments, "--html", "out").said
