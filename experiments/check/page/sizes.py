@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 
 from experiments.check.report import Outcome, Report, Verdict
@@ -55,7 +56,7 @@ def strips(report: Report) -> list[Strip]:
         along = [run for run in runs if all(getattr(run, other) == getattr(base, other) for other in others)]
         if len(along) > 1:
             about = " and ".join(f"{other.upper()} = {getattr(base, other)}" for other in others)
-            along.sort(key=lambda run: getattr(run, axis))  # noqa: B023
+            along.sort(key=attrgetter(axis))
             found.append(Strip(axis.upper(), f"with {about}", _cells(report, along, base, axis), along=True))
             rest = [run for run in rest if run not in along]
     if rest:
