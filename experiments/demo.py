@@ -23,7 +23,7 @@ from experiments import doctor
 from experiments.bench.verify import describe
 from experiments.check import faults
 from experiments.check.report import Fault
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.check.trial import Trial, attempt
 from experiments.records.contenders import gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
@@ -50,7 +50,7 @@ class Rung(Subject):
     def how(self) -> str:
         return f"{self.name} in {DIALECTS[self.dialect].title}"
 
-    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         self._gemm(a, b, out=c)
 
     def gpu_call(self, problem: Problem) -> Callable[..., torch.Tensor]:

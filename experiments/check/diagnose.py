@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
 import gemm_ref
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Subject
 from experiments.check.trial import Trial, attempt
 from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
 
@@ -160,20 +161,40 @@ def adds_to_c(subject: Subject, trial: Trial) -> str:
     return f"the kernel adds to what C holds beforehand, which may be anything. {cure}"
 
 
-def confused(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:
-    """What to say of a kernel that is right for a cube and not for three different whole sizes."""
+def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
+    """What to say of a kernel that is right for alpha = 1 and beta = 0, and wrong for those of the trial."""
+    if not attempt(subject, trial.problem, scales=PLAIN, zeroed=True).right:
+        return
+    wrong = [
+        name
+        for name, value in vars(trial.scales).items()
+        if value != getattr(PLAIN, name)
+        and not attempt(subject, trial.problem, scales=replace(PLAIN, **{name: value}), zeroed=True).right
+    ]
+    yield (
+        f"it is right for alpha = 1 and beta = 0, and not for another {' or '.join(wrong) or 'pair'}: C must become "
+        "alpha * A @ B + beta * C"
+    )
+
+
+def equal_sizes(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:
+    """Which sizes must be equal, of a kernel that is right for a cube and not for three different ones: MN, ... MNK."""
     m, n, k = base.m, base.n, base.k
-    pairs = {("M", "N"): (m, m, k), ("M", "K"): (m, n, m), ("N", "K"): (m, n, n)}
+    pairs = {"MN": (m, m, k), "MK": (m, n, m), "NK": (m, n, n)}
     enough = [pair for pair, sizes in pairs.items() if right(gemm_ref.Problem(*sizes, math=subject.math))]
-    if enough:
-        first, second = enough[0]
+    return enough[0] if enough else "MNK"
+
+
+def confused(equal: str) -> str:
+    """What to say of a kernel that needs these sizes equal."""
+    if equal == "MNK":
         return (
-            f"it is right where {first} = {second} and wrong where they differ: {first} is used where {second} "
-            "belongs, as a row's length. A row of A has K elements, of B and of C N"
+            "it is right for square matrices only: M, N and K are mixed up somewhere, as a row's length. A row of "
+            "A has K elements, of B and of C N"
         )
     return (
-        "it is right for square matrices only: M, N and K are mixed up somewhere, as a row's length. A row of "
-        "A has K elements, of B and of C N"
+        f"it is right where {equal[0]} = {equal[1]} and wrong where they differ: {equal[0]} is used where {equal[1]} "
+        "belongs, as a row's length or along the grid. A row of A has K elements, of B and of C N"
     )
 
 

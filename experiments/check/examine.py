@@ -12,10 +12,12 @@ from experiments.check import cost, diagnose, faults, offsets, sizes, source_tex
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Outcome, Report, Verdict
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Subject
+from experiments.check.survey import survey
 from experiments.check.trial import Trial, attempt
 
 SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
+MOST_DETECTED = 8 << 20  # products; of larger problems it is seen alone whether they come out right
 
 
 class Examination:
@@ -27,17 +29,23 @@ class Examination:
         self._used_s = _used_s()
         self._trials: list[Trial] = []
         self._known: dict[tuple[gemm_ref.Problem, bool], bool] = {}
+        if subject.scalars:
+            names = " and ".join(name.lower() for name in subject.scalars)
+            subject.notes.append(f"{names} {'are' if 'and' in names else 'is'} drawn anew for each size")
         self.report = Report(subject.name, str(subject.path), subject.dialect, subject.how, notes=subject.notes)
 
     def run(self) -> Report:
-        """Raises CannotCheck where the reference GPU lacks what the kernel needs."""
-        for problem in self._given or self._problems():
+        """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
+        problems = self._given or self._choose()
+        for problem in problems:
             if self._try(problem).endless:  # the others would be, too, and each takes long
                 self._collect_faults()
                 return self.report
-        whole = self._trials[0]
-        if whole.right and not self._given:
+            self._require_one_that_runs(problem is problems[-1])
+        whole = next(trial for trial in self._trials if not trial.refusal)
+        if whole.right:
             self._try(whole.problem, "one_hot")
+            self._try_without_c(whole)
         base = self._explain(whole)
         self._collect_faults()
         if base:
@@ -48,14 +56,36 @@ class Examination:
 
     # --- sizes -----------------------------------------------------------------------------------------------
 
-    def _problems(self) -> list[gemm_ref.Problem]:
-        tile = self._subject.tile
-        return list(dict.fromkeys(self._subject.admit(p) for p in (sizes.aligned(tile), *sizes.ragged(tile))))
+    def _choose(self) -> list[gemm_ref.Problem]:
+        """The sizes to try, by what the first block of a large problem does."""
+        subject, seen = self._subject, survey(self._subject)
+        subject.tile = seen.tile or subject.tile
+        found = sizes.chosen(subject.tile, seen.slice, seen.depth)
+        self._one, self._slice = subject.admit(found.one), seen.slice
+        return list(dict.fromkeys(subject.admit(problem) for problem in (found.whole, *found.others)))
+
+    def _require_one_that_runs(self, last: bool) -> None:
+        """Raises what the first run was refused for, where two were for the same reason, or all."""
+        refusals = [trial.refusal for trial in self._trials]
+        if all(refusals) and refusals[0] and (last or len({str(refusal) for refusal in refusals}) < len(refusals)):
+            raise refusals[0]
 
     def _try(self, problem: gemm_ref.Problem, kind: str = "integers") -> Trial:
-        trial = self._run(problem, kind, told=True, detect=kind == "integers")
+        small = problem.m * problem.n * problem.k <= MOST_DETECTED
+        trial = self._run(problem, kind, told=True, detect=kind == "integers" and (small or bool(self._given)))
         self._trials.append(trial)
         return trial
+
+    def _try_without_c(self, whole: Trial) -> None:
+        """Where beta is 0, C may hold anything: whether a kernel that takes beta leaves it unread."""
+        if "BETA" in self._subject.scalars:
+            problem = min((trial.problem for trial in self._trials if trial.right), key=lambda each: each.flops)
+            scales = replace(whole.scales, beta=0.0)
+            if not attempt(self._subject, problem, scales=scales, zeroed=False).right:
+                self.report.limits.append(
+                    "it is right only where C is finite: where beta is 0 it multiplies C by it all the same, and NaN "
+                    "and infinity become NaN (BLAS does not read C then)"
+                )
 
     def _run(
         self, problem: gemm_ref.Problem, kind: str = "integers", told: bool = False, detect: bool = False
@@ -63,9 +93,9 @@ class Examination:
         """A run that the report lists; `told` where its verdict rests on it."""
         trial = attempt(self._subject, problem, kind, detect=detect)
         # What was never written is the detectors' to say: a sum that begins with the poison looks like the poison.
-        text = trial.fault or re.sub(r"; \d+ of them were never written", "", trial.wrong) or "right"
-        sizes_ = problem.m, problem.n, problem.k
-        self.report.add(Verdict(*sizes_, kind, _outcome(trial), text, told))
+        wrong = re.sub(r"; \d+ of them were never written", "", trial.wrong)
+        text = trial.fault or (wrong and trial.called + wrong) or str(trial.refusal or "right")
+        self.report.add(Verdict(problem.m, problem.n, problem.k, kind, _outcome(trial), text, told))
         return trial
 
     def _right(self, problem: gemm_ref.Problem) -> bool:
@@ -83,20 +113,25 @@ class Examination:
 
     def _explain(self, whole: Trial) -> gemm_ref.Problem | None:
         """Put down why results are wrong; returns sizes at which the kernel can be counted, if there are any."""
-        wrong = [trial for trial in self._trials if not trial.right]
-        if not wrong:
-            return whole.problem
-        if all(trial.kind == "one_hot" for trial in wrong):
+        wrong = [trial for trial in self._trials if not trial.right and not trial.refusal]
+        if any(trial.kind == "one_hot" for trial in wrong):
             self.report.why.append(
                 "small integers give the right result and one-hot rows do not, although every sum there is exact in "
                 f"{whole.problem.math}: the kernel cuts its operands or sums to fewer bits. If that is intended, say "
                 "so with --math"
             )
+            wrong = [trial for trial in wrong if trial.kind != "one_hot"]
+        if not wrong:
             return whole.problem
+        said = len(self.report.why)
+        if self._subject.scalars:
+            whole = self._explain_scales(whole)
         if self._given:
-            reason = diagnose.adds_to_c(self._subject, wrong[0])
-            self._say([reason] if reason else diagnose.explain(self._subject, wrong[0]))
-            return next((trial.problem for trial in self._trials if not trial.fault), None)
+            first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem, detect=True)
+            if not first.right:
+                reason = diagnose.adds_to_c(self._subject, first)
+                self._say([reason] if reason else diagnose.explain(self._subject, first))
+            return next((trial.problem for trial in self._trials if not trial.fault and not trial.refusal), None)
         base: gemm_ref.Problem | None = whole.problem
         reason = ""
         if not whole.right and not whole.fault:
@@ -105,36 +140,55 @@ class Examination:
             self.report.why.append(reason)
             self._subject.zeroed = True  # what else is wrong shows only then
             whole = attempt(self._subject, whole.problem, detect=True)
+        told = len(self.report.why)
         if not whole.right:
             base = self._explain_whole(whole)
-        if base and self._right(base) and not self._subject.square and len(self.report.why) == bool(reason):
+        if base and self._right(base) and not self._subject.square and len(self.report.why) == told:
             self._say_needs(base)
-        if not self.report.why:
-            self._say(diagnose.explain(self._subject, wrong[0]))
+        if len(self.report.why) == said:
+            first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem)
+            self._say(diagnose.explain(self._subject, first))
         return base
+
+    def _explain_scales(self, whole: Trial) -> Trial:
+        """Whether alpha or beta are the reason; what else is wrong is looked for without them, in the run returned."""
+        subject = self._subject
+        if not whole.right and not whole.fault:
+            self._say(diagnose.ignored_scales(subject, whole))
+        subject.zeroed, subject.scalars = subject.zeroed or "BETA" in subject.scalars, ()
+        return attempt(subject, whole.problem, detect=True)
 
     def _explain_whole(self, whole: Trial) -> gemm_ref.Problem | None:
         """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""
-        base, cube = whole.problem, self._subject.admit(sizes.cube(whole.problem))
+        base, cube = whole.problem, self._subject.admit(sizes.cube(self._subject.tile))
         self._say(diagnose.explain(self._subject, whole))
-        if not self.report.why and cube != base:
+        if cube != base:
             equal = self._run(cube, told=True, detect=True)
             if equal.right:
-                self.report.why.append(diagnose.confused(self._subject, self._right, base))
+                self.report.equal = diagnose.equal_sizes(self._subject, self._right, base)
+                self._say([diagnose.confused(self.report.equal)])
+                self._try_equal(base)
                 base = cube
-            elif not equal.fault:
+            elif not equal.fault and not self.report.why:
                 self._trials.append(equal)
                 said = [f"with M = N = K = {cube.m}, {text}" for text in diagnose.explain(self._subject, equal)]
                 self._say(said)
         self._say(diagnose.row_lengths(self._subject))
         return None if whole.fault and base == whole.problem else base
 
+    def _try_equal(self, base: gemm_ref.Problem) -> None:
+        """Ragged sizes that are equal where the kernel needs it: whether any will do."""
+        side = max(self._subject.tile) + 3
+        ragged = gemm_ref.Problem(side, side + 2, side + 4)
+        self._try(self._subject.admit(ragged.resized(**{axis.lower(): side for axis in self.report.equal})))
+
     def _say(self, sentences) -> None:
         self.report.why += [sentence for sentence in sentences if sentence not in self.report.why]
 
     def _say_needs(self, base: gemm_ref.Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
-        self.report.needs = sizes.needs(base, self._right, self._time_left)
+        base = self._one if self._right(self._one) else base
+        self.report.needs = sizes.needs(base, self._right, self._time_left, (*self._subject.tile, self._slice))
         for need in self.report.needs:
             axis = need.axis.upper()
             said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} works"
@@ -144,6 +198,8 @@ class Examination:
             self._trials.append(past)
             if not past.fault:
                 self._say(diagnose.explain(self._subject, past))
+        if self.report.needs and all(need.multiple for need in self.report.needs):
+            self._try(sizes.past(base, self.report.needs))
 
     def _collect_faults(self) -> None:
         found: dict[tuple, tuple[Fault, list[str]]] = {}
@@ -189,7 +245,7 @@ class Examination:
 def _outcome(trial: Trial) -> Outcome:
     if trial.fault:
         return Outcome.OUTSIDE if faults.kind_of(trial.fault) in faults.OUTSIDE else Outcome.STOPPED
-    return Outcome.WRONG if trial.wrong else Outcome.RIGHT
+    return Outcome.REFUSED if trial.refusal else Outcome.WRONG if trial.wrong else Outcome.RIGHT
 
 
 def _used_s() -> float:

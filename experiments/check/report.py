@@ -157,6 +157,7 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
     why: list[str] = field(default_factory=list)  # what is wrong with the result, in words
     needs: list[Need] = field(default_factory=list)  # what sizes must be multiples of
+    equal: str = ""  # of MNK, the sizes that must be equal
     faults: list[Fault] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)  # what is no fault at the sizes that were run
     counted_at: str = ""
@@ -193,11 +194,12 @@ class Report:
         ]
         seen = {size for fault in self.faults for size in fault.sizes or [verdict.problem for verdict in fitting]}
         clean = all(verdict.right and verdict.problem not in seen for verdict in fitting)
-        return Word.PARTIAL if self.needs and fitting and clean else Word.FAULTY
+        return Word.PARTIAL if (self.needs or self.equal) and fitting and clean else Word.FAULTY
 
     def fits(self, verdict: Verdict) -> bool:
-        """Whether a run's sizes are multiples of what they must be."""
-        return all(need.multiple and getattr(verdict, need.axis) % need.multiple == 0 for need in self.needs)
+        """Whether a run's sizes are multiples of what they must be, and equal where they must."""
+        equal = len({getattr(verdict, axis.lower()) for axis in self.equal}) <= 1
+        return equal and all(need.multiple and getattr(verdict, need.axis) % need.multiple == 0 for need in self.needs)
 
     @property
     def headline(self) -> str:
@@ -224,7 +226,9 @@ class Report:
 
     @property
     def needed(self) -> str:
-        """`M, N % 128 and K % 8`."""
+        """`M, N % 128 and K % 8`, or `M = N`."""
+        if self.equal:
+            return " = ".join(self.equal)
         by_multiple: dict[int, list[str]] = {}
         for need in self.needs:
             by_multiple.setdefault(need.multiple, []).append(need.axis)

@@ -1,37 +1,62 @@
-"""Which sizes tell most about a kernel, and which it can take: aligned, ragged, and the smallest that go wrong."""
+"""Which sizes tell most about a kernel, and which it can take: whole tiles, ragged, and the smallest that go wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import gemm_ref
 
 AXES = ("m", "n", "k")
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
-_DEPTHS = (128, 64, 192, 256)  # whole slices for every BLOCK_K that divides 64
-_MOST_PRODUCTS = 4 << 20  # of the aligned problem: a second or two, with detectors
+MOST_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
+_SMALLEST = 16  # rows and columns of a tile; of smaller ones there are several where one is meant
+_SHALLOW = 32  # products of each sum where it is the tiles that matter
 
 
-def aligned(tile: tuple[int, int]) -> gemm_ref.Problem:
-    """Whole tiles, two down, of three different sizes, so that no size can stand for another unseen."""
-    m = 2 * max(16, tile[0])
-    n = 3 * tile[1] if 16 <= tile[1] <= 64 else max(48, tile[1])
-    n = n if n != m else n + tile[1]
-    depths = [k for k in _DEPTHS if k not in (m, n)]
-    return gemm_ref.Problem(m, n, next((k for k in depths if m * n * k <= _MOST_PRODUCTS), 64))
+@dataclass(frozen=True)
+class Sizes:
+    """The problems that a kernel is tried at. Of three different sizes each, so that none stands for another unseen."""
+
+    whole: gemm_ref.Problem  # whole tiles, and as deep as all of its buffers and more
+    others: tuple[gemm_ref.Problem, ...]
+    one: gemm_ref.Problem  # one tile and few products: where sizes are searched
 
 
-def cube(base: gemm_ref.Problem) -> gemm_ref.Problem:
+def chosen(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
+    """Three tiles and more down and across, depth, partial tiles on each side, and the smallest sizes.
+
+    tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by three tiles of
+    full depth are too much work, they are shallow, and fewer tiles are deep.
+    """
+    rows, columns = (side * -(-_SMALLEST // side) for side in tile)
+    shallow = _apart(slice_ * -(-_SHALLOW // slice_), slice_, rows, columns)
+    wide = gemm_ref.Problem(3 * rows, (3 if rows != columns else 4) * columns, 0)
+    k = _apart(depth, slice_, wide.m, wide.n)
+    part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
+    small = (gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1))
+    one = gemm_ref.Problem(rows, columns, shallow)
+    if wide.m * wide.n * k <= MOST_PRODUCTS:
+        edges = gemm_ref.Problem(2 * rows + 3, 2 * columns + 5, max(part, 39))
+        return Sizes(wide.resized(k=k), (edges, *small), one)
+    deep = gemm_ref.Problem((2 if 2 * rows != columns else 3) * rows, columns, 0)
+    deep = deep.resized(k=_apart(depth, slice_, deep.m, deep.n))
+    wide = wide.resized(k=_apart(shallow, slice_, wide.m, wide.n))
+    return Sizes(deep, (wide, gemm_ref.Problem(rows + 3, columns + 5, max(part, 39)), *small), one)
+
+
+def _apart(k: int, slice_: int, *others: int) -> int:
+    """The least number of whole slices from k on that is no other size."""
+    while k in others:
+        k += slice_
+    return k
+
+
+def cube(tile: tuple[int, int]) -> gemm_ref.Problem:
     """Whole tiles of equal sizes."""
-    side = next((side for side in (32, 64, 128, 256) if side % base.m == 0 or side >= max(base.m, base.n)), 256)
+    side = max(_SMALLEST, *tile)
+    side *= 2 if side <= _SHALLOW else 1
     return gemm_ref.Problem(side, side, side)
-
-
-def ragged(tile: tuple[int, int]) -> list[gemm_ref.Problem]:
-    """Sizes with a partial tile on each side, and the smallest ones."""
-    m, n = (max(16, min(side, 128)) for side in tile)
-    return [gemm_ref.Problem(m + 3, n + 5, 39), gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1)]
 
 
 @dataclass(frozen=True)
@@ -44,11 +69,14 @@ class Need:
 
 
 def needs(
-    base: gemm_ref.Problem, right: Callable[[gemm_ref.Problem], bool], time_left: Callable[[], bool]
+    base: gemm_ref.Problem,
+    right: Callable[[gemm_ref.Problem], bool],
+    time_left: Callable[[], bool],
+    likely: Iterable[int] = (),
 ) -> list[Need]:
     """What each size must be a multiple of, of those that must; `right` tells whether a problem comes out right.
 
-    base: sizes that are right. The multiples tried are powers of two, each beside a whole size.
+    base: sizes that are right. The multiples tried are powers of two and `likely`, each beside a whole size.
     """
     found = []
     for axis in AXES:
@@ -60,10 +88,17 @@ def needs(
             return right(base.resized(**{axis: size + step}))
 
         multiple = _least(enough, time_left)
+        multiple = multiple or next((step for step in likely if time_left() and enough(step)), 0)
         small = (base.resized(**{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
         smallest = next((problem for problem in small if not right(problem)), base.resized(**{axis: size + 1}))
         found.append(Need(axis, multiple, smallest))
     return found
+
+
+def past(base: gemm_ref.Problem, found: Iterable[Need]) -> gemm_ref.Problem:
+    """Past whole tiles, by the least that `needs` found, or by one."""
+    steps = {need.axis: need.multiple for need in found}
+    return base.resized(**{axis: getattr(base, axis) + steps.get(axis, 1) for axis in AXES})
 
 
 def _least(enough: Callable[[int], bool], time_left: Callable[[], bool]) -> int:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 import gemm_ref
 from experiments.records.request import UsageError
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What a kernel computes: C = alpha * A @ B + beta * C."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+PLAIN = Scales()
 
 
 class Subject(ABC):
@@ -23,6 +34,7 @@ class Subject(ABC):
     tile: tuple[int, int]  # rows and columns of C that a block owns, as far as they are known
     square: bool = False  # it takes one size for all three
     zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
+    scalars: tuple[str, ...] = ()  # of ALPHA and BETA, those that it is given
 
     def __new__(cls, *_: object) -> Subject:
         made = super().__new__(cls)
@@ -53,8 +65,11 @@ class Subject(ABC):
         """The call and the launch, in a line."""
 
     @abstractmethod
-    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        """C = A @ B into c on the reference GPU. Raises ptx.PtxError at a fault."""
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
+        """C = alpha * A @ B + beta * C on the reference GPU, from and into c; what is not in `scalars` is as in PLAIN.
+
+        Raises ptx.PtxError at a fault, and UsageError where the kernel's own host refuses these sizes.
+        """
 
     @abstractmethod
     def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:

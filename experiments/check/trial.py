@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 import gemm_ref
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Scales, Subject
+from experiments.records.request import UsageError
 from gemm_ref import ptx
+from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import aligned
+from gemm_ref.problem import INTEGER_LIMIT
 
 # The kernel cannot be carried out here, which is no fault of its own.
 UNABLE = (ptx.Unsupported, ptx.ParseError)
+SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision, too
 PATIENCE = 300_000  # instructions for a batch of blocks: some hundred times what these sizes take a sound kernel
 ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs for which it does not matter which element is taken
 
@@ -33,13 +38,21 @@ class Trial:
     c: torch.Tensor = field(compare=False, repr=False)  # as it was left
     wrong: str = ""  # what is wrong with C; empty where it is right, or was not looked at because of a fault
     fault: str = ""  # what stopped the run
+    refusal: Exception | None = None  # why it could not be run at this size
     findings: tuple[ptx.Finding, ...] = ()
+    scales: Scales = PLAIN
     accuracy: gemm_ref.Accuracy | None = None  # where it is right
 
     @property
     def right(self) -> bool:
         """Whether C is the product."""
-        return not self.wrong and not self.fault
+        return not self.wrong and not self.fault and not self.refusal
+
+    @property
+    def called(self) -> str:
+        """`with alpha = 2 and beta = -3, ` where they are not those of a plain product."""
+        named = [f"{name} = {value:g}" for name, value in vars(self.scales).items() if value != getattr(PLAIN, name)]
+        return f"with {' and '.join(named)}, " if named else ""
 
     @property
     def endless(self) -> bool:
@@ -76,38 +89,69 @@ def attempt(
     problem: gemm_ref.Problem,
     kind: str = "integers",
     *,
-    zeroed: bool = False,
+    scales: Scales | None = None,
+    zeroed: bool | None = None,
     detect: bool = False,
     observers: Sequence[ptx.Observer] = (),
 ) -> Trial:
     """Run the kernel on seeded inputs and check the result; a kind of them may be in ONES.
 
-    zeroed: C holds zeros when it starts, and not NaN; detect: with the fault detectors. Raises CannotCheck.
+    scales: if not given, `drawn` for integers, and else those of a plain product. zeroed: C holds zeros when it starts,
+    and not NaN; if not given, where beta is among what the kernel takes. If beta is not 0, C holds integers. detect:
+    with the fault detectors.
     """
-    zeroed = zeroed or subject.zeroed
-    detectors = ptx.Detectors(outputs=() if zeroed else ("C",), tile=subject.tile)
+    if scales is None:
+        scales = drawn(subject, problem) if kind == "integers" else PLAIN
+    zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
+    before = integers(problem) if scales.beta else None
+    detectors = ptx.Detectors(outputs=() if zeroed or scales.beta else ("C",), tile=subject.tile)
     seen = [Patience(), *observers, *([detectors] if detect else ())]
     left = []
 
-    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        left.append(out.zero_() if zeroed else out)
+    def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, **_: object) -> torch.Tensor:
+        left.append(out)
+        if before is not None:
+            out.copy_(before)
+        elif zeroed:
+            out.zero_()
         with ptx.watched(*seen):
-            subject.run(a, b, out)
+            subject.run(a, b, out, scales)
         return out
 
     a, b = operands(problem, kind)
     wrong = fault = ""
     accuracy = None
+    refusal: Exception | None = None
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
+    extras = Extras(c=before, alpha=scales.alpha, beta=scales.beta if scales.beta else None)
     try:
-        accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact)
+        accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
     except gemm_ref.WrongResult as error:
         wrong = str(error)
     except UNABLE as error:
-        raise CannotCheck(str(error)) from error
+        refusal = CannotCheck(str(error))
+    except UsageError as error:
+        refusal = error
+    except ptx.AssertFailed as error:
+        refusal = UsageError(f"{subject.name} refuses to run: {error}")
     except ptx.PtxError as error:
         fault = str(error)
-    return Trial(problem, kind, a, b, left[0], wrong, fault, detectors.findings, accuracy)
+    found = detectors.findings
+    return Trial(problem, kind, a, b, left[0], wrong, fault, refusal, found, scales, accuracy)
+
+
+def drawn(subject: Subject, problem: gemm_ref.Problem) -> Scales:
+    """alpha and beta for a kernel that takes them, others at every size."""
+    chosen = np.random.default_rng([problem.m, problem.n, problem.k]).choice(SCALES, 2, replace=False)
+    named = {name.lower(): float(value) for name, value in zip(("ALPHA", "BETA"), chosen, strict=True)}
+    return Scales(**{name: value for name, value in named.items() if name.upper() in subject.scalars})
+
+
+def integers(problem: gemm_ref.Problem) -> torch.Tensor:
+    """(M, N) as C may hold beforehand: integers in [-4, 4] of C's dtype."""
+    rng = np.random.default_rng([problem.n, problem.m])
+    held = rng.integers(-INTEGER_LIMIT, INTEGER_LIMIT + 1, (problem.m, problem.n))
+    return torch.from_numpy(held).to(gemm_ref.MATHS[problem.math].out_dtype)
 
 
 def operands(problem: gemm_ref.Problem, kind: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,7 @@ The rooms, each standing on those before it: `text` reads PTX; `core` is the mac
 together. `detect` and `count` are observers.
 """
 
-from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, watched
+from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, first_block, watched
 from gemm_ref.ptx.count.counter import Counter
 from gemm_ref.ptx.count.records import Count
 from gemm_ref.ptx.detect.detectors import Detectors
@@ -63,6 +63,7 @@ __all__ = [
     "Unsupported",
     "WarpFault",
     "entries",
+    "first_block",
     "load",
     "run",
     "watched",

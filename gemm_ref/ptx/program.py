@@ -15,7 +15,7 @@ import torch
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.coordinates import block_order, check_shape
 from gemm_ref.ptx.core.decode import Decoder, Operation
-from gemm_ref.ptx.core.events import Observer, watching
+from gemm_ref.ptx.core.events import Observer, only_first, watching
 from gemm_ref.ptx.core.machine import LockstepMachine
 from gemm_ref.ptx.core.memory import GlobalMemory, Layout
 from gemm_ref.ptx.isa.fused import with_runs
@@ -153,6 +153,7 @@ def run(
         observer.on_launch(kernel, launch, memory)
     blocks = block_order(launch)
     together = math.prod(launch.cluster)
+    blocks = blocks[:together] if only_first() else blocks
     batch = max(1, BATCH_LANES // (launch.threads * together)) * together
     executed = 0
     with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does

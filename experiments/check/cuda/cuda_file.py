@@ -17,7 +17,7 @@ import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda import headers, launch, nvcc, on_gpu, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
@@ -64,11 +64,9 @@ class CudaKernel(Subject):
         self.math = _math(self._signature, self._roles, dict((p.name, text) for p, text in self._template))
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
-        self.zeroed = "BETA" in self._roles
+        self.scalars = tuple(role for role in signature.SCALARS if role in self._roles)
         self._find_sizes(names)
         self._find_shape(options, names)
-        if self.zeroed:
-            self.notes.append("alpha = 1 and beta = 0, with zeros in C: a kernel that multiplies C by beta may read it")
 
     def _find_sizes(self, names: Mapping[str, int]) -> None:
         """Which of M, N, K the kernel is told, and what the others are."""
@@ -140,24 +138,28 @@ class CudaKernel(Subject):
                         found.append((line, named[array], name, named[name]))
         return found
 
-    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
-        self.start(problem, self.shape.at(problem), a, b, c)
+        self.start(problem, self.shape.at(problem), a, b, c, scales=scales)
 
     def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
         """The launch of one block alone."""
         return replace(self.shape, grid=("1",)).at(problem)
 
-    def start(self, problem: gemm_ref.Problem, shape: gemm_ref.Launch, *matrices: torch.Tensor) -> None:
+    def start(
+        self, problem: gemm_ref.Problem, shape: gemm_ref.Launch, *matrices: torch.Tensor, scales: Scales = PLAIN
+    ) -> None:
         """Run the kernel on the reference GPU; the matrices are A, B and C, which need not have the problem's sizes."""
         kernel = self._kernel(self._arguments_of_template(problem))
         named = dict(zip(signature.MATRICES, matrices, strict=True))
-        values = [self._value(role, problem, named) for role in self._roles]
+        values = [self._value(role, problem, named, scales) for role in self._roles]
         ptx.run(kernel, shape, values, names=[role if role in signature.MATRICES else "" for role in self._roles])
 
-    def _value(self, role: str, problem: gemm_ref.Problem, matrices: Mapping[str, torch.Tensor]):
+    def _value(
+        self, role: str, problem: gemm_ref.Problem, matrices: Mapping[str, torch.Tensor], scales: Scales = PLAIN
+    ):
         sizes = {"M": problem.m, "N": problem.n, "K": problem.k, "LDA": problem.k, "LDB": problem.n, "LDC": problem.n}
-        known = {**matrices, **sizes, "ALPHA": 1.0, "BETA": 0.0}
+        known = {**matrices, **sizes, "ALPHA": scales.alpha, "BETA": scales.beta}
         return known[role] if role in known else float(role) if "." in role else int(role)
 
     def _arguments_of_template(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
@@ -205,7 +207,7 @@ class CudaKernel(Subject):
     def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
         named = {"A": a, "B": b, "C": out}
         values = [on_gpu.as_c(parameter.type, self._value(role, problem, named)) for parameter, role in self._bound]
-        if self.zeroed:
+        if "BETA" in self._roles:
             out.zero_()
         on_gpu.start(library, self.name, self.shape.at(problem), values)
         return out

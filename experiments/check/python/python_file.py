@@ -27,7 +27,7 @@ from experiments.check import source_text
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.python import functions, module
 from experiments.check.python.stand_in import MODELS, StandIn
-from experiments.check.subject import Subject
+from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.build import CACHE
@@ -112,7 +112,7 @@ class PythonFile(Subject):
     def how(self) -> str:
         return str(self._launcher)
 
-    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         made = self._call(a, b, c)
         if made is not None:
             c.copy_(made)

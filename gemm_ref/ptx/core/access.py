@@ -80,7 +80,7 @@ class Accessor:
             for block in machine.blocks(space):
                 if block.holds(low, high, self.size):
                     start, index = offset // self.width, footprint.index(block, self.width)
-                    if start < 0:  # a view cannot begin before its block
+                    if start < 0 or footprint.low < block.first:  # a view cannot begin before its block, nor an index
                         start, index = 0, index + start
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)

@@ -179,6 +179,24 @@ def watched(*observers: Observer) -> Iterator[None]:
         _watching.reset(token)
 
 
+_one: contextvars.ContextVar[bool] = contextvars.ContextVar("one", default=False)
+
+
+@contextlib.contextmanager
+def first_block() -> Iterator[None]:
+    """Inside, of every launch the first block runs alone, or its cluster: to see what a block does, at little cost."""
+    token = _one.set(True)
+    try:
+        yield
+    finally:
+        _one.reset(token)
+
+
+def only_first() -> bool:
+    """Whether a `first_block` is around us."""
+    return _one.get()
+
+
 def watching() -> tuple[Observer, ...]:
     """The observers of the `watched` around us."""
     return _watching.get()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gemm_ref.ptx.text.dtypes import UNSIGNED, Value
+from gemm_ref.ptx.text.dtypes import SIGNED, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import MemoryFault
 from gemm_ref.ptx.text.parser import Variable
 
@@ -38,8 +38,8 @@ class Footprint:
     """
 
     def __init__(self, addresses: Value) -> None:
-        unsigned = addresses.view(UNSIGNED[addresses.dtype.itemsize])
-        self.addresses = unsigned.view(np.int64) if unsigned.itemsize == 8 else unsigned.astype(np.int64)
+        # By their sign: one of 32 bits a little before shared memory, which the offset brings back, wraps round.
+        self.addresses = addresses.view(SIGNED[addresses.dtype.itemsize]).astype(np.int64, copy=False)
         if addresses.ndim == 0:  # the same address in all lanes
             self.low = self.high = int(self.addresses)
             self.low_bits = self.low & 31

@@ -199,12 +199,13 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
         for j in range(len(items)):
             start = rows.offset // (2 if transposed else 4)
-            view = block.view(2 if transposed else 4)[max(start, 0) :]
+            before = start < 0 or footprint.low < 0  # a view cannot begin before its block, nor an index
+            view = block.view(2 if transposed else 4)[0 if before else start :]
             index = [
                 footprint.cached((j, half), functools.partial(_matrix_index, machine, footprint, j, half))
                 for half in halves
             ]
-            if start < 0:  # a view cannot begin before its block
+            if before:
                 index = [i + start for i in index]
             if loads:
                 found = [view.take(i, mode="clip").astype(np.uint32) for i in index]

@@ -1,0 +1,91 @@
+"""What one block of a kernel does: which tile of C it stores, and how many products it fetches ahead of its sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+import gemm_ref
+from experiments.check.subject import Subject
+from experiments.check.trial import attempt
+from gemm_ref import ptx
+
+SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
+_MOST = SIDE // 2  # rows or columns that a tile may have; more is no tile
+_MOST_AHEAD = 384  # columns of A that shared memory may hold
+_FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of the first block."""
+
+    tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
+    slice: int  # products of each sum that it fetches at a time
+    depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
+
+
+def survey(subject: Subject) -> Survey:
+    """Run the first block alone; what it does not tell is guessed."""
+    problem = subject.admit(gemm_ref.Problem(SIDE, SIDE, SIDE))
+    seen = _Seen(problem)
+    with ptx.first_block():
+        attempt(subject, problem, observers=(seen,))
+    return seen.told()
+
+
+class _Seen(ptx.Observer):
+    def __init__(self, problem: gemm_ref.Problem) -> None:
+        self._problem = problem
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._last: dict[int, int] = {}  # the last column of A that was loaded, by how often threads had met before
+        self._met = 0
+        self._shared = 0
+        self._bytes = gemm_ref.MATHS[problem.math].dtype.itemsize
+
+    def on_launch(self, kernel, launch, memory) -> None:
+        self._shared = max(self._shared, kernel.static_shared.size + launch.shared_bytes)
+
+    def on_synchronisation(self, event: ptx.Synchronisation) -> None:
+        self._met += event.opens and event.barrier[0] in ("barrier", "mbarrier")
+
+    def on_access(self, access: ptx.Access) -> None:
+        if access.space == "global":
+            lanes = slice(None) if access.lanes is None or access.addresses.ndim == 0 else access.lanes
+            self._look(access.kind, np.atleast_1d(access.addresses[lanes]), access.size, access.machine)
+
+    def on_bulk(self, access: ptx.BulkAccess) -> None:
+        if access.space == "global" and access.started:
+            self._look(access.kind, access.addresses, access.size, access.machine)
+
+    def _look(self, kind: str, addresses: np.ndarray, size: int, machine) -> None:
+        for tensor in machine.memory.tensors:
+            inside = addresses[(addresses >= tensor.first) & (addresses < tensor.first + tensor.size)]
+            if not inside.size or tensor.name not in ("A", "C"):
+                continue
+            width = tensor.owner.element_size()
+            first = (inside - tensor.first) // width
+            last = first + size // width - 1
+            if tensor.name == "A" and kind == "load":
+                column = int((last % self._problem.k).max())
+                self._last[self._met] = max(column, self._last.get(self._met, 0))
+            elif tensor.name == "C" and kind != "load":
+                self._rows += [int(first.min()) // self._problem.n, int(last.max()) // self._problem.n]
+                self._columns += [int((first % self._problem.n).min()), int((last % self._problem.n).max())]
+
+    def told(self) -> Survey:
+        tile = None
+        if self._rows:
+            sides = max(self._rows) - min(self._rows) + 1, max(self._columns) - min(self._columns) + 1
+            tile = sides if max(sides) <= _MOST else None
+        reached = np.maximum.accumulate([self._last[met] + 1 for met in sorted(self._last)] or [self._problem.k])
+        steps = np.diff(reached)
+        slice_ = int(steps[steps > 0].min()) if (steps > 0).any() else _SLICE
+        ahead = int(reached[0]) if (steps > 0).any() else 0
+        rows = sum(tile) if tile else 0
+        held = min(self._shared // (rows * self._bytes), _MOST_AHEAD) if rows else 0
+        depth = max(ahead + 3 * slice_, held + 2 * slice_, _FEWEST)
+        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_)

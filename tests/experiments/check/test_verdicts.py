@@ -1,0 +1,118 @@
+"""What `check` makes of kernels that looked sound once, and of sound ones that looked wrong: each in a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.check import cost
+from experiments.check.command import check, open_file
+from experiments.check.cuda.cuda_file import Options
+from experiments.check.report import Outcome, Report, Word
+from experiments.check.survey import Survey, survey
+from experiments.selection import make_request
+
+SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
+HEAD = """
+__global__ void k(const float* A, const float* B, float* C, int M, int N, int K%s) {
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+"""
+SUM = "if (row < M && col < N) for (int i = 0; i < K; ++i) sum += A[(size_t)row * K + i] * B[(size_t)i * N + col];"
+STORE = "if (row < M && col < N) C[(size_t)row * N + col] = %s;"
+
+
+def kernel(*body: str, more: str = "") -> str:
+    return HEAD % more + "\n".join(body) + "\n}\n"
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch):
+    """`report(text, sizes)`: what is said of a kernel."""
+    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
+
+    def of(text: str, *sizes: str, **options) -> Report:
+        path: Path = tmp_path / "kernel.cu"
+        path.write_text(text, encoding="utf-8")
+        return check(path, Options(**SHAPE | options), make_request((), (), sizes, "", "cpu"))
+
+    return of
+
+
+@pytest.mark.parametrize(("stored", "said"), [
+    ("sum", "not for another alpha or beta"),
+    ("alpha * sum", "not for another beta"),
+    ("sum + beta * C[(size_t)row * N + col]", "not for another alpha"),
+])  # fmt: skip
+def test_alpha_and_beta_that_are_not_used(report, stored, said):
+    found = report(kernel(SUM, STORE % stored, more=", float alpha, float beta"), "33x17x9")
+    assert found.word is Word.FAULTY and said in found.why[0] and len(found.why) == 1
+
+
+def test_a_beta_of_zero_that_reads_c(report):
+    reads, tests = "beta * C[(size_t)row * N + col]", "(beta == 0 ? 0 : beta * C[(size_t)row * N + col])"
+    for term, limits in ((reads, 1), (tests, 0)):
+        found = report(kernel(SUM, STORE % f"alpha * sum + {term}", more=", float alpha, float beta"), "33x17x9")
+        assert found.sound and len(found.limits) == limits
+    assert found.limits == [] and "alpha and beta are drawn anew for each size" in found.notes
+
+
+def test_a_size_that_is_given_is_run_with_one_hot_rows_too(report):
+    cut = "sum = __uint_as_float(__float_as_uint(sum) & 0xfffff000);"
+    found = report(kernel(SUM, cut, STORE % "sum"), "33x17x9")
+    assert found.word is Word.FAULTY and "say so with --math" in found.why[0]
+
+
+def test_a_size_that_the_kernel_refuses_says_nothing_of_the_others(report):
+    check_ = "assert(K % 2 == 0);"
+    found = report("#include <cassert>\n" + kernel(check_, SUM, STORE % "sum"), "32x16x8", "32x16x7")
+    assert found.sound and [each.outcome for each in found.verdicts].count(Outcome.REFUSED) == 1
+    with pytest.raises(ValueError, match="k refuses to run: kernel.cu:6: .*K % 2 == 0"):
+        report("#include <cassert>\n" + kernel(check_, SUM, STORE % "sum"), "32x16x7")
+
+
+def test_threads_that_have_left_do_not_count_at_a_barrier(report):
+    found = report(kernel("if (row >= M) return;", SUM, "__syncthreads();", STORE % "sum"), "33x17x9")
+    assert found.sound and not found.limits
+
+
+def test_matching_barriers_in_two_branches_are_a_note(report):
+    both = "if (threadIdx.y < 4) __syncthreads(); else { sum = 1; __syncthreads(); sum = 0; }"
+    found = report(kernel("__shared__ float s; if (col < 0) s = 1;", both, SUM, STORE % "sum"), "32x16x8")
+    assert found.sound and "barriers on two sides of a branch, at line" in found.limits[0]
+
+
+def test_what_is_right_where_two_sizes_are_equal(report):
+    found = report(kernel(SUM, STORE % "sum"), grid="cdiv(M,16),cdiv(N,16)")
+    assert found.word is Word.PARTIAL and found.headline.startswith("right for M = N; elsewhere")
+    assert "--grid 'cdiv(N,16),cdiv(M,16)'" in found.why[0]
+
+
+RING = """
+#define DEPTH 5
+__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float a[DEPTH][16][16], b[DEPTH][16][16];
+    int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, col = blockIdx.x * 16 + x;
+    auto fetch = [&](int k0) {
+        a[k0 / 16 % DEPTH][y][x] = row < M && k0 + x < K ? A[(size_t)row * K + k0 + x] : 0;
+        b[k0 / 16 % DEPTH][y][x] = k0 + y < K && col < N ? B[(size_t)(k0 + y) * N + col] : 0;
+    };
+    for (int s = 0; s < DEPTH - 1; ++s) fetch(16 * s);
+    float sum = 0;
+    for (int k0 = 0; k0 < K; k0 += 16) {
+        __syncthreads();
+        for (int i = 0; i < 16; ++i) sum += a[k0 / 16 % DEPTH][y][i] * b[k0 / 16 % DEPTH][i][x];
+        fetch(k0 + 16 * (DEPTH - 1));
+    }
+    if (row < M && col < N) C[(size_t)row * N + col] = sum;
+}
+"""
+
+
+def test_a_ring_is_gone_round(report, tmp_path):
+    """One whose slices are never held back is right until the first of its buffers is filled again."""
+    late = RING.replace("__syncthreads();", "if (k0 < 64) __syncthreads();")
+    assert report(RING).sound
+    assert survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
+    assert {fault.kind for fault in report(late).faults} == {"race"}
