@@ -13,18 +13,23 @@ def kernel_names(work: Callable[[], object]) -> str:
 
     A machine that refuses to profile gives the reason in parentheses in their place.
     """
-    from torch.profiler import ProfilerActivity, profile
-
     try:
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
-            work()
-            torch.cuda.synchronize()
+        names = dict.fromkeys(short(kernel.name) for kernel in kernels_of(work))
     except RuntimeError as error:
         return f"(not profiled: {error})"
-    kernels = [short(event.name) for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    names = dict.fromkeys(name for name in kernels if not name.startswith(("Memcpy", "Memset")))
     return " + ".join(names) or "(the profiler saw no kernel)"
+
+
+def kernels_of(work: Callable[[], object]) -> list:
+    """The profiler's event for each kernel that one call ran. Raises RuntimeError where the machine refuses."""
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
+        work()
+        torch.cuda.synchronize()
+    on_gpu = [event for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    return [event for event in on_gpu if not event.name.startswith(("Memcpy", "Memset"))]
 
 
 def short(name: str) -> str:

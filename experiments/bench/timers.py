@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from experiments.records.rows import COLD, GRAPH, MODES, WARM
+from experiments.records.rows import COLD, GRAPH, MODES, PROFILER, WARM
 
 Work = Callable[[], object]  # one call of what is timed, with its operands bound
 Timer = Callable[[Work], float]  # runs it once and returns microseconds
@@ -67,8 +67,8 @@ class Rotation:
 
 
 def cache_bytes(mode: str) -> int:
-    """What the sets of a `Rotation` must add up to on the current GPU: twice its L2 cache for `cold`, else nothing."""
-    if mode != COLD:
+    """What the sets of a `Rotation` must add up to on the current GPU: twice its L2 cache where it is to be cold."""
+    if mode not in (COLD, PROFILER):
         return 0
     return 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.bench import rounds, timers
+from experiments.bench import other_timers, rounds, timers
 from experiments.bench.kernel_names import kernel_names
 from experiments.bench.telemetry import Conditions, Telemetry, summarize
 from experiments.bench.verify import Case, DeviceLost, Verdict, load, refusal, verify
@@ -178,7 +178,7 @@ class Bench:
 
     def _time_on_gpu(self, case: Case, able: Able) -> Iterator[Timed]:
         mode, problem = self._setting.mode, case.problem
-        timer = timers.make_timer(mode)
+        timer = other_timers.TIMERS.get(mode) or timers.make_timer(mode)
         rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode), gemm_ref.MATHS[problem.math].out_dtype)
         works = {contender: _bind(fn, rotation) for contender, (fn, _) in able.items()}
         reference = next(filter(is_reference, works), None)

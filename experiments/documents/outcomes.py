@@ -20,7 +20,7 @@ from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
 from experiments.records import compiled, frames, stats, traffic, workloads
 from experiments.records.ceilings import TITLES
-from experiments.records.rows import GRAPH, PASS, SKIPPED, SUSTAINED, WARM
+from experiments.records.rows import COLD, GRAPH, PASS, SKIPPED, SUSTAINED, WARM
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND, OTHERS
@@ -186,6 +186,22 @@ def _modes(frame: pd.DataFrame) -> Iterator[str]:
                     f"At {size}{where} the median rung takes {100 * ours[WARM]:.0f}% of its cold time with a warm "
                     f"cache and {100 * ours[GRAPH]:.0f}% in a CUDA graph{beside}"
                 )
+
+
+def _timers(frame: pd.DataFrame) -> Iterator[str]:
+    frame = frame[frame["median_us"].notna() & (frame["m"] == frame["m"].min())]
+    for math in frames.maths_of(frame):
+        own = frame[frame["math"] == math]
+        library = own[own["backend"] == "cublas"].set_index("mode")["median_us"]
+        shares = frames.rungs(own).groupby("mode")["vs_cublas"].max().dropna()
+        if COLD not in library or shares.empty:
+            continue
+        others = listed(f"{100 * us / library[COLD]:.0f}% ({way})" for way, us in library.items() if way != COLD)
+        yield (
+            f"At {own['m'].iloc[0]} in {math} cuBLAS takes, of its time from a cold cache, {others}; the best rung has "
+            f"{100 * shares.min():.0f}% of its speed by one timer ({shares.idxmin()}) and {100 * shares.max():.0f}% by "
+            f"another ({shares.idxmax()})"
+        )
 
 
 def _host(frame: pd.DataFrame) -> Iterator[str]:
@@ -384,6 +400,7 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "memory": _memory,
         "instructions": _instructions,
         "modes": _modes,
+        "timers": _timers,
         "energy": _energy,
         "epilogues": _epilogues,
     }

@@ -1,4 +1,8 @@
-"""The plots of `modes`: the time of each kernel warm and from a graph, as a share of its time from a cold cache."""
+"""The plots of `modes` and of `timers`.
+
+The time of each kernel warm and from a graph, as a share of its time from a cold cache; and what other ways of taking
+a time say.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,21 @@ from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
-from experiments.records.rows import COLD, GRAPH, WARM
+from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, PROFILER, WARM, WAYS
 
 _MARKS: dict[str, dict[str, Any]] = {
     WARM: {"ms": 7, "mfc": "none"},
     GRAPH: {"ms": 3.5},
 }  # a ring around a dot where both are the same
+_WORDS = {
+    COLD: "cold: our own",
+    WARM: "warm: operands in L2",
+    GRAPH: "graph: no launch, operands in L2",
+    PROFILER: "profiler: no gaps",
+    DO_BENCH: "do_bench: a memset before",
+    EVENTS: "events: the launch too",
+    HOST: "host clock: all of it",
+}
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -83,3 +96,49 @@ def _panel(ax: Axes, rows: list[str], own: pd.DataFrame, words: str) -> None:
     ax.axvline(1, color=style.BASELINE, lw=1)
     style.rows(ax, [style.label_of(row) + words for row in rows], size=8)
     style.gaps(ax, rows, own)
+
+
+def draw_timers(folder: Path, target: Path) -> list[Path]:
+    """Draw timers.csv of `folder` into `target` as PNG and SVG; nothing without a cold time."""
+    frame = store.read(folder, "timers")
+    frame = frame[frame["median_us"].notna()]
+    controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
+    if not (frame["mode"] == COLD).any():
+        return []
+    titles = {edge: f"M = N = K = {edge}{controls.mark(m=edge, n=edge, k=edge)}" for edge in sorted(set(frame["m"]))}
+    caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
+    with style.themed():
+        return style.save(_stopwatches(frame, titles, caption), target, "timers")
+
+
+def _stopwatches(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
+    """A panel for each size across and each math mode down; times beside cuBLAS' cold one."""
+    maths = frames.maths_of(frame)
+    subtitle = "times by cuBLAS' cold time; the number: the best rung's share of cuBLAS by the same timer"
+    size = (style.WIDTH, 1.9 + 2.3 * len(maths))
+    sheet = Sheet(size, "One product, seven stopwatches", subtitle, caption)
+    axes = sheet.figure.subplots(len(maths), len(titles), sharey=True, squeeze=False)
+    for line, math in zip(axes, maths, strict=True):
+        for ax, edge in zip(line, titles, strict=True):
+            _stopwatch(ax, frame[(frame["math"] == math) & (frame["m"] == edge)])
+        line[0].set_ylabel(math, rotation=0, ha="right", fontweight="bold")
+    for ax, title in zip(axes[0], titles.values(), strict=True):
+        ax.set_title(title, size=9.5)
+    style.legend(sheet.figure, frame["dialect"], "o")
+    sheet.fit()
+    return sheet.figure
+
+
+def _stopwatch(ax: Axes, own: pd.DataFrame) -> None:
+    style.rows(ax, list(_WORDS.values()), size=8)
+    ax.axvline(1, color=style.BASELINE, lw=1)
+    reference = own[own["dialect"] == ""].set_index("mode")["median_us"]
+    if COLD not in reference:
+        return
+    for row in own.itertuples():
+        look = style.look_of(row.dialect)
+        ax.plot(row.median_us / reference[COLD], WAYS.index(row.mode), "o", color=look.colour, ms=4.5, alpha=0.9)
+    ax.set_xlim(0, 1.3 * own["median_us"].max() / reference[COLD])  # the numbers are at the right
+    best = frames.rungs(own).groupby("mode")["vs_cublas"].max()
+    for way, share in best.dropna().items():
+        style.note(ax, WAYS.index(way), f"{style.percent(100 * share)}%", right=True)

@@ -46,6 +46,7 @@ PICTURES: dict[str, Draw] = {
     "roofs": roofs.draw,
     "registers": registers.draw,
     "modes": modes.draw,
+    "timers": modes.draw_timers,
     "host": host.draw,
     "tensor_cores": tensor_cores.draw,
     "energy": energy.draw,

@@ -16,6 +16,9 @@ from gemm_ref.stage import DEFAULT_VARIANT
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
 MODES = (COLD, WARM, GRAPH)
+# How others take times; `experiments.bench.other_timers` has them.
+PROFILER, DO_BENCH, EVENTS, HOST = "profiler", "do_bench", "events", "host clock"
+WAYS = (*MODES, PROFILER, DO_BENCH, EVENTS, HOST)
 BURST, SUSTAINED = "burst", "sustained"  # of `energy`: back to back for some milliseconds, and for seconds
 HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`; or its sums,
 PREDICTED = "predicted"  # beside those of the reference GPU
@@ -344,6 +347,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "roofs": Ceiling,
     "registers": Ported,
     "modes": Timed,
+    "timers": Timed,
     "host": HostCost,
     "tensor_cores": TimedLayout,
     "energy": Timed,

@@ -68,7 +68,7 @@ AWKWARD = {4095: 4096, 4097: 4096, 1021: 1024, 1025: 1024}  # size -> the power 
 MAP_K = 4096
 MAP_SIDES = {DEFAULT: (128, 1024, 8192), FULL: (128, 256, 512, 1024, 2048, 4096, 8192)}
 
-MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
+TIMERS = MODES = (256, 1024, 4096)  # all fits the L2 cache, and a launch counts; some of both; neither
 HOST = (64, 256)  # the kernel is done sooner than its call
 TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 # A square, where all forms are timed; a larger one; a layer's three products in training and in decoding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pandas as pd
 import pytest
 
 import gemm_ref
@@ -14,12 +15,12 @@ from experiments.documents.answer import Answer
 from experiments.documents.outcomes import outcome
 from experiments.plots.look import style
 from experiments.progress import Bars
-from experiments.questions import energy, modes, shapes, squares
+from experiments.questions import energy, modes, shapes, squares, timers
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import COLD, GRAPH, MODES, WARM, Timed
+from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES, SKIPPED, WARM, WAYS, Timed
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
@@ -184,3 +185,26 @@ def test_no_row_is_made_up_for_a_mode_that_was_not_timed():
         assert "ensor cores" not in outcome(name, in_fp32) and "fp32" not in outcome(
             name, frame[frame["math"] == "fp16"]
         )
+
+
+def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, drawn, monkeypatch):
+    monkeypatch.setattr(timers, "why_not", lambda way: "do_bench: no Triton" if way == DO_BENCH else "")
+    own = chosen(timers)
+    assert {each.math for each in own} == {"fp32", "bf16"} and {each.math for each in chosen(timers, math="fp8")} == {
+        "fp8"
+    }
+    skipped = list(timers.measure(Request("cuda"), own, Bars(None)))
+    assert {mode for _, mode, _ in seen} == {*WAYS} - {DO_BENCH}
+    assert {row.status for row in skipped} == {SKIPPED} and {row.detail for row in skipped} == {"do_bench: no Triton"}
+    slow = {HOST: 4.0, EVENTS: 2.0, WARM: 0.5}
+    timed = [
+        dataclasses.replace(row("timers", each, Problem(256, 256, 256, each.math), share), mode=way, median_us=us)
+        for each in own
+        for way in WAYS
+        for share in [0.5 if way == HOST and each.dialect else 0.9 if each.dialect else 1.0]
+        for us in [slow.get(way, 1.0) * 10 / share]
+    ]
+    found = drawn("timers", [*timed, *skipped])["timers"]
+    assert all(text in found for text in ("host clock", "do_bench", "M = N = K = 256", "90%", "50%"))
+    text = outcome("timers", pd.DataFrame([dataclasses.asdict(each) for each in timed]))
+    assert "50% (warm)" in text and "400% (host clock)" in text and "50% of its speed by one timer (host clock)" in text
