@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 import triton
 from triton.compiler import CompiledKernel
-from triton.runtime.autotuner import Autotuner
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner, Config
+from triton.runtime.errors import OutOfResources
 
 import gemm_ref
 from triton_kernels import without_gpu
@@ -25,19 +27,22 @@ class Started:
     constants: dict[str, object]  # of the kernel, by name, with its sizes
     grid: tuple[int, int, int]
     shared_bytes: int
+    ttir: str  # Triton's first form of the kernel, before it is one for a GPU
 
 
 @contextlib.contextmanager
 def on_reference_gpu(
     name_of: Callable[[torch.Tensor], str],
     begin: Callable[[Started], contextlib.AbstractContextManager] = lambda _: contextlib.nullcontext(),
+    choose: Callable[[list[Config]], list[Config]] = lambda configs: configs,
     dry: bool = False,
 ) -> Iterator[None]:
     """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
 
     For code that launches by itself. name_of: what messages call a tensor argument. begin: is told of each launch, and
-    gives what is around its run. dry: nothing is run, only compiled. Of an autotuned function the first configuration
-    is run that its pruning leaves, since nothing can be timed. It is not for several threads.
+    gives what is around its run; it may raise OutOfResources. choose: from an autotuned function's configurations, as
+    its pruning leaves them, to those that will do; the first is run that compiles and has the resources, since nothing
+    can be timed. dry: nothing is run, only compiled. It is not for several threads.
     """
 
     def launch(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
@@ -52,7 +57,7 @@ def on_reference_gpu(
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
         blocks = (*(grid(bound) if callable(grid) else grid), 1, 1)[:3]
         passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-        with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared)):
+        with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared, compiled.asm.get("ttir", ""))):
             names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
             if not dry:
                 run(compiled, blocks, passed, names)
@@ -60,7 +65,17 @@ def on_reference_gpu(
 
     def tune(tuner: Autotuner, *args, **kwargs):
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        config = tuner.prune_configs(kwargs)[0]
+        try:
+            left = tuner.prune_configs(kwargs)
+        except Exception:  # of a model of the time, which asks a GPU
+            left = tuner.configs
+        *others, last = choose(left)
+        for config in others:
+            with contextlib.suppress(OutOfResources, CompileTimeAssertionFailure):  # as when Triton times them
+                return start(tuner, config, args, kwargs)
+        return start(tuner, last, args, kwargs)
+
+    def start(tuner: Autotuner, config: Config, args: tuple, kwargs: dict):
         if config.pre_hook:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
         return tuner.fn.run(*args, **kwargs, **config.all_kwargs())

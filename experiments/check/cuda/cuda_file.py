@@ -38,7 +38,7 @@ class Options:
     math: str = ""  # the arithmetic that is meant, where the type of A, B and C does not tell
     include: tuple[str, ...] = ()  # folders of headers
     flags: str = ""  # for nvcc
-    like: str = ""  # the GPU that host code in Python asks
+    like: str = "sm_90"  # the GPU that host code in Python asks
 
 
 class CudaKernel(Subject):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
 from experiments.check.python.module import Module
@@ -16,7 +17,8 @@ from experiments.records.request import UsageError
 
 SIZES = ("M", "N", "K")
 MATRICES = ("A", "B", "C")
-ONES, ZEROS, TYPE = "ones", "zeros", "type"  # roles: factors that change nothing, a bias, the type of C
+# Roles beside these: factors that change nothing, a bias and a matrix that do not either, the type of C
+ONES, BIAS, ADDEND, TYPE = "ones", "bias", "addend", "type"
 
 _NAMES = {
     "A": "a x lhs left mat1 matrix_a mat_a input inp in1 group_a",
@@ -34,7 +36,7 @@ _VALUES = (
     (r"stages$|buffers$", 3),
     (r"split_?k$", 2),
     (r"num_sms?$|sm_count$", 132),
-    (r"acc\w*dtype|dtype_acc", torch.float32),
+    (r"acc\w*dtype|dtype_acc", tl.float32),
     (r"activation$|^act$", ""),
     (r"^alpha$", 1.0),
     (r"^beta$", 0.0),
@@ -48,7 +50,7 @@ class Argument:
     name: str
     role: str = ""
     value: object = None
-    positional: bool = True
+    in_order: bool = False  # it is passed by its place, and not by its name
 
     @property
     def listed(self) -> bool:
@@ -80,21 +82,21 @@ class Launcher:
 
     def __call__(self, values: Mapping[str, object]) -> object:
         """values: what each role is at these sizes."""
-        positional, named = [], {}
+        in_order, named = [], {}
         for argument in self.arguments:
             value = values[argument.role] if argument.role else argument.value
             value = [value] if argument.listed else value
-            if argument.positional:
-                positional.append(value)
+            if argument.in_order:
+                in_order.append(value)
             else:
                 named[argument.name] = value
-        return self.function(*positional, **named)
+        return self.function(*in_order, **named)
 
 
-def choose(module: Module, name: str) -> Launcher:
+def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
     """The function called `name`, or that which launches the kernel of that name; without a name the only one.
 
-    Raises UsageError with the question that is left.
+    given: the values of parameters. Raises UsageError with the question that is left.
     """
     launching = _launching(module)
     where, reasons = module.path.name, dict[str, str]()
@@ -103,7 +105,7 @@ def choose(module: Module, name: str) -> Launcher:
         if name and name != key and name not in kernels:
             continue
         try:
-            found[key] = Launcher(key, function, tuple(_arguments(key, function, module)))
+            found[key] = Launcher(key, function, tuple(_arguments(key, function, module, given)))
         except UsageError as error:
             reasons[key] = str(error)
     if name in found:
@@ -159,25 +161,33 @@ def _launched(body: ast.AST) -> Iterator[str]:
             yield target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
 
 
-def _arguments(name: str, function: Callable, module: Module) -> Iterator[Argument]:
+def _arguments(name: str, function: Callable, module: Module, given: Mapping[str, object]) -> Iterator[Argument]:
     """What each parameter that must be given is given. Raises UsageError where that cannot be known."""
     parameters = _parameters(function)
-    required = [each for each in parameters if each.default is inspect.Parameter.empty]
+    required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in given]
     examples = {**_parametrized(module), **_called_with(name, [each.name for each in parameters], module)}
     roles = _roles([each.name for each in required])
+    shown = ", ".join(each.name for each in parameters)
     if not {"A", "B"} <= set(roles.values()):
-        shown = ", ".join(each.name for each in required)
-        raise UsageError(f"{name}({shown}) has no two matrices among its parameters: say with --args which they are")
-    for each in required:
-        positional = each.kind is not inspect.Parameter.KEYWORD_ONLY
-        role = roles.get(each.name, "")
-        if role:
-            yield Argument(each.name, role, positional=positional)
+        raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names")
+    in_order = _owner(function) is not None  # autograd's `apply` takes no names
+    last = max(index for index, each in enumerate(parameters) if each in required or each.name in given)
+    for each in parameters[: last + 1]:
+        if each.name in given:
+            value = given[each.name]
+        elif each.name in roles:
+            yield Argument(each.name, roles[each.name], in_order=in_order)
             continue
-        value = examples[each.name] if each.name in examples else _common(each)
+        elif each in required:
+            value = examples[each.name] if each.name in examples else _common(each)
+        elif in_order:
+            value = each.default
+        else:
+            continue
         if value is inspect.Parameter.empty:
-            raise UsageError(f"{name} takes {each.name}, whose value the file does not tell: pass it with --args")
-        yield Argument(each.name, value=value, positional=positional)
+            unknown = f"{name}({shown}) takes {each.name}, whose value the file does not tell"
+            raise UsageError(f"{unknown}: pass -D {each.name}=...")
+        yield Argument(each.name, value=value, in_order=in_order)
 
 
 def _parameters(function: Callable) -> list[inspect.Parameter]:
@@ -195,11 +205,13 @@ def _roles(names: list[str]) -> dict[str, str]:
     """The role of each parameter that has one by its name; the first two tensors that have none are A and B, then C."""
     found: dict[str, str] = {}
     taken: set[str] = set()
+    lowered = [name.lower() for name in names]
     for name in names:
         plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
         role = _role(name, plain)
         if role in MATRICES:
             role = role if role not in taken else "C" if {"A", "B"} <= taken and "C" not in taken else ""
+            role = ADDEND if role == "C" and plain != "d" and "d" in lowered else role  # D = A @ B + C
         if role:
             found[name] = role
             taken.add(role)
@@ -214,7 +226,7 @@ def _role(name: str, plain: str) -> str:
     if re.search(r"scale|^[ab]_s$|^[AB]s$", name):
         return ONES
     if plain in ("bias", "residual"):
-        return ZEROS
+        return BIAS
     if re.search(r"^(out(put)?_|c_)?d?type(_(out|c|dst))?$", plain):
         return TYPE
     return _ROLES.get(plain, "")
@@ -259,7 +271,7 @@ def _called_with(name: str, parameters: list[str], module: Module) -> dict[str, 
             given += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
             for parameter, argument in given:
                 value = _value(argument, module)
-                if value is not None and not isinstance(value, torch.Tensor):
+                if isinstance(value, bool | int | float | str | torch.dtype | tl.dtype):
                     found.setdefault(parameter, value)
     return found
 

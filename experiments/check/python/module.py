@@ -14,7 +14,7 @@ import io
 import itertools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,17 @@ class Module:
             if not (each.needs and each.needs in missing):
                 found.append(each)
             missing |= each.names
+        return found
+
+    def values(self, defines: Sequence[str]) -> dict[str, object]:
+        """What `NAME=VALUE` says, VALUE being a number, a name of the file such as `torch.float16`, or else a text."""
+        found: dict[str, object] = {}
+        for define in defines:
+            name, _, text = define.partition("=")
+            try:
+                found[name] = eval(text, dict(self.names))
+            except Exception:
+                found[name] = text
         return found
 
     def why_missing(self, name: str) -> str:

@@ -12,31 +12,34 @@ import functools
 import hashlib
 import io
 import itertools
-import math
 import re
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 import triton
+from triton.runtime.errors import OutOfResources
 
 import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda.cuda_file import Options
-from experiments.check.python import functions, module
+from experiments.check.python import explain, functions, module
 from experiments.check.python.stand_in import MODELS, StandIn
 from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.records.request import UsageError
-from gemm_ref import ptx
 from gemm_ref.build import CACHE
 from gemm_ref.inputs import aligned
 from triton_kernels.reference_gpu import Started, on_reference_gpu
 
 TILE = (128, 128)  # taken for the tile of C where no constant of the kernel tells
 PROBE = gemm_ref.Problem(512, 768, 1024)  # whole tiles of any size, for a call that launches nothing
-LAYOUTS = {"kn": "", "nk": "B is passed as it takes it, as N x K"}  # what is said of each
+LAYOUTS = {  # of A and B, and what is said of each
+    "kn": "",
+    "nk": "B is passed as it takes it, as N x K",
+    "batch kn": "it takes batches of matrices: it is given a batch of one",
+    "batch nk": "it takes batches of matrices, and B as N x K: it is given a batch of one",
+}
 # The types of A and B in the words of torch, with the math mode that a product of them is judged by.
 _TYPES = {
     "fp16": r"torch\.(float16|half)\b|\.half\(\)",
@@ -46,34 +49,29 @@ _TYPES = {
 }
 
 
-class _Stopped(UsageError):
-    """The function raised an error, at a line of the file."""
-
-    def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
-        self.line = line
-
-
 class PythonFile(Subject):
     """A function of a Python file and the kernels that it launches. Raises UsageError."""
 
     def __init__(self, path: Path, options: Options, problems: Sequence[gemm_ref.Problem] = ()) -> None:
-        for option in ("block", "grid", "args", "template", "define", "shared"):
+        for option in ("block", "grid", "args", "template", "shared"):
             if getattr(options, option):
                 raise UsageError(f"--{option} is for CUDA: a Python file launches its kernel itself")
+        if options.like not in MODELS:
+            raise UsageError(f"--like {options.like} is no GPU known here: there are {', '.join(MODELS)}")
         self.path, self.tile, self.dialect = path, TILE, "triton"
-        self._stand_in = StandIn(MODELS[options.like or "sm_90"])
+        self._stand_in = StandIn(MODELS[options.like])
         self._module = module.load(path, self._stand_in)
-        self._launcher = functions.choose(self._module, options.kernel)
+        self._given = self._module.values(options.define)
+        self._launcher = functions.choose(self._module, options.kernel, self._given)
         self.name = self._launcher.name
         self.zeroed = not self._launcher.fills_c  # what it allocates itself may hold zeros
         self._layout = "kn"
         self._started: list[Started] = []
         self._settle(options.math, *problems[:1])
-        self._note()
+        self._note(options.math)
 
     def _settle(self, wanted: str, probe: gemm_ref.Problem = PROBE) -> None:
-        """Find the type and the order of B that the function takes, by calls of it whose launches are not run."""
+        """Find the type and the layout of operands that the function takes, by calls whose launches are not run."""
         failed = []
         for chosen, layout in itertools.product([wanted] if wanted else self._maths(), LAYOUTS):
             self.math, self._layout, mode = chosen, layout, gemm_ref.MATHS[chosen]
@@ -84,11 +82,16 @@ class PythonFile(Subject):
                 failed.append(error)
             else:
                 break
-        else:  # with the types that the file names most, and the order of B with which it went on longer
-            raise max(failed[: len(LAYOUTS)], key=lambda error: getattr(error, "line", math.inf))
-        constants = [started.constants for started in self._started if started.kernel == self._started[0].kernel][0]
-        sides = [_constant(constants, side) for side in "mn"]
-        self.tile = (sides[0] or TILE[0], sides[1] or TILE[1])
+        else:  # with the types that the file names most, and the layout with which it went on longer
+            raise max(failed[: len(LAYOUTS)], key=explain.reached)
+        if self.math == "fp32" and not wanted and any("inputPrecision = tf32" in each.ttir for each in self._started):
+            self.math = "tf32"
+        known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))
+        for name in self._given:
+            if name not in known:
+                raise UsageError(f"-D {name} is no parameter of {self.name} and no constant of its kernels")
+        constants = self._started[0].constants
+        self.tile = _constant(constants, "m") or TILE[0], _constant(constants, "n") or TILE[1]
 
     def _maths(self) -> list[str]:
         """The math modes whose types the file names, those that it names most first, and then the others."""
@@ -96,15 +99,20 @@ class PythonFile(Subject):
         count = {math: len(re.findall(pattern, text)) for math, pattern in _TYPES.items()}
         return sorted(count, key=lambda math: (-count[math], math == "fp8" or math != "fp32"))
 
-    def _note(self) -> None:
+    def _note(self, wanted: str) -> None:
         if not self._launcher.fills_c:
             self.notes.append("it allocates C itself, so it is not checked whether it reads C")
         if LAYOUTS[self._layout]:
             self.notes.append(LAYOUTS[self._layout])
-        if self.math != "fp32":
+        if self.math == "tf32" and not wanted:
+            self.notes.append(
+                "it is judged as tf32, to which its tl.dot cuts fp32 operands, as Triton does by default: for fp32 "
+                'write input_precision="ieee"; --math fp32 judges it by that'
+            )
+        elif self.math != "fp32" and not wanted:
             self.notes.append(f"A and B are {self.math}, the type that the file names most: --math says another")
         if reasons := self._module.reasons:
-            lines = ", ".join(f"line {each.line} ({_short(each.why)})" for each in reasons[:3])
+            lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])
             more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
             self.notes.append(f"code outside of functions that was left out: {lines}{more}, and what needs it")
 
@@ -119,39 +127,60 @@ class PythonFile(Subject):
 
     def _call(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, dry: bool = False) -> torch.Tensor | None:
         """Call the function on CPU tensors; returns C where it makes one. dry: its launches are compiled only."""
-        turned = b if self._layout == "kn" else aligned(b.t().contiguous())
+        turned = aligned(b.t().contiguous()) if self._layout.endswith("nk") else b
         places = {x.untyped_storage().data_ptr(): name for name, x in (("A", a), ("B", turned), ("C", c))}
-        shape = tuple(c.shape)
 
         def name_of(x: torch.Tensor) -> str:
-            own = "C" if tuple(x.shape) == shape and not self._launcher.fills_c else f"a tensor of {tuple(x.shape)}"
+            own = "C" if x.numel() == c.numel() and not self._launcher.fills_c else f"a tensor of {tuple(x.shape)}"
             return places.get(x.untyped_storage().data_ptr(), own)
 
         self._started = []
-        values = _values(self.math, a, b, turned, c)
-        with self._present(), on_reference_gpu(name_of, self._begin, dry), self._explained():
-            made = self._launcher(values)
+        values = self._values(a, turned, c)
+        with self._present(), on_reference_gpu(name_of, self._begin, self._configs, dry):
+            with explain.errors(self._module, self.name):
+                made = self._launcher(values)
         if not self._started:
             raise UsageError(f"{self.name} launched no Triton kernel, so there is nothing to check")
-        return None if self._launcher.fills_c else self._product(made, shape)
+        return None if self._launcher.fills_c else self._product(made, tuple(c.shape))
+
+    def _values(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, object]:
+        """What each role of a parameter is given: a (M, K), b as the function takes it, c (M, N)."""
+        (m, k), n, batch = a.shape, c.shape[1], self._layout.startswith("batch")
+        matrices = {"A": a, "B": b, "C": c, functions.ADDEND: torch.zeros_like(c)}
+        more = {
+            functions.ONES: torch.ones(1, device=a.device),
+            functions.BIAS: torch.zeros(n, dtype=c.dtype, device=a.device),
+            functions.TYPE: gemm_ref.MATHS[self.math].out_dtype,
+        }
+        return {name: x[None] if batch else x for name, x in matrices.items()} | {"M": m, "N": n, "K": k} | more
+
+    def _configs(self, configs: list[triton.Config]) -> list[triton.Config]:
+        """Those with the constants that -D gives."""
+        fitting = [
+            config
+            for config in configs
+            if all(config.all_kwargs().get(name, value) == value for name, value in self._given.items())
+        ]
+        if not fitting:
+            raise UsageError(f"no configuration that {self.name} is tuned over has the values that -D gives")
+        return fitting
 
     def _begin(self, started: Started) -> contextlib.AbstractContextManager:
-        self._started.append(started)
         most = self._stand_in.model.shared_bytes
         if started.shared_bytes > most:
-            raise UsageError(
-                f"{started.kernel} takes {started.shared_bytes} bytes of shared memory, and a block of the "
-                f"{self._stand_in.model.name} has {most}"
-            )
+            raise OutOfResources(started.shared_bytes, most, "shared memory")
+        self._started.append(started)
         return self._stand_in.away()
 
     def _product(self, made: object, shape: tuple[int, ...]) -> torch.Tensor:
         """C among what the function returned."""
         several = made if isinstance(made, list | tuple) else [made]
-        found = next((x for x in several if isinstance(x, torch.Tensor) and tuple(x.shape) == shape), None)
+        wanted = (1, *shape) if self._layout.startswith("batch") else shape
+        found = next((x for x in several if isinstance(x, torch.Tensor) and tuple(x.shape) == wanted), None)
         if found is None:
-            raise UsageError(f"{self.name} must return C of shape {shape}; it returned {_what(made)}")
-        return found
+            what = f"one of {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"a {type(made).__name__}"
+            raise UsageError(f"{self.name} must return C of shape {wanted}; it returned {what}")
+        return found.view(shape)
 
     @contextlib.contextmanager
     def _present(self) -> Iterator[None]:
@@ -166,44 +195,16 @@ class PythonFile(Subject):
             triton.knobs.cache.dir = str(CACHE / "checked" / own)
             yield
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Errors of the user's own code and of Triton's compiler as UsageError; faults of the kernel pass."""
-        try:
-            yield
-        except (ptx.PtxError, UsageError, KeyboardInterrupt):
-            raise
-        except Exception as error:
-            frames = [
-                each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(self.path.resolve())
-            ]
-            line = frames[-1].lineno or 0 if frames else 0
-            place = f"{self.path.name}:{line}: `{frames[-1].line}` " if frames else ""
-            missing = self._module.why_missing(error.name or "") if isinstance(error, NameError) else ""
-            left = f" ({missing})" if missing else ""
-            raise _Stopped(f"{place}stops {self.name}: {type(error).__name__}: {_short(error)}{left}", line) from error
-
     def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:
         @functools.lru_cache(maxsize=8)
         def turned(b: torch.Tensor) -> torch.Tensor:
-            return b if self._layout == "kn" else b.t().contiguous()
+            return b.t().contiguous() if self._layout.endswith("nk") else b
 
         def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-            made = self._launcher(_values(self.math, a, b, turned(b), out))
+            made = self._launcher(self._values(a, turned(b), out))
             return out if self._launcher.fills_c else out.copy_(self._product(made, tuple(out.shape)))
 
         return call
-
-
-def _values(math: str, a: torch.Tensor, b: torch.Tensor, turned: torch.Tensor, c: torch.Tensor) -> dict[str, object]:
-    """What each role of a parameter is given: a (M, K), b (K, N), `turned` b as the function takes it."""
-    (m, k), n = a.shape, b.shape[1]
-    more = {
-        functions.ONES: torch.ones(1, device=a.device),
-        functions.ZEROS: torch.zeros(n, dtype=c.dtype, device=a.device),
-        functions.TYPE: gemm_ref.MATHS[math].out_dtype,
-    }
-    return {"A": a, "B": turned, "C": c, "M": m, "N": n, "K": k, **more}
 
 
 def _constant(constants: Mapping[str, object], side: str) -> int:
@@ -211,13 +212,3 @@ def _constant(constants: Mapping[str, object], side: str) -> int:
     pattern = rf"^(b|blk|block|tile)(_?size)?_?{side}$|^{side}_?(block|tile)(_?size)?$"
     found = [value for name, value in constants.items() if re.search(pattern, name.lower()) and isinstance(value, int)]
     return found[0] if found else 0
-
-
-def _short(error: object) -> str:
-    """The first line of a message, but of Triton's the last: the others quote the kernel."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    return lines[-1] if lines[0].startswith("at ") else lines[0]
-
-
-def _what(made: object) -> str:
-    return f"one of {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"a {type(made).__name__}"

@@ -176,6 +176,28 @@ def test_one_kernel_in_two_files_is_quoted_from_the_one_that_is_checked(tmp_path
         assert {line.file for line in found.lines} == {path.name}
 
 
+def test_where_the_compiler_stops(tmp_path):
+    text = TRITON.replace("acc = tl.zeros", "odd = tl.arange(0, 33)\n    acc = tl.zeros")
+    line = 1 + text[: text.index("odd")].count("\n")
+    with pytest.raises(UsageError, match=rf"kernel.py:{line}: `odd = tl.arange\(0, 33\)` does not compile: arange's"):
+        report(tmp_path, text)
+
+
+def test_constants_and_batches(tmp_path):
+    found = report(tmp_path, TUNED, define=("BLOCK_M=64",))
+    assert found.sound and found.code[0].shared_bytes > report(tmp_path, TUNED).code[0].shared_bytes
+    batches = GLUON.replace("(M, K), N = a.shape, b.shape[1]", "(_, M, K), N = a.shape, b.shape[2]")
+    found = report(tmp_path, batches.replace("empty((M, N)", "empty((1, M, N)"))
+    assert found.sound and "it takes batches of matrices: it is given a batch of one" in found.notes
+
+
+def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
+    text = TRITON.replace(', input_precision="ieee"', "")
+    found = report(tmp_path, text)
+    assert found.sound and any("it is judged as tf32" in note for note in found.notes)
+    assert not any("it is judged as tf32" in note for note in report(tmp_path, text, math="fp32").notes)
+
+
 def test_what_torch_and_triton_say_of_the_gpu_is_the_models(tmp_path):
     text = SCRIPT.replace("arch == 90", "arch == 80").replace("is_cuda and", "is_cuda and PROGRAMS == 108 and")
     assert report(tmp_path, text, like="sm_80").sound
@@ -189,13 +211,15 @@ USAGE = [
     ("def f(a, b): pass\ndef g(a, b): pass", {}, "pass --kernel with one of f, g"),
     ("def f(a, b): pass", {"kernel": "g"}, "no function g that launches a kernel: there is f"),
     ("def f(a, n): pass", {}, "f(a, n) has no two matrices among its parameters"),
-    ("def f(a, b, turns): pass", {}, "f takes turns, whose value the file does not tell"),
+    ("def f(a, b, turns): pass", {}, "f(a, b, turns) takes turns, whose value the file does not tell: pass -D turns="),
     ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),
     ("def f(a, b): a.nothing", {}, "kernel.py:1: `def f(a, b): a.nothing` stops f: AttributeError"),
     ("from nowhere import g\ndef f(a, b): g(a)", {}, "name 'g' is not defined (line 1: ModuleNotFoundError"),
     (GLUON.replace("return c", "return a"), {}, "must return C of shape (33, 35); it returned one of (33, 39)"),
     ("def f(a, b): pass", {"block": "16"}, "--block is for CUDA"),
-    ("def f(a, b): pass", {"define": "X=1"}, "--define is for CUDA"),
+    (GLUON, {"define": "X=1"}, "-D X is no parameter of matmul and no constant of its kernels"),
+    (TUNED, {"define": "BLOCK_M=7"}, "no configuration that gemm is tuned over has the values that -D gives"),
+    (GLUON, {"like": "sm_1"}, "--like sm_1 is no GPU known here"),
 ]
 
 
