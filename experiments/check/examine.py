@@ -234,11 +234,10 @@ class Examination:
             self.report.unchecked.append(f"the machine code: {why_not}")
 
     def _look_at_offsets(self, kernel: CudaKernel) -> None:
-        for name, access in offsets.narrow(kernel).items():
-            where = access.instruction
+        for name, where in offsets.narrow(kernel).items():
             self.report.limits.append(
                 f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so the kernel fails once "
-                f"{name} has 2^31 elements: write (size_t)row * N + col"
+                f"{name} has 2^{where.bits} elements: write (size_t)row * N + col"
             )
 
 

@@ -1,9 +1,11 @@
-"""Whether a kernel's offsets can pass 2^31: the addresses of first rows in matrices that pretend to be that large."""
+"""Whether a kernel's offsets can pass 32 bits: what a block asks of matrices whose rows pretend to be that long."""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 import gemm_ref
@@ -12,39 +14,69 @@ from experiments.check.trial import Patience
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 
-_LONG = 1 << 30  # elements of a row; two rows of them pass 2^31
+_ROWS = 8
+_SHORT, _LONG = 1 << 10, 1 << 30  # elements of a row: two long ones pass 2^31, and four 2^32
+_MOST = 64  # accesses that are compared
+_FEW = 64  # elements of a matrix that pretends to be large
 
 
-class _First(ptx.Observer):
-    """The lowest address, in bytes from the tensor that it is nearest to, of all accesses up to the first fault."""
+@dataclass(frozen=True)
+class Narrow:
+    """Where offsets wrap round, and from which power of two of elements on."""
+
+    file: str
+    line: int
+    bits: int
+
+
+class _Offsets(ptx.Observer):
+    """Accesses of global memory up to the first fault: the instruction, the matrix, and each lane's bytes into it."""
 
     def __init__(self) -> None:
-        self.lowest: tuple[int, str, ptx.Access] | None = None
+        self.seen: list[tuple[ptx.Access, str, np.ndarray]] = []
 
     def on_access(self, access: ptx.Access) -> None:
         if access.space != "global":
             return
         lanes = slice(None) if access.lanes is None else access.lanes
         addresses = access.addresses if access.addresses.ndim == 0 else access.addresses[lanes]
-        if addresses.size == 0:
-            return
-        address = int(addresses.min())
-        near = min(access.machine.memory.tensors, key=lambda tensor: abs(tensor.first - address))
-        if self.lowest is None or address - near.first < self.lowest[0]:
-            self.lowest = (address - near.first, near.name, access)
+        if addresses.size:
+            first = int(addresses.flat[0])
+            near = min(access.machine.memory.tensors, key=lambda tensor: abs(tensor.first - first))
+            self.seen.append((access, near.name, addresses - near.first))
+        if len(self.seen) == _MOST:
+            raise ptx.EndlessLoop("enough was seen")
 
 
-def narrow(subject: CudaKernel) -> dict[str, ptx.Access]:
-    """For each of A and C whose offsets are computed in 32 bits, by name: the access that goes astray.
+def narrow(subject: CudaKernel) -> dict[str, Narrow]:
+    """For each of A and C whose offsets are computed in 32 bits, by name: where, and how far they go.
 
-    One block runs, with M = 3 and rows of 2^30 elements: row 2 begins 2^33 bytes on, or, in 32 bits, before the matrix.
-    The run ends at the first access that leaves the few elements that are there.
+    One block runs twice, with short rows and with long ones: what a lane asks for at one row and column, it must ask
+    for at the same row and column again. The second run ends at the first access that leaves the few elements that are
+    there.
     """
-    found = {}
-    for problem in (gemm_ref.Problem(3, _LONG, 0, subject.math), gemm_ref.Problem(3, 1, _LONG, subject.math)):
-        few = [torch.zeros(64, dtype=gemm_ref.MATHS[subject.math].dtype) for _ in range(3)]
-        with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _First(), Patience()):
-            subject.start(problem, subject.first_block(problem), *few)
-        if seen.lowest and seen.lowest[0] < -(1 << 31):
-            found[seen.lowest[1]] = seen.lowest[2]
+    found: dict[str, Narrow] = {}
+    width = gemm_ref.MATHS[subject.math].dtype.itemsize
+    for name, axis, base in (("C", "n", gemm_ref.Problem(_ROWS, 1, 0)), ("A", "k", gemm_ref.Problem(_ROWS, 1, 1))):
+        runs = [_seen(subject, base.resized(**{axis: size})) for size in (_SHORT, _LONG)]
+        for (one, of_one, near), (other, of_other, far) in zip(*runs, strict=False):
+            if one.instruction is not other.instruction or of_one != of_other or near.shape != far.shape:
+                break  # it goes another way
+            if of_one != name or name in found:
+                continue
+            row, column = np.divmod(near // width, _SHORT)
+            wanted = row * _LONG + column
+            wrapped = wanted[(wanted * width != far) & ((wanted * width - far) % (1 << 32) == 0)]
+            if wrapped.size:
+                where = other.instruction
+                found[name] = Narrow(where.file, where.line, int(wrapped.min()).bit_length() - 1)
     return found
+
+
+def _seen(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.Access, str, np.ndarray]]:
+    dtype = gemm_ref.MATHS[subject.math].dtype
+    sizes = (problem.m * problem.k, problem.k * problem.n, problem.m * problem.n)
+    held = [torch.zeros(max(size, _FEW) if size <= _ROWS * _SHORT else _FEW, dtype=dtype) for size in sizes]
+    with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _Offsets(), Patience()):
+        subject.start(problem, subject.first_block(problem), *held)
+    return seen.seen

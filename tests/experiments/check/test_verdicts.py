@@ -72,6 +72,14 @@ def test_a_size_that_the_kernel_refuses_says_nothing_of_the_others(report):
         report("#include <cassert>\n" + kernel(check_, SUM, STORE % "sum"), "32x16x7")
 
 
+@pytest.mark.parametrize(("kind", "elements"), [("int", ["2^31"] * 2), ("unsigned", ["2^32"] * 2), ("size_t", [])])
+def test_offsets_of_32_bits_are_limits(report, kind, elements):
+    narrow = kernel(f"{kind} n = N, d = K, r = row, c = col;", SUM, STORE % "sum")
+    narrow = narrow.replace("(size_t)row * N + col", "r * n + c").replace("(size_t)row * K + i", "r * d + i")
+    found = report(narrow, "33x17x9")
+    assert found.sound and [limit.split(" has ")[1].split()[0] for limit in found.limits] == elements
+
+
 def test_threads_that_have_left_do_not_count_at_a_barrier(report):
     found = report(kernel("if (row >= M) return;", SUM, "__syncthreads();", STORE % "sum"), "33x17x9")
     assert found.sound and not found.limits
