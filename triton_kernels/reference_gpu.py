@@ -35,6 +35,7 @@ def on_reference_gpu(
     name_of: Callable[[torch.Tensor], str],
     begin: Callable[[Started], contextlib.AbstractContextManager] = lambda _: contextlib.nullcontext(),
     choose: Callable[[list[Config]], list[Config]] = lambda configs: configs,
+    pointed: Callable[[int], torch.Tensor | None] = lambda _: None,
     dry: bool = False,
 ) -> Iterator[None]:
     """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
@@ -42,7 +43,8 @@ def on_reference_gpu(
     For code that launches by itself. name_of: what messages call a tensor argument. begin: is told of each launch, and
     gives what is around its run; it may raise OutOfResources. choose: from an autotuned function's configurations, as
     its pruning leaves them, to those that will do; the first is run that compiles and has the resources, since nothing
-    can be timed. dry: nothing is run, only compiled. It is not for several threads.
+    can be timed. pointed: the tensor at an address, of those whose addresses the code has asked for, since it may pass
+    them on in a tensor. dry: nothing is run, only compiled. It is not for several threads.
     """
 
     def launch(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
@@ -60,7 +62,7 @@ def on_reference_gpu(
         with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared, compiled.asm.get("ttir", ""))):
             names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
             if not dry:
-                run(compiled, blocks, passed, names)
+                run(compiled, blocks, [_argument(x, pointed, name_of) for x in passed], names)
         return compiled
 
     def tune(tuner: Autotuner, *args, **kwargs):
@@ -101,6 +103,29 @@ def run(
     kernel = replace(gemm_ref.ptx.load(compiled.asm["ptx"]), cubin=lambda: compiled.asm["cubin"])
     values, called = _with_tensor_maps(compiled, _without_nones(args), names)
     gemm_ref.ptx.run(kernel, on, [*values, *[0] * _SCRATCH_POINTERS], names=called)
+
+
+_MOST_POINTERS = 1 << 12  # of an array that is looked through for them
+
+
+def _argument(value: object, pointed: Callable[[int], torch.Tensor | None], name_of: Callable[[torch.Tensor], str]):
+    """What the reference GPU takes for an argument: of a view its memory in order, of addresses what lies there."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.dtype in (torch.int64, torch.uint64) and 0 < value.numel() <= _MOST_POINTERS:
+        found = [pointed(address) for address in value.flatten().tolist()]
+        tensors = tuple(_in_order(x) for x in found if x is not None)
+        if len(tensors) == len(found):
+            return gemm_ref.ptx.Pointers(tensors, tuple(name_of(x) for x in tensors))
+    return _in_order(value)
+
+
+def _in_order(x: torch.Tensor) -> torch.Tensor:
+    """x, or where its elements do not lie one after another all that lies from its first to its last."""
+    if x.is_contiguous():
+        return x
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.as_strided((last + 1 if x.numel() else 0,), (1,))
 
 
 def _without_nones(args: Sequence) -> tuple:

@@ -21,7 +21,7 @@ from gemm_ref.ptx.count.counter import Counter
 from gemm_ref.ptx.count.records import Count
 from gemm_ref.ptx.detect.detectors import Detectors
 from gemm_ref.ptx.detect.finding import Finding
-from gemm_ref.ptx.program import Kernel, Struct, entries, load, run
+from gemm_ref.ptx.program import Kernel, Pointers, Struct, entries, load, run
 from gemm_ref.ptx.text.errors import (
     AssertFailed,
     AsyncFault,
@@ -56,6 +56,7 @@ __all__ = [
     "Observer",
     "ParseError",
     "PtxError",
+    "Pointers",
     "Struct",
     "Synchronisation",
     "TensorMap",

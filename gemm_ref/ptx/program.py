@@ -69,6 +69,14 @@ class Struct:
     fields: tuple[tuple[int, str, torch.Tensor | int | float], ...]
 
 
+@dataclass(frozen=True)
+class Pointers:
+    """An argument that points to an array of addresses, those of these tensors; names: what messages call them."""
+
+    tensors: tuple[torch.Tensor, ...]
+    names: tuple[str, ...]
+
+
 @functools.lru_cache(maxsize=256)
 def load(text: str, entry: str | None = None) -> Kernel:
     """Parse and decode PTX text; `entry` names the kernel where the module holds several.
@@ -111,14 +119,15 @@ _parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loade
 def run(
     kernel: Kernel,
     launch: Launch,
-    args: Sequence[torch.Tensor | TensorMap | Struct | int | float],
+    args: Sequence[torch.Tensor | Pointers | TensorMap | Struct | int | float],
     observers: Sequence[Observer] = (),
     names: Sequence[str] = (),
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
-    args: one for each parameter: contiguous CPU tensors for pointers, a TensorMap for a CUtensorMap, a Struct for what
-    is passed by value. names: what messages call them. The observers of a `watched` around the call see it too.
+    args: one for each parameter: contiguous CPU tensors for pointers, Pointers for a pointer to pointers, a TensorMap
+    for a CUtensorMap, a Struct for what is passed by value. names: what messages call them. The observers of a
+    `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """
@@ -140,6 +149,9 @@ def run(
             parameters.append(Tile(value, memory.tensors[-1]))
         elif isinstance(value, Struct):
             parameters.append(_by_value(memory, name, value, kind))
+        elif isinstance(value, Pointers):
+            addresses = [memory.add(each, x) for each, x in zip(value.names, value.tensors, strict=True)]
+            parameters.append(_parameter(memory.add(name, torch.tensor(addresses)), kind))
         elif isinstance(value, torch.Tensor):
             parameters.append(_parameter(memory.add(name, value), kind))
             if name in launch.partly:  # so no element of it has to be written
@@ -198,7 +210,7 @@ def _fitting(kind: str) -> Any:
     """What may be an argument of this type."""
     if kind == TENSOR_MAP:
         return TensorMap, Struct
-    return (Struct,) if kind.endswith("]") else (torch.Tensor, int, float, np.number)
+    return (Struct,) if kind.endswith("]") else (torch.Tensor, Pointers, int, float, np.number)
 
 
 def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.ndarray:

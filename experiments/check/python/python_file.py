@@ -136,7 +136,8 @@ class PythonFile(Subject):
 
         self._started = []
         values = self._values(a, turned, c)
-        with self._present(), on_reference_gpu(name_of, self._begin, self._configs, dry):
+        pointed = self._stand_in.pointed
+        with self._present(), on_reference_gpu(name_of, self._begin, self._configs, pointed, dry):
             with explain.errors(self._module, self.name):
                 made = self._launcher(values)
         if not self._started:

@@ -63,6 +63,7 @@ class StandIn:
         config, before = triton.runtime.driver, triton.runtime.driver._active
         chosen = without_gpu.capability.set(self.model.capability)
         self._mode.reading = reading
+        self._mode.pointed.clear()  # what was there then may be gone, and another tensor be there
         try:
             config.set_active(_Driver(self.model))
             with _replaced(torch.cuda, self._answers()), _replaced(torch.version, {"cuda": "12.8"}), self._mode:
@@ -70,6 +71,10 @@ class StandIn:
         finally:
             config.set_active(before)
             without_gpu.capability.reset(chosen)
+
+    def pointed(self, address: int) -> torch.Tensor | None:
+        """The tensor at an address that was asked for while the stand-in was last present."""
+        return self._mode.pointed.get(address)
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
@@ -131,6 +136,7 @@ class _OnCpu(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.present, self.reading = True, False
+        self.pointed: dict[int, torch.Tensor] = {}  # whose address was asked for
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -140,6 +146,8 @@ class _OnCpu(TorchFunctionMode):
             return _PROPERTIES[func]
         if func in _STAY:
             return args[0]
+        if func is torch.Tensor.data_ptr:
+            self.pointed[func(*args)] = args[0]
         args = tuple(self._real(value) if func in _MOVE else value for value in args)
         kwargs = {name: self._real(value) if name == "device" else value for name, value in kwargs.items()}
         if self.reading and kwargs.get("device"):

@@ -63,6 +63,38 @@ def matmul(a, b):
     kernel[-(-N // 32), -(-M // 32)](a, b, c, M, N, K, BLOCK=32)
     return c
 """
+# Products of several pairs, whose addresses are in tensors; B is read through a view that turns it.
+GROUPED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(a_ptrs, b_ptr, c_ptrs, M, N, K, stride_bn, stride_bk, BLOCK: tl.constexpr):
+    a_ptr = tl.load(a_ptrs).to(tl.pointer_type(tl.float32))
+    c_ptr = tl.load(c_ptrs).to(tl.pointer_type(tl.float32))
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K):
+        a = tl.load(a_ptr + row * K + k, mask=row < M, other=0.0)
+        acc += a * tl.load(b_ptr + k * stride_bk + col * stride_bn, mask=col < N, other=0.0)
+    tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
+
+
+def products(group_A, group_B):
+    made = []
+    for A, B in zip(group_A, group_B):
+        (M, K), N = A.shape, B.shape[1]
+        C = torch.empty((M, N), device="cuda")
+        lists = (torch.tensor([x.data_ptr()], device="cuda") for x in (A, C))
+        turned = B.t()
+        pointers = next(lists), turned, next(lists)
+        kernel[triton.cdiv(M, 32), triton.cdiv(N, 32)](*pointers, M, N, K, *turned.stride(), BLOCK=32)
+        made.append(C)
+    return made
+"""
 TUNED = TRITON.replace(
     "@triton.jit",
     '@triton.autotune([triton.Config({"BLOCK_M": 32, "BLOCK_N": 32}), triton.Config({"BLOCK_M": 64, "BLOCK_N": 32})], '
@@ -189,6 +221,14 @@ def test_constants_and_batches(tmp_path):
     batches = GLUON.replace("(M, K), N = a.shape, b.shape[1]", "(_, M, K), N = a.shape, b.shape[2]")
     found = report(tmp_path, batches.replace("empty((M, N)", "empty((1, M, N)"))
     assert found.sound and "it takes batches of matrices: it is given a batch of one" in found.notes
+
+
+def test_addresses_in_tensors_and_views(tmp_path):
+    found = report(tmp_path, GROUPED)
+    assert found.sound and found.how == "products(group_A=[A], group_B=[B])"
+    assert {line.array for line in found.lines} >= {"A", "B", "C"}
+    (fault,) = report(tmp_path, GROUPED.replace("K + k, mask=row < M", "K + k + 1, mask=row < M")).faults
+    assert fault.kind == "out of bounds" and " of A (" in fault.text
 
 
 def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
