@@ -103,14 +103,13 @@ def advice(lines: list[Line], codes: list[Code]) -> list[str]:
     mostly multiply-adds and wait for registers; one sentence a cure."""
     said = []
     for space, cure in _CURES.items():
-        found = [
-            f"{line.file}:{line.line} {line.kind} of {line.array or space} "
-            f"({line.done.taken:.3g} {line.unit} per request where {line.ideal:.3g} would do)"
-            for line in lines
-            if line.wasteful and line.space == space
-        ]
-        if found:
-            said.append(f"{cure}: {'; '.join(found)}")
+        places: dict[str, list[str]] = defaultdict(list)
+        for line in lines:
+            if line.wasteful and line.space == space:
+                taken = f"({line.done.taken:.3g} {line.unit} per request where {line.ideal:.3g} would do)"
+                places[f"{line.kind} of {line.array or space} {taken}"].append(f"{line.file}:{line.line}")
+        if places:
+            said.append(f"{cure}: {'; '.join(f'{what} in {_places(where)}' for what, where in places.items())}")
     waiting = [
         f"those of {code.kernel}'s main loop take {code.ports.clocks / code.ports.ffma:.2f} clocks each where its "
         f"instructions would take {code.ports.instructions / code.ports.ffma:.2f}"
@@ -118,6 +117,12 @@ def advice(lines: list[Line], codes: list[Code]) -> list[str]:
         if code.ports and 2 * code.ports.ffma > code.ports.instructions < code.ports.clocks / _WORTH
     ]
     return said + ([f"{_OF_REGISTERS}: {'; '.join(waiting)}"] if waiting else [])
+
+
+def _places(where: list[str]) -> str:
+    """`a.cu:64, 65, 66`"""
+    file = where[0].rpartition(":")[0]
+    return ", ".join([where[0], *(each.removeprefix(f"{file}:") for each in where[1:])])
 
 
 def _code(name: str, cubin: bytes, launch: gemm_ref.Launch) -> Code:

@@ -56,8 +56,8 @@ def plain(text: str) -> str:
 
 def _of_finding(finding: ptx.Finding, quote: Quote) -> Fault:
     here, there = (finding.file, finding.line), (finding.other_file or "", finding.other_line or 0)
-    other_line = 0 if there == here else there[1]
-    return Fault(finding.kind, str(finding), *here, quote(*here), other_line, quote(*there))
+    there = ("", 0) if there == here else there
+    return Fault(finding.kind, str(finding), *here, quote(*here), there[1], quote(*there))
 
 
 def kind_of(fault: str) -> str:

@@ -232,9 +232,9 @@ class Report:
         by_multiple: dict[int, list[str]] = {}
         for need in self.needs:
             by_multiple.setdefault(need.multiple, []).append(need.axis)
-        free = [axis for axis in AXES if axis not in {need.axis for need in self.needs}]
+        free = [axis.upper() for axis in AXES if axis not in {need.axis for need in self.needs}]
         parts = [f"{', '.join(axes).upper()} % {multiple}" for multiple, axes in by_multiple.items()]
-        return " and ".join(parts) + (f", any {' and '.join(free).upper()}" if free else "")
+        return " and ".join(parts) + (f", any {' and '.join(free)}" if free else "")
 
     @property
     def sound(self) -> bool:

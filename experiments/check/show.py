@@ -17,12 +17,18 @@ MARKS = {
     Outcome.REFUSED: ("refused", "yellow"),
 }
 
+_CONTROL = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
+)  # a source may tell a terminal to do things
+
 
 def show(report: Report, out: Console) -> None:
     """Print everything that was found, the verdict first."""
 
     def say(*parts: str | tuple[str, str]) -> None:
-        out.print(Text.assemble(*parts), soft_wrap=True)
+        text = Text.assemble(*parts)
+        text.plain = text.plain.translate(_CONTROL)  # one character for one, so styles stay where they are
+        out.print(text, soft_wrap=True)
 
     def listed(title: str, texts: list[str]) -> None:
         if texts:

@@ -135,6 +135,7 @@ def test_what_is_only_slow_is_sound(file, kernel):
     assert found.sound and not found.faults and not found.why
     assert text in " / ".join(getattr(found, where))
     assert found.code[0].kernel == kernel and found.code[0].registers > 0
+    assert all(line.request and len(line.request.offsets) == 32 for line in found.lines)
     for line in found.lines:  # ptxas may join accesses into fewer and wider ones, and loses none
         assert line.compiled.requests * line.compiled.bytes == line.written.requests * line.written.bytes, line
 
