@@ -201,17 +201,18 @@ class Counter(Observer):
 def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
     """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such.
 
-    Of sectors the ideal is what as many bytes take one after the other; no sum of it is kept.
+    Of sectors the ideal is what as many bytes take one after the other, or what lanes that ask for the same do take; no
+    sum of it is kept.
     """
     requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
     taken, ideal = served(access, addresses, active)
     if access.space != "shared":
-        ideal = -(-active.sum(axis=1) * access.size // SECTOR)
-    worst = len(taken) - 1 - int(np.argmax((taken - ideal)[::-1]))
-    over = int(taken[worst] - ideal[worst]), worst
+        ideal = np.minimum(taken, -(-active.sum(axis=1) * access.size // SECTOR))
+    over = np.where(active.any(axis=1), taken - ideal, -1)
+    worst = len(over) - 1 - int(np.argmax(over[::-1]))
     if access.space != "shared":
-        return requests, lanes, int(taken.sum()), 0, 0, *over
-    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), *over
+        return requests, lanes, int(taken.sum()), 0, 0, int(over[worst]), worst
+    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(over[worst]), worst
 
 
 def _merge(into: _Sum, more: _Sum) -> None:

@@ -233,6 +233,18 @@ setp.lt.u32 %p, %r0, 9;
     )
     (load,) = [c for c in counter.counts() if c.space == "global"]
     assert (load.requests, load.lanes, load.sectors) == (1, 9, 2)  # the second warp asks for nothing
+    assert load.offsets == (*range(0, 36, 4), *[None] * 23)
+
+
+def test_the_lanes_of_a_request_for_one_number_are_kept_too():
+    counter = Counter()
+    run_kernel(
+        ".reg .b64 %a; .reg .f32 %f; ld.param.u64 %a, [p0]; ld.global.f32 %f, [%a+8];",
+        [aligned(64)],
+        block=(32, 1, 1),
+        observers=[counter],
+    )
+    assert [count.offsets for count in counter.counts() if count.space == "global"] == [(8,) * 32]
 
 
 @pytest.mark.parametrize("offset", [-4096, 1 << 24])
