@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+REFERENCE_SMS = 132  # multiprocessors of the GPU that the reference GPU stands for, an H200
+
 
 def cdiv(a: int, b: int) -> int:
     """How many tiles of size `b` cover `a` elements (0 for a = 0)."""

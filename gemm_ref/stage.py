@@ -12,8 +12,7 @@ from typing import Any
 
 from gemm_ref.compilers import FINDINGS
 from gemm_ref.dialect import BY_HAND, DIALECTS
-from gemm_ref.launch import Launch
-from gemm_ref.toolchain import REFERENCE_SMS
+from gemm_ref.launch import REFERENCE_SMS, Launch
 
 DEFAULT_VARIANT = "default"
 SLICE_LAYOUTS = ("conflicted", "transposed", "padded", "swizzled", "natural")  # of a slice in shared memory (s05)

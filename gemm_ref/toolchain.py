@@ -18,7 +18,6 @@ from gemm_ref.build import BuildError, find_cxx
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 # The reference GPU runs what an H200 would, and is launched on as one.
 REFERENCE_CAPABILITY = (9, 0)
-REFERENCE_SMS = 132  # multiprocessors
 
 
 @functools.cache

@@ -11,12 +11,12 @@ from gemm_ref import choice, grids
 from gemm_ref.call.extras import check_extras, settled
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
-from gemm_ref.launch import Launch
+from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.operands import check_shapes, has_vector_rows
 from gemm_ref.problem import MATHS, MAX_SIZE, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
-from gemm_ref.toolchain import REFERENCE_CAPABILITY, REFERENCE_SMS
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 _NO_EXTRAS = Extras()
 

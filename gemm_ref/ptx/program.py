@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.coordinates import block_order, check_shape
+from gemm_ref.launch import REFERENCE_SMS, Launch
+from gemm_ref.ptx.core.coordinates import ENVIRONMENT, block_order, check_shape
 from gemm_ref.ptx.core.decode import Decoder, Operation
 from gemm_ref.ptx.core.events import Observer, only_first, watching
 from gemm_ref.ptx.core.machine import LockstepMachine
 from gemm_ref.ptx.core.memory import GlobalMemory, Layout
-from gemm_ref.ptx.isa.fused import with_runs
+from gemm_ref.ptx.isa.numbers.fused import with_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import ParseError
@@ -27,12 +27,14 @@ from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies
 from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
 from gemm_ref.ptx.units.mbarriers import MBarriers
+from gemm_ref.ptx.units.reductions import Reductions
 from gemm_ref.ptx.units.tensor_map import TensorMap
 from gemm_ref.ptx.units.tile import Tile
 from gemm_ref.ptx.units.warpgroups import Warpgroups
 from gemm_ref.ptx.units.warps import Warps
 
-UNITS = (MBarriers, BulkCopies, ClusterBarrier, Warps, Warpgroups, AsyncCopies)  # of every machine
+UNITS = (MBarriers, Reductions, BulkCopies, ClusterBarrier, Warps, Warpgroups, AsyncCopies)  # of every machine
+_THREADS_OF_AN_SM = 2048
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
 BATCH_LANES = 1 << 16
 
@@ -159,6 +161,9 @@ def run(
         else:
             parameters.append(_parameter(value, kind))
     symbols = _place_variables(kernel, memory)
+    cooperates = any(ENVIRONMENT in i.text for part in (entry, *entry.functions) for i in part.instructions)
+    if cooperates:
+        symbols[ENVIRONMENT] = _meeting_place(kernel, launch, memory)
     launch = _with_cluster(kernel, launch)
     observers = (*observers, *watching())
     for observer in observers:
@@ -167,6 +172,7 @@ def run(
     together = math.prod(launch.cluster)
     blocks = blocks[:together] if only_first() else blocks
     batch = max(1, BATCH_LANES // (launch.threads * together)) * together
+    batch = blocks.size if cooperates else batch
     executed = 0
     with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does
         for first in range(0, blocks.size, batch):
@@ -204,6 +210,22 @@ def _parameter(value: int | float, kind: str) -> np.generic:
         return dtype.type(value)
     unsigned = UNSIGNED[dtype.itemsize]
     return unsigned.type(int(value) & (1 << 8 * dtype.itemsize) - 1).view(dtype)
+
+
+def _meeting_place(kernel: Kernel, launch: Launch, memory: GlobalMemory) -> int:
+    """The address of what the blocks of a grid count themselves with (`this_grid().sync()`).
+
+    Raises ValueError for a grid of more blocks than a GPU holds at a time, as a launch of it would fail.
+    """
+    most = REFERENCE_SMS * (_THREADS_OF_AN_SM // launch.threads)
+    if math.prod(launch.grid) > most:
+        raise ValueError(
+            f"{kernel.name} waits for its whole grid, of which a GPU holds {most} blocks of {launch.threads} threads "
+            f"at a time, and it was launched with {math.prod(launch.grid)}"
+        )
+    address = memory.add("the grid's barrier", torch.zeros(64, dtype=torch.uint8))
+    memory.tensors[-1].reached = functools.partial(np.zeros, 64, bool)
+    return address
 
 
 def _fitting(kind: str) -> Any:

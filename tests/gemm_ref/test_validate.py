@@ -14,7 +14,7 @@ import cuda_kernels
 import gemm_ref
 import triton_kernels
 from gemm_ref import STAGES, Config, Launch, Stage, call, validate
-from gemm_ref.toolchain import REFERENCE_SMS
+from gemm_ref.launch import REFERENCE_SMS
 
 A, B = torch.zeros(4, 3), torch.zeros(3, 5)
 

@@ -35,8 +35,8 @@ from cuda_kernels import source
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, choice, grids, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.stage import Stage
-from gemm_ref.toolchain import REFERENCE_SMS
 from tests import matrices
 from tests.mutation.score import (
     REDUNDANT,

@@ -38,8 +38,12 @@ def to_bits(value: float, kind: str) -> int:
     return rounded(Fraction(value), kind)
 
 
-def rounded(value: Fraction, kind: str, zero_sign: bool = False) -> int:
-    """An exact number to the nearest of the format, ties to even, too large to infinity."""
+# Of a number in steps of the format's last bit; round() of a Fraction takes ties to even.
+MODES = {"rn": round, "rz": math.trunc, "rm": math.floor, "rp": math.ceil}
+
+
+def rounded(value: Fraction, kind: str, zero_sign: bool = False, mode: str = "rn") -> int:
+    """An exact number to one of the format: the nearest, ties to even, too large to infinity; or by another mode."""
     letter, precision, lowest, highest = FORMATS[kind]
     if value == 0:
         return to_bits(-0.0 if zero_sign else 0.0, kind)
@@ -48,9 +52,11 @@ def rounded(value: Fraction, kind: str, zero_sign: bool = False) -> int:
     if Fraction(2) ** exponent > size:
         exponent -= 1
     step = Fraction(2) ** (max(exponent, lowest) - precision + 1)
-    number = round(size / step) * step  # round() of a Fraction takes ties to even
+    number = abs(MODES[mode](value / step)) * step
     if number >= Fraction(2) ** (highest + 1):
-        return to_bits(math.inf if value > 0 else -math.inf, kind)
+        down = mode == "rz" or (mode == "rm" and value > 0) or (mode == "rp" and value < 0)
+        largest = (2 - 2.0 ** (1 - precision)) * 2.0**highest if down else math.inf
+        return to_bits(largest if value > 0 else -largest, kind)
     return int.from_bytes(struct.pack("<" + letter, float(number) if value > 0 else -float(number)), "little")
 
 
@@ -58,7 +64,7 @@ def negative(x: float) -> bool:
     return math.copysign(1, x) < 0
 
 
-def fma(x: float, y: float, z: float, kind: str) -> int:
+def fma(x: float, y: float, z: float, kind: str, mode: str = "rn") -> int:
     """x * y + z rounded once; add, sub and mul are special cases of it."""
     nan, product_negative = to_bits(math.nan, kind), negative(x) != negative(y)
     if math.isnan(x + y + z) and any(math.isnan(v) for v in (x, y, z)):
@@ -69,10 +75,11 @@ def fma(x: float, y: float, z: float, kind: str) -> int:
         return to_bits(-math.inf if product_negative else math.inf, kind)
     if math.isinf(z):
         return to_bits(z, kind)
-    return rounded(Fraction(x) * Fraction(y) + Fraction(z), kind, product_negative and negative(z))
+    zero_negative = (product_negative and negative(z)) or (mode == "rm" and product_negative != negative(z))
+    return rounded(Fraction(x) * Fraction(y) + Fraction(z), kind, zero_negative, mode)
 
 
-def divide(x: float, y: float, kind: str) -> int:
+def divide(x: float, y: float, kind: str, mode: str = "rn") -> int:
     sign = -1.0 if negative(x) != negative(y) else 1.0
     if math.isnan(x) or math.isnan(y) or (x == 0 and y == 0) or (math.isinf(x) and math.isinf(y)):
         return to_bits(math.nan, kind)
@@ -80,10 +87,10 @@ def divide(x: float, y: float, kind: str) -> int:
         return to_bits(sign * math.inf, kind)
     if math.isinf(y) or x == 0:
         return to_bits(sign * 0.0, kind)
-    return rounded(Fraction(x) / Fraction(y), kind)
+    return rounded(Fraction(x) / Fraction(y), kind, mode=mode)
 
 
-def square_root(x: float, kind: str) -> int:
+def square_root(x: float, kind: str, mode: str = "rn") -> int:
     if x == 0 or x == math.inf:
         return to_bits(x, kind)
     if math.isnan(x) or x < 0:
@@ -91,4 +98,4 @@ def square_root(x: float, kind: str) -> int:
     scaled = Fraction(x) * 4**1200
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled  # far below the last bit that counts, but decides what is a tie
-    return rounded(Fraction(2 * root + sticky, 2 * 2**1200), kind)
+    return rounded(Fraction(2 * root + sticky, 2 * 2**1200), kind, mode=mode)

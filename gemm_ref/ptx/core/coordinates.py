@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.launch import Launch
+from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.ptx.core.events import Lanes
 from gemm_ref.ptx.text.dtypes import Value
 
@@ -19,6 +19,9 @@ _CLUSTER = ("cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
 SPECIAL_REGISTERS = {f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid", *_CLUSTER) for axis in "xyz"}
 SPECIAL_REGISTERS |= {"%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"}
 SPECIAL_REGISTERS |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
+CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
+ENVIRONMENT = "%envreg"  # 1 and 2 hold the address of what the blocks of a grid meet at
+SPECIAL_REGISTERS |= CLOCKS | {"%smid", "%nsmid", "%warpsize", "%gridid", f"{ENVIRONMENT}1", f"{ENVIRONMENT}2"}
 SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
 
 
@@ -65,12 +68,22 @@ def special(machine: Lanes, name: str) -> Value:
         below = one - np.uint32(1)
         return {"eq": one, "lt": below, "le": below | one, "gt": ~(below | one), "ge": ~below}[register[-2:]]
     return {
+        "smid": _joined((machine.block_of_lane % REFERENCE_SMS).astype(np.uint32)),
+        "nsmid": np.uint32(REFERENCE_SMS),
+        "warpsize": np.uint32(32),
+        "gridid": np.uint64(0),
         "laneid": lane,
         "warpid": (thread // 32).astype(np.uint32),
         "nwarpid": np.uint32(launch.num_warps),
         "dynamic_smem_size": np.uint32(launch.shared_bytes),
         "total_smem_size": np.uint32(machine.shared.size),
     }[register]
+
+
+def clock(name: str, executed: int) -> Value:
+    """A clock: it counts the instructions that the machine has executed, since time is not modelled."""
+    value = executed >> 32 if name.endswith("_hi") else executed
+    return np.uint64(value) if name in ("%clock64", "%globaltimer") else np.uint32(value & 0xFFFFFFFF)
 
 
 def _joined(values: np.ndarray) -> Value:

@@ -180,6 +180,11 @@ class LockstepMachine(Machine):
     def special(self, name: str) -> Value:
         """The value of a special register: PTX ISA, chapter 10."""
         if name not in self._special:
+            if name in coordinates.CLOCKS:
+                return coordinates.clock(name, self.executed)
+            if name.startswith(coordinates.ENVIRONMENT):
+                address = self.symbols[coordinates.ENVIRONMENT]
+                return np.uint32(address >> 32 if name.endswith("1") else address & 0xFFFFFFFF)
             self._special[name] = coordinates.special(self, name)
         return self._special[name]
 

@@ -30,6 +30,9 @@ class Unit:
     def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
         """These lanes have left."""
 
+    def on_open(self, barrier: tuple, lanes: np.ndarray | None) -> None:
+        """A barrier of blocks opens for these lanes (None: all)."""
+
     def on_time_out(self) -> bool:
         """No lane can go on: whether the unit has let some that it parked."""
         return False
@@ -203,7 +206,7 @@ class Schedule:
         together = mask is None and self.active is None and not self._waiting.any()
         if together and waits and key not in self._arrived and (expected is None or lanes is None):
             if expected in (None, self._machine.launch.threads):
-                self._tell(key, lanes, expected, opens=True)
+                self._open(key, lanes, expected)
                 return onward  # all threads of all blocks are here
         lanes = np.ones(self._lanes, bool) if lanes is None else lanes
         self._send(onward)
@@ -249,10 +252,15 @@ class Schedule:
             if not arrived.any():
                 del self._arrived[key]
             freed = opened[self._block] & self._waits.get(key, np.zeros(self._lanes, bool))
-            self._tell(key, freed, expected, opens=True)
+            self._open(key, freed, expected)
             if key in self._waits:
                 self._waits[key] &= ~freed
             self._waiting &= ~freed
+
+    def _open(self, key: tuple, lanes: np.ndarray | None, expected: int | None) -> None:
+        self._tell(key, lanes, expected, opens=True)
+        for unit in self.units:
+            unit.on_open(key, lanes)
 
     def park(self, key: tuple, lanes: np.ndarray, onward: int) -> int:
         """The active lanes go on at `onward`, these ones when `wake` is called for them."""

@@ -16,13 +16,14 @@ from gemm_ref.ptx.core.decode import Decoder, expect, integer
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
-from gemm_ref.ptx.text.operands import Address, Operand, TensorAddress
+from gemm_ref.ptx.text.operands import Address, Negated, Operand, Register, TensorAddress
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies, Loads, Stores
 from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tile import Line, Tile
 
+_BARRIERS = ("", ".shared", ".shared::cta")
 _KNOWN = {"cp", "async", "bulk", "tensor", "tile", "shared::cluster", "shared::cta", "global", "bulk_group"}
 _KNOWN |= {
     "mbarrier::complete_tx::bytes",
@@ -60,7 +61,9 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
     if "wait_group" in parts:
         keep = integer(instruction.operands[0])
         return lambda machine, mask: machine.unit(AsyncCopies).wait(mask, keep)
-    if parts[2] not in ("ca", "cg") or "mbarrier" in parts:
+    if parts[2] == "mbarrier":
+        return _arrive_when_landed(decoder, instruction)
+    if parts[2] not in ("ca", "cg"):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     to, source, bytes_ = instruction.operands[:3]
     start, size = expect(source, Address), integer(bytes_)
@@ -73,7 +76,7 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
         Accessor(decoder, instruction, Address(start.base, start.offset + byte), "global", 1, 1) for byte in range(size)
     ]
     whole = Accessor(decoder, instruction, source, "global", size, 4)
-    read_size: Read | None = decoder.source(extra[0], DTYPES["u32"]) if extra else None
+    read_size = _bytes_read(decoder, extra[0], size) if extra else None
 
     def padded(machine: Machine, mask: Mask, wanted: np.ndarray) -> list[np.ndarray]:
         """The words of lanes that read `wanted` bytes: at once where that is all of them, else byte by byte."""
@@ -101,6 +104,36 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
         for piece in places:
             access = target.access(machine, "async store", piece.lanes) if machine.observers else None
             machine.unit(AsyncCopies).start(access, piece, values)
+
+    return execute
+
+
+def _bytes_read(decoder: Decoder, operand: Operand, size: int) -> Read:
+    """How many bytes a copy of `size` reads: an operand says so, or a predicate that it reads none (`ignore-src`)."""
+    named = decoder.named(operand.register if isinstance(operand, Negated) else operand)
+    if not isinstance(named, Register) or decoder.dtype_of(named) != np.bool_:
+        return decoder.source(operand, DTYPES["u32"])
+    ignores = decoder.source(operand, DTYPES["pred"])
+    return lambda machine: np.where(ignores(machine), np.uint32(0), np.uint32(size))[()]
+
+
+def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`cp.async.mbarrier.arrive`: an arrival for each lane when its copies so far have landed; as late as it may be.
+
+    It raises the count of arrivals that are awaited first, so that they are as many as before, but with `.noinc`.
+    """
+    known = {f"cp.async.mbarrier.arrive{noinc}{space}.b64" for noinc in ("", ".noinc") for space in _BARRIERS}
+    if instruction.name not in known:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    place, awaited = decoder.place(instruction.operands[0]), 0 if "noinc" in instruction.parts else 1
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        lanes = np.flatnonzero(machine.lanes_of(mask))
+        if lanes.size:
+            barriers, copies = machine.unit(MBarriers), machine.unit(AsyncCopies)
+            numbers = barriers.numbers(instruction, lanes, place(machine))
+            barriers.tell_use(instruction, lanes, numbers)
+            barriers.defer(instruction, lanes, numbers, awaited, copies.landing())
 
     return execute
 

@@ -11,6 +11,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import KernelTrap, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Symbol
 from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.reductions import Reductions
 
 
 def branch(decoder: Decoder, instruction: Instruction) -> Control:
@@ -66,11 +67,35 @@ def trap(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def barrier(decoder: Decoder, instruction: Instruction) -> Control:
-    """`bar`, `barrier`: `.sync .arrive` by number, for all threads or a count; `bar.warp.sync`, `barrier.cluster`."""
+    """`bar`, `barrier`: `.sync .arrive .red` by number, for all threads or a count; `.warp.sync`, `.cluster`."""
     if instruction.parts[1] == "cluster":
         return cluster_barrier(decoder, instruction)
+    if "red" in instruction.parts:
+        return _reducing_barrier(decoder, instruction)
     build = _warp_barrier if "warp" in instruction.parts else _block_barrier
     return build(decoder, instruction)
+
+
+def _reducing_barrier(decoder: Decoder, instruction: Instruction) -> Control:
+    """`bar.red`: `.popc .and .or`, of a predicate of all threads that it opens for."""
+    modes = set(instruction.parts[1:-1]) - {"red", "cta", "aligned"}
+    mode = modes.pop() if len(modes) == 1 else ""
+    if mode not in ("popc", "and", "or") or instruction.parts[-1] != ("u32" if mode == "popc" else "pred"):
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    target, number, *counted, predicate = instruction.operands
+    write, read = decoder.destination(target), decoder.source(predicate, DTYPES["pred"])
+    which, count = (decoder.source(o, DTYPES["u32"]) if o else None for o in (number, counted[0] if counted else None))
+
+    def step(machine: Machine, mask: Mask, place: int) -> int:
+        lanes = machine.lanes_of(mask)
+        named = [np.unique(per_lane(r(machine), machine.lanes)[lanes]) if r else np.array([0]) for r in (which, count)]
+        if any(values.size != 1 for values in named):
+            raise Unsupported(f"{instruction.place}: lanes that name different barriers in one instruction")
+        key = ("barrier", int(named[0][0]))
+        machine.unit(Reductions).vote(key, lanes, per_lane(read(machine), machine.lanes), write, mode)
+        return machine.schedule.arrive(mask, place + 1, key, int(named[1][0]) if count else None, True)
+
+    return Control(step)
 
 
 def _block_barrier(decoder: Decoder, instruction: Instruction) -> Control:

@@ -11,8 +11,9 @@ from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect
 from gemm_ref.ptx.core.memory import Footprint
+from gemm_ref.ptx.isa.numbers import floats
 from gemm_ref.ptx.isa.warp import together
-from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
+from gemm_ref.ptx.text.dtypes import ALTERNATE, DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.operands import Address, Symbol, items_of
 from gemm_ref.ptx.text.parser import Instruction
@@ -120,43 +121,55 @@ _UPDATES: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
-    """`atom`, `red`: `.add .inc .dec .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order."""
+    """`atom`, `red`: `.add .inc .dec .min .max .and .or .xor .exch .cas`, lanes one after the other, in lane order.
+
+    Of f16x2, bf16x2 and vectors each number by itself.
+    """
     returns = instruction.parts[0] == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
-    space, operation = "generic", None
+    space, operation, count, kind = "generic", None, 1, instruction.parts[-1]
     for part in instruction.parts[1:-1]:
         if part in SPACES:
             space = SPACES[part]
         elif part in _UPDATES or part == "cas":
             operation = part
+        elif part in _VECTORS:
+            count = _VECTORS[part]
         elif part not in _HINTS:
             raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
     if operation is None:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
-    dtype = dtype_named(instruction)
-    accessor = Accessor(decoder, instruction, operands[0], space, dtype.itemsize, dtype.itemsize)
-    reads = [decoder.source(operand, dtype) for operand in operands[1 : 3 if operation == "cas" else 2]]
-    write = decoder.destination(instruction.operands[0]) if returns and instruction.operands[0] is not None else None
+    dtype = ALTERNATE[kind] if kind in ALTERNATE else dtype_named(instruction)
+    accessor = Accessor(decoder, instruction, operands[0], space, count * dtype.itemsize, dtype.itemsize)
+    reads = [
+        [decoder.source(item, dtype) for item in items_of(operand)]
+        for operand in operands[1 : 3 if operation == "cas" else 2]
+    ]
+    targets = items_of(instruction.operands[0]) if returns and instruction.operands[0] is not None else ()
+    writes = [None if target is None else decoder.destination(target) for target in targets]
+    if operation == "cas":
+        update: Callable[..., Value] = lambda old, expected, new: np.where(old == expected, new, old)  # noqa: E731
+    else:
+        update = floats.operation([operation, kind])[2] if kind in ALTERNATE else _UPDATES[operation]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        values = [per_lane(read(machine), machine.lanes) for read in reads]
-        old, polling = np.zeros(machine.lanes, dtype), machine.schedule.polling
+        values = [[per_lane(read(machine), machine.lanes) for read in some] for some in reads]
+        old, polling = [np.zeros(machine.lanes, dtype) for _ in range(count)], machine.schedule.polling
         polling.looked |= returns
         for piece in accessor.locate(machine, mask, "atomic"):
-            memory = piece.view(dtype.itemsize).view(dtype)
             index = per_lane(piece.index, machine.lanes)
             lanes = np.arange(machine.lanes) if piece.lanes is None else np.flatnonzero(piece.lanes)
             for group in _collision_free(index, lanes):
                 where = index[group]
-                old[group] = before = memory[where]
-                if operation == "cas":
-                    memory[where] = np.where(old[group] == values[0][group], values[1][group], old[group])
-                else:
-                    memory[where] = _UPDATES[operation](before, values[0][group])
-                if memory[where].tobytes() != before.tobytes():
-                    polling.stored()
-        if write is not None:
-            write(machine, old, mask)
+                for element in range(count):
+                    memory = piece.view(dtype.itemsize, element).view(dtype)
+                    old[element][group] = before = memory[where]
+                    memory[where] = update(before, *(some[element][group] for some in values))
+                    if memory[where].tobytes() != before.tobytes():
+                        polling.stored()
+        for write, value in zip(writes, old, strict=False):
+            if write is not None:
+                write(machine, value, mask)
 
     return execute
 

@@ -51,12 +51,15 @@ def _join_words(parts: list[Value]) -> Value:
     return sum((part.astype(whole) << whole(i * bits) for i, part in enumerate(parts)), start=whole(0))
 
 
+# Where the state spaces begin among generic addresses.
+_WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
+
+
 def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cvta`: also `.to`, between a generic address and one in global, shared, local, const or parameter memory."""
     parts = instruction.parts
     space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
-    windows = {"param": PARAMETER_WINDOW, "shared::cluster": SHARED_WINDOW}
-    windows |= {"global": 0, "const": 0, "shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
+    windows = _WINDOWS | {"const": 0, "shared::cta": SHARED_WINDOW, "shared::cluster": SHARED_WINDOW}
     if space not in windows or parts[-1] != "u64":
         raise Unsupported(f"the reference GPU has no {instruction.name}")
     window = np.uint64(windows[space])
@@ -66,8 +69,24 @@ def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
     return lambda machine, mask: write(machine, read(machine) + window, mask)
 
 
+def is_space(decoder: Decoder, instruction: Instruction) -> Execute:
+    """`isspacep`: whether a generic address is one in global, shared, local or parameter memory."""
+    space = instruction.parts[1].split("::")[0]
+    if space not in _WINDOWS or len(instruction.parts) != 2:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    read, write = decoder.source(instruction.operands[1], DTYPES["u64"]), decoder.destination(instruction.operands[0])
+    first = _WINDOWS[space]
+    end = min([start for start in _WINDOWS.values() if start > first], default=PARAMETER_WINDOW << 1)
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        address = read(machine)
+        write(machine, (address >= np.uint64(first)) & (address < np.uint64(end)), mask)
+
+    return execute
+
+
 def nothing(decoder: Decoder, instruction: Instruction) -> Execute:
-    """Ordering, prefetching and pacing: every access is in order in lockstep, and time is not modelled."""
+    """Ordering, caching and pacing: every access is in order in lockstep, and time and caches are not modelled."""
     return lambda machine, mask: None
 
 

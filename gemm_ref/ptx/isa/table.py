@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemm_ref.ptx.core.decode import Builder, Decoder, Operation
-from gemm_ref.ptx.isa import arithmetic, bitwise, control, load_store, move, warp
-from gemm_ref.ptx.isa.arithmetic import computes
+from gemm_ref.ptx.isa import control, load_store, move, warp
 from gemm_ref.ptx.isa.async_copy import cp
 from gemm_ref.ptx.isa.call import call
 from gemm_ref.ptx.isa.cluster import map_address, rank_of_address
-from gemm_ref.ptx.isa.convert import cvt
-from gemm_ref.ptx.isa.matrix.mma import mma
+from gemm_ref.ptx.isa.matrix.mma import mma, transpose
 from gemm_ref.ptx.isa.matrix.wgmma import wgmma
 from gemm_ref.ptx.isa.matrix.wmma import wmma
 from gemm_ref.ptx.isa.mbarrier import mbarrier
+from gemm_ref.ptx.isa.numbers import arithmetic, bitwise, compare, integers
+from gemm_ref.ptx.isa.numbers.arithmetic import computes
+from gemm_ref.ptx.isa.numbers.convert import cvt
+from gemm_ref.ptx.isa.numbers.integers import with_carry
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -35,17 +37,28 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(("mul", "mad"), computes(arithmetic.multiply)),
         Row(("fma",), computes(arithmetic.fma)),
         Row(("div", "rem"), computes(arithmetic.divide)),
-        Row(("rcp", "sqrt", "rsqrt", "ex2"), computes(arithmetic.reciprocal)),
-        Row(("abs", "neg"), computes(arithmetic.magnitude)),
+        Row(("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"), computes(arithmetic.approximate)),
+        Row(("abs", "neg", "copysign"), computes(arithmetic.magnitude)),
         Row(("min", "max"), computes(arithmetic.extreme)),
         Row(("popc", "clz", "brev"), computes(bitwise.count_bits)),
+        Row(("testp",), computes(compare.test_number)),
+        Row(("sad",), computes(integers.absolute_difference)),
+        Row(("mul24", "mad24"), computes(integers.multiply_24)),
+        Row(("dp4a", "dp2a"), computes(integers.dot_product)),
+        Row(("addc", "subc", "madc"), with_carry),
+        Row(("bfind",), computes(integers.find_bit)),
+        Row(("fns",), computes(integers.find_nth)),
+        Row(("bmsk",), computes(integers.bit_mask)),
+        Row(("szext",), computes(integers.extend)),
+        Row(("vabsdiff4",), computes(integers.absolute_differences)),
         Row(("bfe",), computes(bitwise.bit_field_extract)),
         Row(("bfi",), computes(bitwise.bit_field_insert)),
     ),
     "9.7.6, comparison and selection": (
-        Row(("setp",), arithmetic.set_predicate),
-        Row(("selp",), computes(arithmetic.select)),
-        Row(("slct",), computes(arithmetic.select_by_sign)),
+        Row(("setp",), compare.set_predicate),
+        Row(("set",), compare.set_value),
+        Row(("selp",), computes(compare.select)),
+        Row(("slct",), computes(compare.select_by_sign)),
     ),
     "9.7.8, logic and shift": (
         Row(("and", "or", "xor"), computes(bitwise.logic)),
@@ -66,7 +79,8 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(("getctarank",), rank_of_address),
         Row(("cp",), cp),
         Row(("createpolicy",), move.cache_policy),
-        Row(("prefetch", "prefetchu"), move.nothing),
+        Row(("isspacep",), move.is_space),
+        Row(("prefetch", "prefetchu", "discard", "applypriority"), move.nothing),
     ),
     "9.7.12, control flow": (
         Row(("bra",), control.branch),
@@ -80,6 +94,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(("atom", "red"), load_store.atomic),
         Row(("vote",), warp.vote),
         Row(("redux",), warp.reduce),
+        Row(("match",), warp.match),
         Row(("activemask",), warp.active_mask),
         Row(("elect",), warp.elect),
         Row(("membar", "fence", "griddepcontrol"), move.nothing),
@@ -87,10 +102,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     "9.7.14, warp-level matrix multiply-accumulate": (
         Row(("wmma",), wmma),
         Row(("mma",), mma),
+        Row(("movmatrix",), transpose),
         Row(("ldmatrix", "stmatrix"), load_store.matrix),
     ),
     "9.7.15, asynchronous warpgroup-level matrix multiply-accumulate": (Row(("wgmma",), wgmma),),
     "9.7.19, miscellaneous": (
+        Row(("brkpt", "pmevent"), move.nothing),
         Row(("nanosleep",), move.sleep),
         Row(("setmaxnreg",), move.set_registers),
         Row(("trap",), control.trap),
@@ -103,7 +120,7 @@ OPCODES: dict[str, Builder] = {
 
 def decode(decoder: Decoder, instruction: Instruction) -> Operation:
     """One instruction, ready to run. Raises Unsupported and ParseError, naming its source line."""
-    build = OPCODES.get(instruction.parts[0])
+    build = with_carry if "cc" in instruction.parts else OPCODES.get(instruction.parts[0])
     try:
         guard = decoder.guard(instruction.guard) if instruction.guard else None
         if build is None:

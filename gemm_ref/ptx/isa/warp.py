@@ -101,6 +101,35 @@ def reduce(decoder: Decoder, instruction: Instruction) -> Control:
     return together(execute, member)
 
 
+def match(decoder: Decoder, instruction: Instruction) -> Control:
+    """`match`: `.any .all`, the lanes of the mask that have a lane's value; all of it if all have the same."""
+    mode, kind = instruction.parts[1], instruction.parts[-1]
+    if instruction.name not in {f"match.{m}.sync.b{bits}" for m in ("any", "all") for bits in (32, 64)}:
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    write, write_all = _destinations(decoder, instruction.operands[0])
+    value = decoder.source(instruction.operands[1], DTYPES[kind])
+    member = decoder.source(instruction.operands[2], _U32)
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        active = machine.lanes_of(mask)
+        lanes, laneid = np.flatnonzero(active), machine.special("%laneid")
+        everyone = machine.schedule.ballot(active) & member(machine)
+        first = (lanes - laneid[lanes]).astype(np.uint64)
+        keys = np.stack([first, per_lane(value(machine), machine.lanes)[lanes].astype(np.uint64)])
+        _, group = np.unique(keys, axis=1, return_inverse=True)
+        bits, same = np.zeros(group.max(initial=0) + 1, np.uint32), np.zeros(machine.lanes, np.uint32)
+        np.bitwise_or.at(bits, group.ravel(), np.uint32(1) << laneid[lanes])
+        same[lanes] = bits[group.ravel()]
+        same &= everyone
+        agree = same == everyone
+        if write is not None:
+            write(machine, same if mode == "any" else np.where(agree, same, np.uint32(0)), mask)
+        if write_all is not None:
+            write_all(machine, agree, mask)
+
+    return together(execute, member)
+
+
 def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
     """`activemask`: the lanes of the warp that execute this together."""
     write = decoder.destination(instruction.operands[0])

@@ -27,6 +27,10 @@ DTYPES: dict[str, np.dtype] = {
         "f64": np.float64,
     }.items()
 }
+# Formats that NumPy lacks, and pairs of halves: by their bits.
+ALTERNATE: dict[str, np.dtype] = {
+    name: DTYPES[bits] for name, bits in (("bf16", "u16"), ("f16x2", "u32"), ("bf16x2", "u32"))
+}
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}  # by bytes
 SIGNED: dict[int, np.dtype] = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 

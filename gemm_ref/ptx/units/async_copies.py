@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ class _Copy:
     words: list[Value]
     lanes: np.ndarray | None
     group: Value  # number of the lane's group that it belongs to
+    number: int  # of the copy
 
 
 class AsyncCopies(Unit):
@@ -31,19 +33,29 @@ class AsyncCopies(Unit):
         self._machine = machine
         self._copies: list[_Copy] = []
         self._groups: Value = np.int64(0)  # that each lane has committed
+        self._started = 0  # copies
 
     def start(self, access: Access | None, place: Piece, words: list[Value]) -> None:
         """A copy of these words, 4 bytes of each lane, in the lanes' current groups."""
-        self._copies.append(_Copy(access, place, words, place.lanes, self._groups))
+        self._copies.append(_Copy(access, place, words, place.lanes, self._groups, self._started))
+        self._started += 1
 
     def commit(self, mask: Mask) -> None:
         self._groups = self._groups + 1 if mask is None else self._groups + mask
 
     def wait(self, mask: Mask, keep: int) -> None:
         """Land the copies of all but the latest `keep` groups of each waiting lane."""
+        self._land(mask, lambda copy: np.asarray(copy.group < self._groups - keep))
+
+    def landing(self) -> Callable[[np.ndarray], None]:
+        """What lands the copies that have been started by now, of the lanes that it is given."""
+        now = self._started
+        return lambda lanes: self._land(lanes, lambda copy: np.asarray(copy.number < now))
+
+    def _land(self, mask: Mask, which: Callable[[_Copy], np.ndarray]) -> None:
         machine, still = self._machine, []
         for copy in self._copies:
-            done = np.asarray(copy.group < self._groups - keep)
+            done = which(copy)
             if mask is not None:
                 done = done & mask
             if copy.lanes is not None:

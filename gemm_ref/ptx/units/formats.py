@@ -76,6 +76,7 @@ def _to_tf32(half: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 
 round_to_tf32_away = _to_tf32(lambda bits: np.uint32(0x1000))  # ties away from zero
+cut_to_tf32 = _to_tf32(lambda bits: np.uint32(0))
 round_to_tf32 = _to_tf32(lambda bits: np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)))
 
 

@@ -15,6 +15,7 @@ return false, as the manual allows at any time; after LAST_CHANCES such rounds w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,6 +77,8 @@ class MBarriers(Unit):
         self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier that a parked lane waits for
         self._parities = np.zeros(machine.lanes, np.int64)  # of the phase that it waits for
         self._answers: dict[int, Write] = {}  # place at which a parked lane goes on -> its predicate
+        # Arrivals of copies that have not landed: barrier, instruction, lanes, and what lands them.
+        self._deferred: list[tuple[int, Instruction, np.ndarray, Callable[[np.ndarray], None]]] = []
         self._chances = 0
         self._chosen = np.zeros(self._memory.size + 1, bool)  # all false; the last is for lanes that wait for nothing
 
@@ -157,6 +160,39 @@ class MBarriers(Unit):
         self._put(barriers, words)
         self._advance(barriers)
 
+    def defer(
+        self,
+        instruction: Instruction,
+        lanes: np.ndarray,
+        numbers: np.ndarray,
+        awaited: int,
+        finish: Callable[[np.ndarray], None],
+    ) -> None:
+        """One arrival for each of these lanes, when somebody waits for nothing else; `finish` is called before it.
+
+        awaited: arrivals that the phase awaits in addition, for each lane.
+        """
+        barriers, where = np.unique(numbers, return_inverse=True)
+        words = self.words(instruction, barriers)
+        words.pending += awaited * np.bincount(where)
+        self._put(barriers, words)
+        self._deferred += [(int(n), instruction, lanes[numbers == n], finish) for n in barriers]
+        self._advance(barriers)
+
+    def _arrive_deferred(self, barriers: np.ndarray) -> None:
+        for number, pending in zip(barriers.tolist(), Words.unpack(self._memory[barriers]).pending, strict=True):
+            own = [deferred for deferred in self._deferred if deferred[0] == number]
+            if not own or sum(lanes.size for _, _, lanes, _ in own) < pending:
+                continue
+            self._deferred = [deferred for deferred in self._deferred if deferred[0] != number]
+            for _, instruction, lanes, finish in own:
+                chosen = np.zeros(self._machine.lanes, bool)
+                chosen[lanes] = True
+                finish(chosen)
+                numbers = np.full(lanes.size, number)
+                self.tell_arrival(instruction, lanes, numbers)
+                self.arrive(instruction, numbers, np.ones(lanes.size, np.int64), drop=False)
+
     def expect(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
         """Bytes to come, one entry per lane."""
         barriers, where = np.unique(numbers, return_inverse=True)
@@ -222,7 +258,9 @@ class MBarriers(Unit):
         self._machine.schedule.wake(KEY, chosen)
 
     def land(self, barriers: np.ndarray) -> None:
-        """Copies to barriers that lack nothing but their bytes land."""
+        """Copies to barriers that lack nothing but their bytes land, or of whose arrivals they are what is awaited."""
+        if self._deferred:
+            self._arrive_deferred(barriers)
         for carrier in self.carriers:
             carrier.land(self.lacking_bytes(barriers))
 

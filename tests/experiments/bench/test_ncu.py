@@ -14,8 +14,8 @@ from experiments.records import store, traffic
 from experiments.records.contenders import contenders
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from gemm_ref import Problem
+from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx.count.records import COMPILED
-from gemm_ref.toolchain import REFERENCE_SMS
 from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
 CUBE = Problem(64, 64, 64)

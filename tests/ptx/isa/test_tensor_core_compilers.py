@@ -18,6 +18,10 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "tf32": torch.float32,
     "f32": torch.float32,
+    "s8": torch.int8,
+    "u8": torch.uint8,
+    "s32": torch.int32,
+    "f64": torch.float64,
     "fp16": torch.float16,
     "fp32": torch.float32,
     "fp8e4nv": torch.float8_e4m3fn,
@@ -47,7 +51,9 @@ def fragments() -> str:
 def test_a_tile_through_wmma_as_nvcc_compiles_it(name, space):
     kind, *sizes, layout_a, layout_b, to = name.split("_")
     m, n, k = map(int, sizes)
-    a, b = (integers(32, PITCH, limit=limit).to(DTYPES[kind]) for limit in (3, 4))
+    a, b = (integers(32, PITCH, limit=limit) for limit in (3, 4))
+    a, b = (x.abs() if kind == "u8" else x for x in (a, b))
+    a, b = a.to(DTYPES[kind]), b.to(DTYPES[kind])
     c = integers(32, PITCH, limit=5).to(DTYPES[to])
     before = c.clone()
     kernel = ptx.load(fragments(), f"{name}_{space}")

@@ -14,6 +14,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.isa.numbers.rounding import fma64
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
@@ -46,6 +47,12 @@ class Tiles:
     def left_blocks(self) -> list[tuple[int, int]]:
         """(block of 8 rows, block of 4 words) of each register."""
         return [(2 * tile + half, j) for tile in range(self.tiles_m) for j in range(self.words // 4) for half in (0, 1)]
+
+    @property
+    def sum_blocks(self) -> list[tuple[int, int]]:
+        """(block of 8 rows, block of 8 columns) of each pair of elements of a lane."""
+        rows = [(2 * tile + half, tile) for tile in range(self.tiles_m) for half in (0, 1)]
+        return [(row, j) for tile in range(self.tiles_m) for j in range(self.tiles_n) for row, t in rows if t == tile]
 
     @property
     def right_blocks(self) -> list[tuple[int, int]]:
@@ -87,8 +94,8 @@ def multiply_words(
 
 
 def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
-    """An accumulator's registers as its elements: one fp32 in each, or two fp16."""
-    if kind == "f32":
+    """An accumulator's registers as its elements: one fp32 or int32 in each, or two fp16."""
+    if kind != "f16":
         return list(registers)
     halves = [register.view(np.float16) for register in registers]
     return [half[side::2] for half in halves for side in (0, 1)]
@@ -96,7 +103,7 @@ def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
 
 def pack(elements: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
     """The inverse of `unpack`."""
-    if kind == "f32":
+    if kind != "f16":
         return list(elements)
     pairs = zip(elements[0::2], elements[1::2], strict=True)
     return [np.stack(pair, axis=-1).reshape(-1).view(np.uint32) for pair in pairs]
@@ -104,7 +111,7 @@ def pack(elements: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
 
 def register_type(kind: str) -> np.dtype:
     """What an accumulator's registers are read as."""
-    return DTYPES["f32" if kind == "f32" else "u32"]
+    return DTYPES["u32" if kind == "f16" else kind]
 
 
 def lanes_of(machine: Machine, values: Sequence[Value]) -> list[np.ndarray]:
@@ -120,22 +127,40 @@ def registers_of(operand: Operand, count: int, instruction: Instruction) -> tupl
     return items
 
 
+def multiply_integers(
+    tiles: Tiles, words: Sequence[np.ndarray], kinds: tuple[str, str], c: np.ndarray, clamps: bool
+) -> np.ndarray:
+    """As `multiply_words`, of bytes, with int32 sums that wrap around or are clamped."""
+    x, y = (part.view(DTYPES[kind]).astype(np.float32) for kind, part in zip(kinds, words, strict=True))
+    total = np.matmul(x, y.transpose(0, 2, 1)).astype(np.int64) + c  # the products' sums are below 2**24: exact
+    limits = np.iinfo(np.int32)
+    return (np.clip(total, limits.min, limits.max) if clamps else total).astype(np.int32)
+
+
+_INTEGERS = re.compile(r"mma\.sync\.aligned\.m16n8k(16|32)\.row\.col(\.satfinite)?\.s32\.(s8|u8)\.(s8|u8)\.s32")
 _NAME = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)\.(\w+)\.(f32|f16)")
 _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2": (32,)}  # k, by type
 
 
 def mma(decoder: Decoder, instruction: Instruction) -> Control:
-    """`mma`: `.sync` m16n8, D = A @ B + C, A row-major, B column-major, of f16, bf16, tf32, e4m3 or e5m2."""
-    found = _NAME.fullmatch(instruction.name)
-    if found is None:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
-    k, (to, a, b, c) = int(found[1]), found.groups()[1:]
-    fp8 = {a, b} <= {"e4m3", "e5m2"}
-    alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
-    if k not in _DEPTHS.get(a, ()) or not alike:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
-    tiles = Tiles(1, 1, k * BITS[a].itemsize // 4)
-    sums = 4 if to == "f32" else 2
+    """`mma`: `.sync` m16n8, D = A @ B + C, of f16, bf16, tf32, e4m3, e5m2, s8 or u8; m8n8k4 and m16n8 of f64."""
+    if instruction.parts[-1] == "f64":
+        return multiply_doubles(decoder, instruction)
+    clamps, integers = False, _INTEGERS.fullmatch(instruction.name)
+    if integers is not None:
+        k, clamps, a, b = int(integers[1]), bool(integers[2]), integers[3], integers[4]
+        to = c = "s32"
+    else:
+        found = _NAME.fullmatch(instruction.name)
+        if found is None:
+            raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        k, (to, a, b, c) = int(found[1]), found.groups()[1:]
+        fp8 = {a, b} <= {"e4m3", "e5m2"}
+        alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
+        if k not in _DEPTHS.get(a, ()) or not alike:
+            raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    tiles = Tiles(1, 1, k // 4 if integers else k * BITS[a].itemsize // 4)
+    sums = 2 if to == "f16" else 4
     counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
     registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
     kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
@@ -145,8 +170,59 @@ def mma(decoder: Decoder, instruction: Instruction) -> Control:
     def execute(machine: Machine, mask: Mask) -> None:
         left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
         words = tiles.matrix(left, tiles.left_blocks), tiles.matrix(right, tiles.right_blocks)
-        result = multiply_words("mma", tiles, words, (a, b), tiles.gather(unpack(old, c)))
+        before = tiles.gather(unpack(old, c))
+        if integers:
+            result = multiply_integers(tiles, words, (a, b), before, clamps)
+        else:
+            result = multiply_words("mma", tiles, words, (a, b), before)
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
     return together(execute)
+
+
+_DOUBLES = re.compile(r"(?:wmma\.)?mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.(m8n8k4)\.f64\.f64\.f64\.f64(?:\.rn)?")
+_MMA_DOUBLES = re.compile(r"mma\.sync\.aligned\.(m8n8k4|m16n8k(?:4|8|16))\.row\.col(?:\.rn)?\.f64\.f64\.f64\.f64")
+
+
+def multiply_doubles(decoder: Decoder, instruction: Instruction) -> Control:
+    """Of f64, `mma` and `wmma.mma`: each product added in order of k, rounded once.
+
+    Lane l holds of A in blocks of 8 rows x 4 columns element (l / 4, l % 4), of B the same transposed, and of C and D
+    in blocks of 8 rows elements 2 (l % 4) and + 1 of row l / 4.
+    """
+    found = _DOUBLES.fullmatch(instruction.name) or _MMA_DOUBLES.fullmatch(instruction.name)
+    if found is None:
+        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    rows, parts = (2 if found[1].startswith("m16") else 1), int(found[1].rpartition("k")[2]) // 4
+    counts = 2 * rows, rows * parts, parts, 2 * rows
+    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    writes = [decoder.destination(item) for item in registers[0]]
+    reads = [[decoder.source(item, DTYPES["f64"]) for item in items] for items in registers[1:]]
+
+    def execute(machine: Machine, mask: Mask) -> None:
+        a, b, c = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
+        for row in range(rows):
+            pair = [part.reshape(-1, 8, 4) for part in c[2 * row : 2 * row + 2]]
+            sums = np.stack(pair, axis=-1).reshape(-1, 8, 8)
+            for part in range(parts):
+                left, right = a[rows * part + row].reshape(-1, 8, 4), b[part].reshape(-1, 8, 4)
+                for k in range(4):
+                    sums = fma64(left[:, :, k, None], right[:, None, :, k], sums)
+            for side in (0, 1):
+                writes[2 * row + side](machine, np.ascontiguousarray(sums[:, :, side::2]).reshape(-1), mask)
+
+    return together(execute)
+
+
+def transpose(decoder: Decoder, instruction: Instruction) -> Control:
+    """`movmatrix`: a matrix of 8 x 8 elements of 16 bits, transposed."""
+    if instruction.name != "movmatrix.sync.aligned.m8n8.trans.b16":
+        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    write, read = decoder.destination(instruction.operands[0]), decoder.source(instruction.operands[1], DTYPES["u32"])
+    return together(lambda machine, mask: write(machine, crossed(lanes_of(machine, [read(machine)])[0]), mask))
+
+
+def crossed(register: np.ndarray) -> np.ndarray:
+    """MOVM: an 8 x 8 block of 16-bit elements, a word a lane, transposed."""
+    return register.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1).view(np.uint32)

@@ -26,7 +26,10 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.isa.matrix.mma import (
     ACCUMULATORS,
     WARP,
+    crossed,
     lanes_of,
+    multiply_doubles,
+    multiply_integers,
     multiply_words,
     pack,
     register_type,
@@ -43,7 +46,7 @@ from gemm_ref.ptx.isa.matrix.wmma_fragments import (
     word_touches,
 )
 from gemm_ref.ptx.isa.warp import together
-from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
+from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -60,9 +63,11 @@ class _Matrix:
         self._offset = address.offset
 
         def aimed(touches: list[Touch]) -> list[tuple[Touch, Accessor]]:
-            return [(touch, Accessor(decoder, instruction, address, space, touch.size, 4)) for touch in touches]
+            word = fragment.word
+            return [(touch, Accessor(decoder, instruction, address, space, touch.size, word)) for touch in touches]
 
-        self.places = aimed(word_touches(fragment))  # of the values
+        sums = instruction.parts[2] in ("c", "d")
+        self.places = aimed(word_touches(fragment, sums))  # of the values
         self.rows = []  # what is seen of the access, where that is not the same
         if space == "shared" and fragment.bytes == 2 and instruction.parts[2] in ("a", "b"):
             self.rows = aimed(row_touches(fragment))
@@ -102,15 +107,13 @@ def _always(value: Value) -> Read:
     return lambda machine: value
 
 
-def _crossed(register: np.ndarray) -> np.ndarray:
-    """MOVM: an 8 x 8 block of 16-bit elements, a word a lane, transposed."""
-    return register.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1).reshape(-1).view(np.uint32)
-
-
 _MEMORY = re.compile(
     r"wmma\.(?:load\.([abc])|store\.(d))\.sync\.aligned\.(row|col)\.(m\d+n\d+k\d+)"
     r"(?:\.(shared|shared::cta|global))?\.(\w+)"
 )
+
+
+_FACTORS = {"s32": "s8", "f64": "f64"}  # by the type of the sums, where it says what is multiplied
 
 
 def _memory(decoder: Decoder, instruction: Instruction) -> Control:
@@ -118,24 +121,25 @@ def _memory(decoder: Decoder, instruction: Instruction) -> Control:
     loads, stores, layout, size, space, kind = found.groups() if found else ("",) * 6
     which = loads or stores
     sums = which in ("c", "d")
-    element = ("tf32" if size == "m16n16k8" else "f16") if sums else kind
+    element = _FACTORS.get(kind, "tf32" if size == "m16n16k8" else "f16") if sums else kind
     shape = SHAPES.get((size, element))
     operands = list(instruction.operands)
-    if shape is None or (sums and kind not in ("f32", "f16" if element == "f16" else "f32")) or len(operands) != 3:
+    known = ("f32", "s32", "f64", "f16" if element == "f16" else "f32")
+    if shape is None or (sums and kind not in known) or len(operands) != 3:
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name} of this form")
     fragment = accumulator(shape, layout, kind) if sums else operand(shape, which, layout, kind)
     address, registers = operands[:2] if which == "d" else operands[1::-1]
     matrix = _Matrix(decoder, instruction, fragment, address, operands[2], SPACES.get(space, "generic"))
     items = registers_of(registers, fragment.registers, instruction)
-    crossed = fragment.bytes == 2 and not fragment.along
+    turned = fragment.bytes == 2 and not fragment.along
     if which == "d":
-        return _store(decoder, instruction, matrix, items, crossed)
-    return _load(decoder, instruction, matrix, items, crossed)
+        return _store(decoder, instruction, matrix, items, turned)
+    return _load(decoder, instruction, matrix, items, turned)
 
 
-def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Control:
+def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, turned: bool) -> Control:
     writes = [decoder.destination(item) for item in items]
-    word = DTYPES["u32"]
+    word = UNSIGNED[matrix.fragment.word]
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.access_mask(mask)
@@ -148,16 +152,24 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
         values = []
         for touch, accessor in matrix.places:
             pieces = accessor.locate(machine, mask, None if matrix.rows else "load")
-            values += [gather(pieces, word, element) for element in range(touch.size // 4)]
+            values += [gather(pieces, word, element) for element in range(touch.size // word.itemsize)]
+        if word.itemsize == 1:
+            values = [_joined(values[first : first + 4]) for first in range(0, len(values), 4)]
         for i, write in enumerate(writes):
             value = lanes_of(machine, [values[i % len(values)]])[0]
-            write(machine, _crossed(value) if crossed else value, mask)
+            write(machine, crossed(value) if turned else value, mask)
 
     return together(execute)
 
 
-def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, crossed: bool) -> Control:
-    reads = [decoder.source(item, DTYPES["u32"]) for item in items]
+def _joined(bytes_: list[Value]) -> Value:
+    """Four bytes as a word, the first lowest."""
+    return sum((byte.astype(np.uint32) << np.uint32(8 * i) for i, byte in enumerate(bytes_)), start=np.uint32(0))
+
+
+def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, turned: bool) -> Control:
+    width = matrix.fragment.word
+    reads = [decoder.source(item, UNSIGNED[width]) for item in items]
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.access_mask(mask)
@@ -166,29 +178,34 @@ def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: t
         matrix.point(machine, mask)
         values = iter(lanes_of(machine, [read(machine) for read in reads]))
         for touch, accessor in matrix.places:
-            some = [next(values) for _ in range(touch.size // 4)]
+            some = [next(values) for _ in range(touch.size // width)]
             for piece in accessor.locate(machine, mask, "store"):
                 for element, value in enumerate(some):
-                    scatter(piece.view(4, element), piece.index, _crossed(value) if crossed else value, piece.lanes)
+                    scatter(piece.view(width, element), piece.index, crossed(value) if turned else value, piece.lanes)
 
     return together(execute)
 
 
 _MMA = re.compile(
-    r"wmma\.mma\.sync\.aligned\.(row|col)\.(row|col)\.(m\d+n\d+k\d+)\.(f32|f16)(?:\.(bf16|tf32)\.\5)?\.(f32|f16)"
+    r"wmma\.mma\.sync\.aligned\.(row|col)\.(row|col)\.(m\d+n\d+k\d+)\.(f32|f16|s32)(?:\.(bf16|tf32|s8|u8)\.\5)?"
+    r"\.(f32|f16|s32)(\.satfinite)?"
 )
 
 
 def _mma(decoder: Decoder, instruction: Instruction) -> Control:
     """`wmma.mma`: D = A @ B + C; the layouts in its name were the loads' concern, fragments have but one."""
     found = _MMA.fullmatch(instruction.name)
-    size, to, kind, c = found.groups()[2:] if found else ("",) * 4
+    if instruction.parts[-1] == "f64" or instruction.parts[-2] == "f64":
+        return multiply_doubles(decoder, instruction)
+    size, to, kind, c, clamps = found.groups()[2:] if found else ("",) * 5
     kind = kind or "f16"
     shape = SHAPES.get((size, kind))
-    if shape is None or (kind != "f16" and (to, c) != ("f32", "f32")):
+    whole = kind in ("s8", "u8")
+    wanted = "s32" if whole else "f32"
+    if shape is None or (kind != "f16" and (to, c) != (wanted, wanted)) or (clamps and not whole):
         raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
     tiles = shape.tiles
-    sums = {"f32": 8, "f16": 4}
+    sums = {"f32": 8, "s32": 8, "f16": 4}
     many = [8 if kind == "f16" else len(blocks) for blocks in (tiles.left_blocks, tiles.right_blocks)]
     counts = sums[to], *(many[::-1] if shape.swapped else many), sums[c]
     registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
@@ -207,7 +224,10 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Control:
         before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
         if "f32" in (to, c):  # ptxas turns an fp16 addend into fp32 first, and fp32 sums into fp16 afterwards
             before = before.astype(np.float32)
-        result = multiply_words("wmma", tiles, (x, y), (kind, kind), before).astype(ACCUMULATORS[to], copy=False)
+        if whole:
+            result = multiply_integers(tiles, (x, y), (kind, kind), before, bool(clamps))
+        else:
+            result = multiply_words("wmma", tiles, (x, y), (kind, kind), before).astype(ACCUMULATORS[to], copy=False)
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
@@ -215,5 +235,8 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Control:
 
 
 def wmma(decoder: Decoder, instruction: Instruction) -> Control:
-    """`wmma`: `.load .store .mma` in m16n16k16, m32n8k16 and m8n32k16 of f16 and bf16, m16n16k8 of tf32."""
+    """`wmma`: `.load .store .mma`: m16n16k16, m32n8k16, m8n32k16 of f16, bf16, s8, u8, m16n16k8 of tf32, m8n8k4 of f64.
+
+    Integers' fragments from memory that runs across k are read byte by byte.
+    """
     return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)

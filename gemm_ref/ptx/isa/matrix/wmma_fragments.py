@@ -20,12 +20,30 @@ class Shape:
     swapped: bool
 
 
+@dataclass(frozen=True)
+class Eight(Tiles):
+    """A product of 8 x 8, of f64: a block of each matrix."""
+
+    @property
+    def left_blocks(self) -> list[tuple[int, int]]:
+        return [(0, 0)]
+
+    right_blocks = sum_blocks = left_blocks
+
+
 SHAPES = {
     ("m16n16k16", "f16"): Shape(Tiles(1, 2, 8), False),
     ("m32n8k16", "f16"): Shape(Tiles(2, 1, 8), False),
     ("m8n32k16", "f16"): Shape(Tiles(2, 1, 8), True),
     ("m16n16k8", "tf32"): Shape(Tiles(1, 2, 8), False),
 }
+SHAPES |= {
+    (shape, kind): Shape(Tiles(how.tiles.tiles_m, how.tiles.tiles_n, 4), how.swapped)
+    for (shape, of), how in SHAPES.items()
+    if of == "f16"
+    for kind in ("s8", "u8")
+}
+SHAPES["m8n8k4", "f64"] = Shape(Eight(1, 1, 4), False)
 SHAPES |= {(shape, "bf16"): tiles for (shape, kind), tiles in SHAPES.items() if kind == "f16"}
 
 
@@ -41,7 +59,12 @@ class Fragment:
     @property
     def bytes(self) -> int:
         """Of an element."""
-        return 2 if self.kind in ("f16", "bf16") else 4
+        return {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "f64": 8}.get(self.kind, 4)
+
+    @property
+    def word(self) -> int:
+        """Bytes of what its memory is accessed in: elements where they do not lie in a register as in memory."""
+        return 1 if self.bytes == 1 and not self.along else 8 if self.bytes == 8 else 4
 
 
 def operand(shape: Shape, which: str, layout: str, kind: str) -> Fragment:
@@ -51,10 +74,9 @@ def operand(shape: Shape, which: str, layout: str, kind: str) -> Fragment:
 
 
 def accumulator(shape: Shape, layout: str, kind: str) -> Fragment:
-    m, n = shape.tiles.tiles_m, shape.tiles.tiles_n
     # two elements of a lane are neighbours of a row: a block is 8 rows x 8 columns, in fp32 as in fp16
-    blocks = [(2 * i + half, j) for i in range(m) for j in range(n) for half in (0, 1)]
-    return Fragment(blocks, len(blocks) * (2 if kind == "f32" else 1), (layout == "row") != shape.swapped, kind)
+    blocks = shape.tiles.sum_blocks
+    return Fragment(blocks, len(blocks) * (1 if kind == "f16" else 2), (layout == "row") != shape.swapped, kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,21 +94,23 @@ class Touch:
         return base + np.tile(self.rows, warps) * row_bytes + np.tile(self.bytes, warps)
 
 
-def word_touches(fragment: Fragment) -> list[Touch]:
-    """Accesses of a word a lane for each block; for tf32 and fp32 of a block's elements, in pairs where they can be."""
-    row, word = _LANE // 4, _LANE % 4
+def word_touches(fragment: Fragment, sums: bool) -> list[Touch]:
+    """Accesses of a word a lane for each block; of wider elements of those, in pairs in a product where they can be."""
+    row, word, size = _LANE // 4, _LANE % 4, fragment.bytes
     touches = []
     for i, j in fragment.blocks:
-        if fragment.bytes == 2:
+        if fragment.word == 1:
+            touches += [Touch(16 * j + 4 * word + byte, 8 * i + row, 1) for byte in range(4)]
+        elif size <= 2:
             i, j = (i, j) if fragment.along else (j, i)
             touches.append(Touch(8 * i + row, 16 * j + 4 * word, 4))
-        elif fragment.kind == "tf32":
+        elif not sums:
             x, y = 8 * i + row, 4 * j + word
-            touches.append(Touch(x, 4 * y, 4) if fragment.along else Touch(y, 4 * x, 4))
+            touches.append(Touch(x, size * y, size) if fragment.along else Touch(y, size * x, size))
         elif fragment.along:
-            touches.append(Touch(8 * i + row, 4 * (8 * j + 2 * word), 8))
+            touches.append(Touch(8 * i + row, size * (8 * j + 2 * word), 2 * size))
         else:
-            touches += [Touch(8 * j + 2 * word + side, 4 * (8 * i + row), 4) for side in (0, 1)]
+            touches += [Touch(8 * j + 2 * word + side, size * (8 * i + row), size) for side in (0, 1)]
     return touches
 
 

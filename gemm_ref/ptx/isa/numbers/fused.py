@@ -13,7 +13,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.context import Machine, Read
 from gemm_ref.ptx.core.decode import Decoder, Operation
-from gemm_ref.ptx.isa.arithmetic import fma32
+from gemm_ref.ptx.isa.numbers.rounding import fma32
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.operands import Register
 from gemm_ref.ptx.text.parser import Instruction
@@ -77,7 +77,7 @@ def _end_of_run(decoder: Decoder, instructions: Sequence[Instruction], labels: s
 
 
 def _is_fma(instruction: Instruction) -> bool:
-    return instruction.guard is None and instruction.parts[0] == "fma" and instruction.parts[-1] == "f32"
+    return instruction.guard is None and instruction.name == "fma.rn.f32"
 
 
 def _names(decoder: Decoder, instruction: Instruction) -> list[str]:

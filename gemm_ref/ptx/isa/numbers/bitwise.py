@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.isa.arithmetic import Function, no_floats, only
+from gemm_ref.ptx.isa.numbers.arithmetic import Function, no_floats, only
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_signed
 
 _U32 = DTYPES["u32"]

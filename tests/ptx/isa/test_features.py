@@ -1,0 +1,35 @@
+"""Features of the language, a kernel each in features.cu that checks itself: what the reference GPU runs at all."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from cuda_kernels import source
+from gemm_ref import ptx
+from gemm_ref.launch import Launch
+from tests.ptx.harness import covers
+
+SOURCE = Path(__file__).with_name("features.cu")
+NAMES = re.findall(r"^(?:FEATURE|INTEGERS)\((\w+)[,)]", SOURCE.read_text(encoding="utf-8"), re.M)
+LANES = 64
+NUMBERS = torch.tensor([0.5, 2, 3, -1.25, 0.75, 100, 1e-3, 7])
+WHOLE = torch.tensor([3, -5, 1000, 0x12345678, 40, 7, 0, 1], dtype=torch.int32)
+
+
+@functools.cache
+def text() -> str:
+    return source.compile_ptx(SOURCE.read_text(encoding="utf-8"), SOURCE.name)[0]
+
+
+@covers("match", "movmatrix", "isspacep", "discard", "applypriority", "brkpt", "pmevent")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_feature_works(name):
+    ok, memory = torch.zeros(LANES, dtype=torch.int32), torch.zeros(64, dtype=torch.float64)
+    launch = Launch((3 if name == "grid" else 1, 1, 1), (LANES, 1, 1))
+    ptx.run(ptx.load(text(), name), launch, [ok, NUMBERS.clone(), WHOLE.clone(), memory])
+    assert ok.tolist() == [1] * LANES
