@@ -107,7 +107,8 @@ def store(decoder: Decoder, instruction: Instruction) -> Execute:
 
 # --- atomics -------------------------------------------------------------------------------------------------
 
-_UPDATES: dict[str, Callable[[Value, Value], Value]] = {
+_UPDATES: dict[str, Callable[..., Value]] = {
+    "cas": lambda old, expected, new: np.where(old == expected, new, old),
     "add": np.add,
     "min": np.minimum,
     "max": np.maximum,
@@ -131,7 +132,7 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     for part in instruction.parts[1:-1]:
         if part in SPACES:
             space = SPACES[part]
-        elif part in _UPDATES or part == "cas":
+        elif part in _UPDATES:
             operation = part
         elif part in _VECTORS:
             count = _VECTORS[part]
@@ -147,10 +148,9 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     ]
     targets = items_of(instruction.operands[0]) if returns and instruction.operands[0] is not None else ()
     writes = [None if target is None else decoder.destination(target) for target in targets]
-    if operation == "cas":
-        update: Callable[..., Value] = lambda old, expected, new: np.where(old == expected, new, old)  # noqa: E731
-    else:
-        update = floats.operation([operation, kind])[2] if kind in ALTERNATE else _UPDATES[operation]
+    update: Callable[..., Value] = _UPDATES[operation]
+    if kind in ALTERNATE:
+        update = floats.operation([operation, kind])[2]
 
     def execute(machine: Machine, mask: Mask) -> None:
         values = [[per_lane(read(machine), machine.lanes) for read in some] for some in reads]

@@ -198,10 +198,3 @@ def test_the_tile_of_an_element_that_is_missed():
     ptx.run(ptx.load(text(), "elements"), Launch((2, 1, 1), (THREADS, 1, 1)), args, [detectors], names=("in", "C"))
     (finding,) = detectors.findings
     assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
-
-
-def test_copies_that_arrive_at_a_barrier_are_refused_by_name():
-    """The machine does not know their order, so a kernel that uses them must not seem to have been looked at."""
-    code = "cp.async.mbarrier.arrive.shared.b64 [%rd0];"
-    with pytest.raises(ptx.Unsupported, match="cp.async.mbarrier"):
-        run_kernel(f".reg .b64 %rd<2>; mov.u64 %rd0, 0;\n{code}", observers=[ptx.Detectors()])

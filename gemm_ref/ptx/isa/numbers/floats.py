@@ -124,9 +124,10 @@ def _plain(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Call
         return lambda *sources: narrow(_WIDE[opcode](*(widen(source, kind) for source in sources), **down), kind, mode)
     if mode != "rn":
         return exactly(opcode, kind, mode)
+    if opcode == "fma" and kind == "f16":
+        return lambda a, b, c: narrow(odd_sum(widen(a, kind) * widen(b, kind), widen(c, kind)), kind)
     if opcode == "fma":
-        halves = lambda a, b, c: narrow(_WIDE["fma"](*(widen(x, kind) for x in (a, b, c))), kind)  # noqa: E731
-        return {"f32": fma32, "f64": fma64}.get(kind, halves)
+        return fma32 if kind == "f32" else fma64
     return _NATIVE[opcode]
 
 
