@@ -87,13 +87,13 @@ def check(
         if html is None and not as_json:
             raise
         found = Report(file.stem, str(file), "", "", refusal=str(error))
+    if html is not None:
+        _write_page(html, found)
     if as_json:
         typer.echo(json.dumps(found.data(), indent=1))
     else:
         show(found, out)
-    if html is not None:
-        _write_page(html, found)
-        if not as_json:
+        if html is not None:
             tell(str(html), out)
     if code := found.word.exit_code:
         raise typer.Exit(code)

@@ -45,11 +45,12 @@ class Strip:
 
 
 def strips(report: Report) -> list[Strip]:
-    """The map, from every run of the report; the first of them has the sizes that are kept where one is changed."""
+    """The map, from every run of the report. What the strips start from is the run that most others differ from in one
+    size alone."""
     runs = [verdict for verdict in report.verdicts if verdict.inputs == "integers"]
     if not runs:
         return []
-    base = runs[0]
+    base = max(runs, key=lambda run: sum(_differ(run, other) == 1 for other in runs))
     found, rest = [], runs
     for axis in AXES:
         others = [other for other in AXES if other != axis]
@@ -65,6 +66,11 @@ def strips(report: Report) -> list[Strip]:
         cells = _cells(report, (verdict for verdict in report.verdicts if verdict.inputs == inputs), base)
         found.append(Strip(inputs.replace("_", "-"), "as inputs", cells))
     return found
+
+
+def _differ(one: Verdict, other: Verdict) -> int:
+    """In how many of M, N and K."""
+    return sum(getattr(one, axis) != getattr(other, axis) for axis in AXES)
 
 
 def _cells(report: Report, runs: Iterable[Verdict], base: Verdict, axis: str = "") -> tuple[Cell, ...]:

@@ -43,10 +43,10 @@ def full() -> Report:
         HOSTILE + LONG,
         notes=[HOSTILE],
         verdicts=[
+            Verdict(5, 3, 2, "integers", Outcome.STOPPED, HOSTILE),
             Verdict(64, 96, 128, "integers", Outcome.RIGHT, "right"),
             Verdict(64, 96, 129, "integers", Outcome.WRONG, HOSTILE, told=False),
             Verdict(3, 96, 128, "integers", Outcome.OUTSIDE, "k.cu:3: ld: block out of bounds"),
-            Verdict(5, 3, 2, "integers", Outcome.STOPPED, HOSTILE),
             Verdict(7, 7, 7, "integers", Outcome.REFUSED, LONG),
             Verdict(64, 96, 128, "one_hot", Outcome.RIGHT, "right"),
         ],
@@ -94,6 +94,7 @@ def test_all_parts_of_a_report_are_there(html):
 
 def test_the_map_has_every_run_and_marks_rights_with_a_fault(full):
     found = {strip.label: [(cell.text, cell.outcome) for cell in strip.cells] for strip in strips(full)}
+    assert [cell.text for strip in strips(full) for cell in strip.cells if cell.base] == ["64", "128"]
     assert found == {
         "M": [("3", "out of bounds"), ("64", FLAWED)],
         "K": [("128", FLAWED), ("129", "wrong")],
