@@ -17,13 +17,16 @@ from experiments.records.request import UsageError
 
 SIZES = ("M", "N", "K")
 MATRICES = ("A", "B", "C")
-# Roles beside these: factors that change nothing, a bias and a matrix that do not either, the type of C
-ONES, BIAS, ADDEND, TYPE = "ones", "bias", "addend", "type"
+SCALARS = ("ALPHA", "BETA")  # of C = alpha * A @ B + beta * C
+# Roles beside these: factors of A, B or both that change nothing, a bias and a matrix that do not either, C's type.
+FACTORS_A, FACTORS_B, FACTOR, BIAS, ADDEND, TYPE = "ones of A", "ones of B", "1.0", "bias", "addend", "type"
 
 _NAMES = {
     "A": "a x lhs left mat1 matrix_a mat_a input inp in1 group_a",
     "B": "b w weight y rhs right mat2 matrix_b mat_b other in2 group_b",
     "C": "c out output o result res dest d group_c",
+    "ALPHA": "alpha",
+    "BETA": "beta",
 }
 _ROLES = {name: role for role, names in _NAMES.items() for name in names.split()}
 _NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validate|verify|compare|demo)", re.I)
@@ -38,8 +41,6 @@ _VALUES = (
     (r"num_sms?$|sm_count$", 132),
     (r"acc\w*dtype|dtype_acc", tl.float32),
     (r"activation$|^act$", ""),
-    (r"^alpha$", 1.0),
-    (r"^beta$", 0.0),
 )
 
 
@@ -55,7 +56,7 @@ class Argument:
     @property
     def listed(self) -> bool:
         """Whether it takes a list of matrices, of which it is given one."""
-        return self.name.lower().startswith("group_")
+        return self.role in MATRICES and self.name.lower().startswith("group_")
 
     def __str__(self) -> str:
         if not self.role:
@@ -71,6 +72,11 @@ class Launcher:
     name: str
     function: Callable
     arguments: tuple[Argument, ...]
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Which of alpha and beta it is given."""
+        return tuple(role for role in SCALARS if any(argument.role == role for argument in self.arguments))
 
     @property
     def fills_c(self) -> bool:
@@ -166,12 +172,14 @@ def _arguments(name: str, function: Callable, module: Module, given: Mapping[str
     parameters = _parameters(function)
     required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in given]
     examples = {**_parametrized(module), **_called_with(name, [each.name for each in parameters], module)}
-    roles = _roles([each.name for each in required])
+    scalars = [each.name for each in parameters if each not in required and _role(each.name) in SCALARS]
+    roles = _roles([each.name for each in required] + [name for name in scalars if name not in given])
     shown = ", ".join(each.name for each in parameters)
     if not {"A", "B"} <= set(roles.values()):
         raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names")
     in_order = _owner(function) is not None  # autograd's `apply` takes no names
-    last = max(index for index, each in enumerate(parameters) if each in required or each.name in given)
+    told = roles.keys() | given.keys()
+    last = max(index for index, each in enumerate(parameters) if each in required or each.name in told)
     for each in parameters[: last + 1]:
         if each.name in given:
             value = given[each.name]
@@ -205,13 +213,15 @@ def _roles(names: list[str]) -> dict[str, str]:
     """The role of each parameter that has one by its name; the first two tensors that have none are A and B, then C."""
     found: dict[str, str] = {}
     taken: set[str] = set()
-    lowered = [name.lower() for name in names]
+    known = {name.lower() for name in names}
     for name in names:
-        plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
-        role = _role(name, plain)
-        if role in MATRICES:
-            role = role if role not in taken else "C" if {"A", "B"} <= taken and "C" not in taken else ""
-            role = ADDEND if role == "C" and plain != "d" and "d" in lowered else role  # D = A @ B + C
+        role = _role(name)
+        if {"mat1", "mat2"} <= known and role == "A" and name.lower() != "mat1":
+            role = ADDEND  # torch's addmm(input, mat1, mat2)
+        elif role in MATRICES and role in taken:
+            role = "C" if {"A", "B"} <= taken and "C" not in taken else ""
+        if role == "C" and "d" in known and name.lower() != "d" or role == BIAS and "beta" in known:
+            role = ADDEND  # D = A @ B + C
         if role:
             found[name] = role
             taken.add(role)
@@ -220,11 +230,14 @@ def _roles(names: list[str]) -> dict[str, str]:
     return found
 
 
-def _role(name: str, plain: str) -> str:
+def _role(name: str) -> str:
+    """What a name stands for by itself; empty where it does not say."""
+    plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
     if name.upper() in SIZES:
         return name.upper()
     if re.search(r"scale|^[ab]_s$|^[AB]s$", name):
-        return ONES
+        of_a, of_b = (re.search(rf"(^|_){sides}(_|s$|$)", plain) for sides in ("[ax]", "[bwy]"))
+        return FACTORS_A if of_a else FACTORS_B if of_b or re.search("weight", plain) else FACTOR
     if plain in ("bias", "residual"):
         return BIAS
     if re.search(r"^(out(put)?_|c_)?d?type(_(out|c|dst))?$", plain):

@@ -64,6 +64,7 @@ class PythonFile(Subject):
         self._given = self._module.values(options.define)
         self._launcher = functions.choose(self._module, options.kernel, self._given)
         self.name = self._launcher.name
+        self.scalars = self._launcher.scalars
         self.zeroed = not self._launcher.fills_c  # what it allocates itself may hold zeros
         self._layout = "kn"
         self._started: list[Started] = []
@@ -97,7 +98,7 @@ class PythonFile(Subject):
         """The math modes whose types the file names, those that it names most first, and then the others."""
         text = source_text.read(self.path)
         count = {math: len(re.findall(pattern, text)) for math, pattern in _TYPES.items()}
-        return sorted(count, key=lambda math: (-count[math], math == "fp8" or math != "fp32"))
+        return sorted(count, key=lambda math: (math not in self.name, -count[math], math != "fp32", math == "fp8"))
 
     def _note(self, wanted: str) -> None:
         if not self._launcher.fills_c:
@@ -110,7 +111,7 @@ class PythonFile(Subject):
                 'write input_precision="ieee"; --math fp32 judges it by that'
             )
         elif self.math != "fp32" and not wanted:
-            self.notes.append(f"A and B are {self.math}, the type that the file names most: --math says another")
+            self.notes.append(f"A and B are {self.math}, by what the file says of types: --math says another")
         if reasons := self._module.reasons:
             lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])
             more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
@@ -121,11 +122,13 @@ class PythonFile(Subject):
         return str(self._launcher)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        made = self._call(a, b, c)
+        made = self._call(a, b, c, scales)
         if made is not None:
             c.copy_(made)
 
-    def _call(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, dry: bool = False) -> torch.Tensor | None:
+    def _call(
+        self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN, dry: bool = False
+    ) -> torch.Tensor | None:
         """Call the function on CPU tensors; returns C where it makes one. dry: its launches are compiled only."""
         turned = aligned(b.t().contiguous()) if self._layout.endswith("nk") else b
         places = {x.untyped_storage().data_ptr(): name for name, x in (("A", a), ("B", turned), ("C", c))}
@@ -135,7 +138,7 @@ class PythonFile(Subject):
             return places.get(x.untyped_storage().data_ptr(), own)
 
         self._started = []
-        values = self._values(a, turned, c)
+        values = self._values(a, turned, c, scales)
         pointed = self._stand_in.pointed
         with self._present(), on_reference_gpu(name_of, self._begin, self._configs, pointed, dry):
             with explain.errors(self._module, self.name):
@@ -144,12 +147,17 @@ class PythonFile(Subject):
             raise UsageError(f"{self.name} launched no Triton kernel, so there is nothing to check")
         return None if self._launcher.fills_c else self._product(made, tuple(c.shape))
 
-    def _values(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, object]:
+    def _values(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, object]:
         """What each role of a parameter is given: a (M, K), b as the function takes it, c (M, N)."""
         (m, k), n, batch = a.shape, c.shape[1], self._layout.startswith("batch")
-        matrices = {"A": a, "B": b, "C": c, functions.ADDEND: torch.zeros_like(c)}
+        addend = c.clone() if "BETA" in self.scalars else torch.zeros_like(c)
+        matrices = {"A": a, "B": b, "C": c, functions.ADDEND: addend}
         more = {
-            functions.ONES: torch.ones(1, device=a.device),
+            "ALPHA": scales.alpha,
+            "BETA": scales.beta,
+            functions.FACTORS_A: torch.ones(a.shape, device=a.device),  # of a row, of a block, or of all: as it likes
+            functions.FACTORS_B: torch.ones(b.shape, device=a.device),
+            functions.FACTOR: 1.0,
             functions.BIAS: torch.zeros(n, dtype=c.dtype, device=a.device),
             functions.TYPE: gemm_ref.MATHS[self.math].out_dtype,
         }
@@ -202,7 +210,7 @@ class PythonFile(Subject):
             return b.t().contiguous() if self._layout.endswith("nk") else b
 
         def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-            made = self._launcher(self._values(a, turned(b), out))
+            made = self._launcher(self._values(a, turned(b), out, PLAIN))
             return out if self._launcher.fills_c else out.copy_(self._product(made, tuple(out.shape)))
 
         return call

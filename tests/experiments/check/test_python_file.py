@@ -231,6 +231,32 @@ def test_addresses_in_tensors_and_views(tmp_path):
     assert fault.kind == "out of bounds" and " of A (" in fault.text
 
 
+SCALED = (
+    GLUON.replace("BLOCK: gl.constexpr", "alpha, beta, d_ptr, BLOCK: gl.constexpr")
+    .replace("    gl.store(", "    d = gl.load(d_ptr + row * N + col, mask=(row < M) & (col < N))\n    gl.store(")
+    .replace("+ col, acc, mask", "+ col, alpha * acc + beta * d, mask")
+    .replace("matmul(a, b)", "addmm(input, mat1, mat2, *, beta=1, alpha=1)")
+    .replace("    (M, K), N", "    a, b = mat1, mat2\n    (M, K), N")
+    .replace("M, N, K, BLOCK=32", "M, N, K, alpha, beta, input, BLOCK=32")
+)
+
+
+def test_alpha_and_beta(tmp_path):
+    found = report(tmp_path, SCALED)
+    assert found.sound, found
+    assert not report(tmp_path, SCALED.replace("beta * d", "d")).sound
+
+
+def test_factors_are_ones_of_any_shape(tmp_path):
+    text = GLUON.replace("c_ptr, M", "c_ptr, a_s, b_s, M").replace(
+        "matmul(a, b)", "fp16_gemm(a, a_s, b, w_scales, scale)"
+    )
+    text = text.replace("acc += a * b", "acc += (a * gl.load(a_s + row)).to(gl.float32) * b * gl.load(b_s + col)")
+    text = text.replace("a, b, c, M", "a, b, c, a_s, w_scales, M").replace("return c", "return c * scale")
+    found = report(tmp_path, text)
+    assert found.sound and "A and B are fp16, by what the file says of types: --math says another" in found.notes
+
+
 def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
     text = TRITON.replace(', input_precision="ieee"', "")
     found = report(tmp_path, text)
