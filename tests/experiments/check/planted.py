@@ -1,0 +1,168 @@
+"""Sound kernels and the faults that are planted in them, each by a change of their text, for tests and by hand.
+
+`python -m tests.experiments.check.planted [WORD]` plants them all, or those with the word in their file or kind, and
+prints what `check` says of each: some minutes. The tests take one of each kind.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.check.command import check
+from experiments.check.cuda.cuda_file import Options
+from experiments.check.report import Report, Word
+from experiments.selection import make_request
+
+KERNELS = Path(__file__).parent / "kernels"
+OPTIONS = {
+    "tile.cu": {"block": "16,16", "grid": "cdiv(N,64),cdiv(M,64)"},
+    "ring.cu": {"block": "16,16", "grid": "cdiv(N,32),cdiv(M,32)"},
+    "scaled.cu": {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"},
+    "warp.cu": {"block": "128", "grid": "cdiv(M*N,4)"},
+    "wmma.cu": {"block": "64", "grid": "cdiv(N,32),cdiv(M,16)"},
+    "split.cu": {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16),2"},
+    "triton_.py": {},
+    "gluon_.py": {},
+}
+LIMITS = ("offsets", "finite C")  # kinds that are no faults, and are said as limits
+
+
+class Planted(NamedTuple):
+    """A change of a kernel's text that makes it wrong."""
+
+    file: str  # in KERNELS
+    kind: str  # of the mistake
+    old: str
+    new: str
+
+    def is_told(self, report: Report) -> bool:
+        """Whether the report says that something is wrong, of the right sort."""
+        return bool(report.limits) if self.kind in LIMITS else report.word in (Word.FAULTY, Word.PARTIAL)
+
+
+def checked(file: str, old: str = "", new: str = "") -> Report:
+    """What is said of a kernel, changed at its first `old`."""
+    text = (KERNELS / file).read_text(encoding="utf-8")
+    if old not in text:
+        raise ValueError(f"{file} has no {old!r}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / file
+        path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+        return check(path, Options(**OPTIONS[file]), make_request((), (), (), "", "cpu"))
+
+
+FAULTS = [
+
+    # tile.cu
+    Planted("tile.cu", "barrier", "    __syncthreads();  // the first", "    // the first"),
+    Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        // the next"),
+    Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        if (threadIdx.y < 8) __syncthreads();  // the next"),
+    Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        if (k0 % 16 == 0) __syncthreads();  // the next"),
+    Planted("tile.cu", "buffer", "load(stage ^ 1, k0 + BK)", "load(stage, k0 + BK)"),
+    Planted("tile.cu", "buffer", "k0 / BK % 2", "0"),
+    Planted("tile.cu", "bounds", "row0 + m < M && k0 + k < K ?", "k0 + k < K ?"),
+    Planted("tile.cu", "bounds", "row0 + m < M && k0 + k < K ?", "row0 + m < M ?"),
+    Planted("tile.cu", "bounds", "row0 + m < M && k0 + k < K ?", "row0 + m <= M && k0 + k < K ?"),
+    Planted("tile.cu", "bounds", "k0 + k < K && col0 + n < N ?", "col0 + n < N ?"),
+    Planted("tile.cu", "bounds", "if (row < M && col < N) C", "if (row < M) C"),
+    Planted("tile.cu", "bounds", "if (row < M && col < N) C", "if (row < M && col < N - 1) C"),
+    Planted("tile.cu", "bounds", "if (row < M && col < N) C", "if ((size_t)row * N + col < (size_t)M * N) C"),
+    Planted("tile.cu", "k tail", "k0 < K; k0 += BK", "k0 + BK <= K; k0 += BK"),
+    Planted("tile.cu", "k tail", "if (k0 + BK < K) load", "if (k0 + 2 * BK <= K) load"),
+    Planted("tile.cu", "index", "* K + k0 + k]", "* M + k0 + k]"),
+    Planted("tile.cu", "index", "a_smem[stage][k][threadIdx.y * 4 + m]", "a_smem[stage][k][threadIdx.y + 4 * m]"),
+    Planted("tile.cu", "index", "C[(size_t)row * N + col] = acc[m][n]", "C[(size_t)row * N + col] = acc[n][m]"),
+    Planted("tile.cu", "index", "int m = i / BK, k = i % BK;", "int m = i % BK, k = i / BK;"),
+    Planted("tile.cu", "index", "blockIdx.y * BM, col0 = blockIdx.x * BN", "blockIdx.x * BM, col0 = blockIdx.y * BN"),
+    Planted("tile.cu", "uninitialised", "float acc[4][4] = {};", "float acc[4][4];"),
+    Planted("tile.cu", "uninitialised", "for (int i = tid; i < BM * BK; i += 256)", "for (int i = tid; i < BM * BK - 1; i += 256)"),
+    Planted("tile.cu", "overlap", "threadIdx.y * 4 + m, col = ", "threadIdx.y * 3 + m, col = "),
+    Planted("tile.cu", "offsets", "(size_t)row * N + col", "row * N + col"),
+    Planted("tile.cu", "offsets", "(size_t)row * N + col", "(unsigned)row * N + col"),
+    Planted("tile.cu", "offsets", "(size_t)(row0 + m) * K", "(row0 + m) * K"),
+    Planted("tile.cu", "arithmetic", "acc[m][n] +=", "acc[m][n] = __uint_as_float(__float_as_uint(acc[m][n]) & 0xffffe000) +"),
+    # ring.cu
+    Planted("ring.cu", "async wait", "__pipeline_wait_prior(STAGES - 2)", "__pipeline_wait_prior(STAGES - 1)"),
+    Planted("ring.cu", "async wait", "        __pipeline_wait_prior(STAGES - 2);\n", ""),
+    Planted("ring.cu", "async wait", "        __pipeline_commit();\n        int stage", "        int stage"),
+    Planted("ring.cu", "barrier", "        __syncthreads();  //", "        //"),
+    Planted("ring.cu", "barrier", "        __syncthreads();  //", "        if (s < STAGES - 1) __syncthreads();  //"),
+    Planted("ring.cu", "buffer", "fetch(s + STAGES - 1);\n        __pipeline_commit();\n        int", "fetch(s + STAGES);\n        __pipeline_commit();\n        int"),
+    Planted("ring.cu", "buffer", "int stage = slice % STAGES", "int stage = slice % (STAGES - 1)"),
+    Planted("ring.cu", "k tail", "(K + BK - 1) / BK", "K / BK"),
+    Planted("ring.cu", "bounds", "bool there = row0 + m < M && k0 + k < K;", "bool there = row0 + m < M;"),
+    Planted("ring.cu", "async wait", "there ? 0 : 4);\n        }\n        for", "0);\n        }\n        for"),
+    # scaled.cu
+    Planted("scaled.cu", "scalars", "alpha * acc + old", "acc + old"),
+    Planted("scaled.cu", "scalars", "alpha * acc + old", "alpha * acc"),
+    Planted("scaled.cu", "scalars", "alpha * acc + old", "alpha * (acc + old)"),
+    Planted("scaled.cu", "finite C", "beta == 0.0f ? 0.0f : beta", "beta"),
+    Planted("scaled.cu", "scalars", "beta == 0.0f ? 0.0f : beta * C", "beta == 0.0f ? 0.0f : C"),
+    Planted("scaled.cu", "arithmetic", "fmaf(A[(size_t)row * K + k],", "fmaf(__half2float(__float2half(A[(size_t)row * K + k])),"),
+    Planted("scaled.cu", "bounds", "row >= M || col >= N", "row > M || col >= N"),
+    Planted("scaled.cu", "index", "B[(size_t)k * N + col]", "B[(size_t)col * K + k]"),
+    # warp.cu
+    Planted("warp.cu", "warp", "int step = 16;", "int step = 8;"),
+    Planted("warp.cu", "warp", "0xffffffff, sum", "0x0000ffff, sum"),
+    Planted("warp.cu", "warp", "    if (row < M)\n", "    if (row >= M) return;\n"),
+    Planted("warp.cu", "barrier", "    __syncthreads();\n", ""),
+    Planted("warp.cu", "warp", "if (lane == 0) sums", "if (lane < 16) sums"),
+    Planted("warp.cu", "bounds", "threadIdx.x < 4 && out < (size_t)M * N", "threadIdx.x < 4"),
+    Planted("warp.cu", "bounds", "threadIdx.x < 4 && out", "threadIdx.x <= 4 && out"),
+    # wmma.cu
+    Planted("wmma.cu", "barrier", "        __syncthreads();  // the slice is there\n", ""),
+    Planted("wmma.cu", "barrier", "        __syncthreads();  // it is read\n", ""),
+    Planted("wmma.cu", "barrier", "    __syncwarp();\n", ""),
+    Planted("wmma.cu", "index", "&b_smem[0][16 * warp], 32", "&b_smem[0][16 * warp], 16"),
+    Planted("wmma.cu", "index", "wmma::row_major> b;", "wmma::col_major> b;"),
+    Planted("wmma.cu", "uninitialised", "    wmma::fill_fragment(acc, 0.0f);\n", ""),
+    Planted("wmma.cu", "arithmetic", "16, 16, 16, float> acc", "16, 16, 16, half> acc"),
+    Planted("wmma.cu", "collective", "        wmma::mma_sync(acc, a, b, acc);", "        if (lane < 16) wmma::mma_sync(acc, a, b, acc);"),
+    # split.cu
+    Planted("split.cu", "blocks", "    __threadfence();\n    __syncthreads();\n", "    __syncthreads();\n"),
+    Planted("split.cu", "blocks", "    __threadfence();\n    __syncthreads();\n", "    __threadfence();\n"),
+    Planted("split.cu", "blocks", "atomicAdd(ticket, 1) == 1", "atomicAdd(ticket, 1) == 0"),
+    Planted("split.cu", "blocks", "        if (last) *ticket = 0;\n", ""),
+    Planted("split.cu", "blocks", "if (last && inside)", "if (inside)"),
+    Planted("split.cu", "k tail", "(K + 1) / 2", "K / 2"),
+    # triton_.py
+    Planted("triton_.py", "bounds", "mask=(row < M) & (k[None, :] < K)", "mask=row < M"),
+    Planted("triton_.py", "bounds", "mask=(k[:, None] < K) & (col < N)", "mask=col < N"),
+    Planted("triton_.py", "bounds", "acc, mask=(row < M) & (col < N)", "acc, mask=row < M"),
+    Planted("triton_.py", "grid", "min(rows - first, GROUP_M)", "GROUP_M"),
+    Planted("triton_.py", "grid", "pid % (GROUP_M * columns) // size", "pid % (GROUP_M * rows) // size"),
+    Planted("triton_.py", "grid", "triton.cdiv(M, 32) * triton.cdiv(N, 64)", "triton.cdiv(M, 32) * (N // 64)"),
+    Planted("triton_.py", "arithmetic", 'input_precision="ieee"', 'input_precision="tf32"'),
+    Planted("triton_.py", "k tail", "range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"),
+    # gluon_.py
+    Planted("gluon_.py", "async wait", "async_copy.wait_group(STAGES - 2)", "async_copy.wait_group(STAGES - 1)"),
+    Planted("gluon_.py", "async wait", "        async_copy.wait_group(STAGES - 2)\n", ""),
+    Planted("gluon_.py", "buffer", "(start // BLOCK_K + STAGES - 1) % STAGES", "(start // BLOCK_K) % STAGES"),
+    Planted("gluon_.py", "bounds", "acc, mask=(row < M) & (col < N)", "acc, mask=row < M"),
+    Planted("gluon_.py", "index", "row * K + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)", "row * M + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)"),
+]
+
+
+def main(word: str) -> int:
+    """Plant them; returns how many were missed."""
+    missed = 0
+    for file in OPTIONS:
+        if word in file:
+            report = checked(file)
+            missed += not report.sound or bool(report.limits)
+            print(f"{'sound' if report.sound else 'FALSE ALARM'} {report.seconds:5.1f} s  {file}: {report.headline}", flush=True)
+    for planted in FAULTS:
+        if word in planted.file or word in planted.kind:
+            report = checked(planted.file, planted.old, planted.new)
+            missed += not (told := planted.is_told(report))
+            change = f"{planted.old.strip()!r} -> {planted.new.strip()!r}"
+            print(f"{'told' if told else 'MISSED'} {report.seconds:5.1f} s  {planted.file}, {planted.kind}: {change}: {report.headline}", flush=True)
+    print(f"{missed} missed")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*sys.argv[1:] or [""])))
