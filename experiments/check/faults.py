@@ -19,6 +19,10 @@ _KINDS = (
     ("which is out of bounds", "out of bounds"),
     ("which is not at a multiple", "misaligned"),
     ("still running", "endless loop"),
+    ("refuses this launch", "launch refused"),
+    ("executes this with its whole warp", "warp without all its lanes"),
+    ("is no lane of the mask", "lane that its mask leaves out"),
+    ("waits for other lanes of its warp", "lanes that wait forever"),
     ("before anything was written", "undefined value"),
 )
 

@@ -21,7 +21,7 @@ from gemm_ref.ptx.core.memory import GlobalMemory, Layout
 from gemm_ref.ptx.isa.numbers.fused import with_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
-from gemm_ref.ptx.text.errors import ParseError
+from gemm_ref.ptx.text.errors import LaunchFault, ParseError
 from gemm_ref.ptx.text.parser import TENSOR_MAP, Entry, parse
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies
@@ -165,6 +165,11 @@ def run(
     if cooperates:
         symbols[ENVIRONMENT] = _meeting_place(kernel, launch, memory)
     launch = _with_cluster(kernel, launch)
+    if entry.most_threads is not None and launch.threads > entry.most_threads:
+        raise LaunchFault(
+            f"a GPU refuses this launch: {kernel.name} is compiled for blocks of {entry.most_threads} threads at most "
+            f"(__launch_bounds__), and is launched with {launch.threads}"
+        )
     observers = (*observers, *watching())
     for observer in observers:
         observer.on_launch(kernel, launch, memory)
@@ -255,6 +260,8 @@ def _place_variables(kernel: Kernel, memory: GlobalMemory) -> dict[str, int]:
     contents = [bytearray(variable.data.ljust(variable.size, b"\0")) for variable in variables]
     tensors = [torch.frombuffer(data, dtype=torch.uint8) for data in contents]
     symbols = {v.name: memory.add(v.name, tensor) for v, tensor in zip(variables, tensors, strict=True)}
+    for variable, tensor in zip(variables, memory.tensors[len(memory.tensors) - len(variables) :], strict=True):
+        tensor.reached = functools.partial(np.zeros, variable.size, bool)  # none of it must be written: it has contents
     for variable, data in zip(variables, contents, strict=True):
         for at, symbol in variable.addresses:
             if symbol.name in kernel.decoder.functions:

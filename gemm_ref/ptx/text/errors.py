@@ -19,6 +19,10 @@ class MemoryFault(PtxError):
     """An access outside every tensor or memory block, or a misaligned one."""
 
 
+class LaunchFault(PtxError):
+    """A launch that a GPU refuses."""
+
+
 class BarrierFault(PtxError):
     """Threads wait at a barrier that the others of their block never reach."""
 

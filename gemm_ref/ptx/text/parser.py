@@ -7,6 +7,7 @@ memory declarations, labels, guards, vector operands, `.loc`. Which instructions
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class Entry:
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)  # `.branchtargets`, by the label before them
     cluster: tuple[int, int, int] | None = None  # blocks of a cluster along x, y and z, where the kernel says
+    most_threads: int | None = None  # of a block, where the kernel says
     functions: list[Entry] = field(default_factory=list)  # that a kernel may call
 
     def register_type(self, name: str) -> str:
@@ -171,6 +173,7 @@ class Module(Mapping[str, Entry]):
                 entry.variables = [*entry.gives, *entry.takes]
             else:
                 entry.parameters, entry.cluster = _parameters(header[3] or ""), _cluster(header[4])
+                entry.most_threads = _most_threads(header[4])
             _parse_body(entry, body, Places(self._module), ptx_line)
             if not entry.is_function:
                 entry.variables = self._variables + entry.variables
@@ -226,6 +229,12 @@ def _parameters(text: str) -> list[tuple[str, str]]:
         name, _, size = words[-1].partition("[")
         parameters.append((name, f"{kind}[{size}" if size else kind))
     return parameters
+
+
+def _most_threads(directives: str) -> int | None:
+    """The product of x, y and z in `.maxntid x, y, z`."""
+    found = re.search(r"\.(?:maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+)*)", directives)
+    return math.prod(map(int, found[1].split(","))) if found else None
 
 
 def _cluster(directives: str) -> tuple[int, int, int] | None:

@@ -55,12 +55,21 @@ def checked(file: str, old: str = "", new: str = "") -> Report:
 
 
 FAULTS = [
-
     # tile.cu
     Planted("tile.cu", "barrier", "    __syncthreads();  // the first", "    // the first"),
     Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        // the next"),
-    Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        if (threadIdx.y < 8) __syncthreads();  // the next"),
-    Planted("tile.cu", "barrier", "        __syncthreads();  // the next", "        if (k0 % 16 == 0) __syncthreads();  // the next"),
+    Planted(
+        "tile.cu",
+        "barrier",
+        "        __syncthreads();  // the next",
+        "        if (threadIdx.y < 8) __syncthreads();  // the next",
+    ),
+    Planted(
+        "tile.cu",
+        "barrier",
+        "        __syncthreads();  // the next",
+        "        if (k0 % 16 == 0) __syncthreads();  // the next",
+    ),
     Planted("tile.cu", "buffer", "load(stage ^ 1, k0 + BK)", "load(stage, k0 + BK)"),
     Planted("tile.cu", "buffer", "k0 / BK % 2", "0"),
     Planted("tile.cu", "bounds", "row0 + m < M && k0 + k < K ?", "k0 + k < K ?"),
@@ -78,30 +87,49 @@ FAULTS = [
     Planted("tile.cu", "index", "int m = i / BK, k = i % BK;", "int m = i % BK, k = i / BK;"),
     Planted("tile.cu", "index", "blockIdx.y * BM, col0 = blockIdx.x * BN", "blockIdx.x * BM, col0 = blockIdx.y * BN"),
     Planted("tile.cu", "uninitialised", "float acc[4][4] = {};", "float acc[4][4];"),
-    Planted("tile.cu", "uninitialised", "for (int i = tid; i < BM * BK; i += 256)", "for (int i = tid; i < BM * BK - 1; i += 256)"),
+    Planted(
+        "tile.cu",
+        "uninitialised",
+        "for (int i = tid; i < BM * BK; i += 256)",
+        "for (int i = tid; i < BM * BK - 1; i += 256)",
+    ),
     Planted("tile.cu", "overlap", "threadIdx.y * 4 + m, col = ", "threadIdx.y * 3 + m, col = "),
     Planted("tile.cu", "offsets", "(size_t)row * N + col", "row * N + col"),
     Planted("tile.cu", "offsets", "(size_t)row * N + col", "(unsigned)row * N + col"),
     Planted("tile.cu", "offsets", "(size_t)(row0 + m) * K", "(row0 + m) * K"),
-    Planted("tile.cu", "arithmetic", "acc[m][n] +=", "acc[m][n] = __uint_as_float(__float_as_uint(acc[m][n]) & 0xffffe000) +"),
+    Planted(
+        "tile.cu",
+        "arithmetic",
+        "acc[m][n] +=",
+        "acc[m][n] = __uint_as_float(__float_as_uint(acc[m][n]) & 0xffffe000) +",
+    ),
     # ring.cu
     Planted("ring.cu", "async wait", "__pipeline_wait_prior(STAGES - 2)", "__pipeline_wait_prior(STAGES - 1)"),
     Planted("ring.cu", "async wait", "        __pipeline_wait_prior(STAGES - 2);\n", ""),
     Planted("ring.cu", "async wait", "        __pipeline_commit();\n        int stage", "        int stage"),
     Planted("ring.cu", "barrier", "        __syncthreads();  //", "        //"),
     Planted("ring.cu", "barrier", "        __syncthreads();  //", "        if (s < STAGES - 1) __syncthreads();  //"),
-    Planted("ring.cu", "buffer", "fetch(s + STAGES - 1);\n        __pipeline_commit();\n        int", "fetch(s + STAGES);\n        __pipeline_commit();\n        int"),
+    Planted(
+        "ring.cu",
+        "buffer",
+        "fetch(s + STAGES - 1);\n        __pipeline_commit();\n        int",
+        "fetch(s + STAGES);\n        __pipeline_commit();\n        int",
+    ),
     Planted("ring.cu", "buffer", "int stage = slice % STAGES", "int stage = slice % (STAGES - 1)"),
     Planted("ring.cu", "k tail", "(K + BK - 1) / BK", "K / BK"),
     Planted("ring.cu", "bounds", "bool there = row0 + m < M && k0 + k < K;", "bool there = row0 + m < M;"),
-    Planted("ring.cu", "async wait", "there ? 0 : 4);\n        }\n        for", "0);\n        }\n        for"),
     # scaled.cu
     Planted("scaled.cu", "scalars", "alpha * acc + old", "acc + old"),
     Planted("scaled.cu", "scalars", "alpha * acc + old", "alpha * acc"),
     Planted("scaled.cu", "scalars", "alpha * acc + old", "alpha * (acc + old)"),
     Planted("scaled.cu", "finite C", "beta == 0.0f ? 0.0f : beta", "beta"),
     Planted("scaled.cu", "scalars", "beta == 0.0f ? 0.0f : beta * C", "beta == 0.0f ? 0.0f : C"),
-    Planted("scaled.cu", "arithmetic", "fmaf(A[(size_t)row * K + k],", "fmaf(__half2float(__float2half(A[(size_t)row * K + k])),"),
+    Planted(
+        "scaled.cu",
+        "arithmetic",
+        "fmaf(A[(size_t)row * K + k]",
+        "fmaf(__uint_as_float(__float_as_uint(A[(size_t)row * K + k]) & ~0x1fff)",
+    ),
     Planted("scaled.cu", "bounds", "row >= M || col >= N", "row > M || col >= N"),
     Planted("scaled.cu", "index", "B[(size_t)k * N + col]", "B[(size_t)col * K + k]"),
     # warp.cu
@@ -109,7 +137,7 @@ FAULTS = [
     Planted("warp.cu", "warp", "0xffffffff, sum", "0x0000ffff, sum"),
     Planted("warp.cu", "warp", "    if (row < M)\n", "    if (row >= M) return;\n"),
     Planted("warp.cu", "barrier", "    __syncthreads();\n", ""),
-    Planted("warp.cu", "warp", "if (lane == 0) sums", "if (lane < 16) sums"),
+    Planted("warp.cu", "warp", "sums[warp] = sum", "sums[warp / 2] = sum"),
     Planted("warp.cu", "bounds", "threadIdx.x < 4 && out < (size_t)M * N", "threadIdx.x < 4"),
     Planted("warp.cu", "bounds", "threadIdx.x < 4 && out", "threadIdx.x <= 4 && out"),
     # wmma.cu
@@ -120,12 +148,16 @@ FAULTS = [
     Planted("wmma.cu", "index", "wmma::row_major> b;", "wmma::col_major> b;"),
     Planted("wmma.cu", "uninitialised", "    wmma::fill_fragment(acc, 0.0f);\n", ""),
     Planted("wmma.cu", "arithmetic", "16, 16, 16, float> acc", "16, 16, 16, half> acc"),
-    Planted("wmma.cu", "collective", "        wmma::mma_sync(acc, a, b, acc);", "        if (lane < 16) wmma::mma_sync(acc, a, b, acc);"),
+    Planted(
+        "wmma.cu",
+        "collective",
+        "        wmma::mma_sync(acc, a, b, acc);",
+        "        if (lane < 16) wmma::mma_sync(acc, a, b, acc);",
+    ),
     # split.cu
     Planted("split.cu", "blocks", "    __threadfence();\n    __syncthreads();\n", "    __syncthreads();\n"),
     Planted("split.cu", "blocks", "    __threadfence();\n    __syncthreads();\n", "    __threadfence();\n"),
     Planted("split.cu", "blocks", "atomicAdd(ticket, 1) == 1", "atomicAdd(ticket, 1) == 0"),
-    Planted("split.cu", "blocks", "        if (last) *ticket = 0;\n", ""),
     Planted("split.cu", "blocks", "if (last && inside)", "if (inside)"),
     Planted("split.cu", "k tail", "(K + 1) / 2", "K / 2"),
     # triton_.py
@@ -142,24 +174,27 @@ FAULTS = [
     Planted("gluon_.py", "async wait", "        async_copy.wait_group(STAGES - 2)\n", ""),
     Planted("gluon_.py", "buffer", "(start // BLOCK_K + STAGES - 1) % STAGES", "(start // BLOCK_K) % STAGES"),
     Planted("gluon_.py", "bounds", "acc, mask=(row < M) & (col < N)", "acc, mask=row < M"),
-    Planted("gluon_.py", "index", "row * K + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)", "row * M + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)"),
+    Planted(
+        "gluon_.py",
+        "index",
+        "row * K + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)",
+        "row * M + k + a_k, mask=(row < M) & (k + a_k < K))\n        copy_async(b_smem.index(fill)",
+    ),
 ]
 
 
 def main(word: str) -> int:
-    """Plant them; returns how many were missed."""
+    """Plant them; returns how many are missed, and how many sound kernels are not called so."""
     missed = 0
-    for file in OPTIONS:
-        if word in file:
-            report = checked(file)
-            missed += not report.sound or bool(report.limits)
-            print(f"{'sound' if report.sound else 'FALSE ALARM'} {report.seconds:5.1f} s  {file}: {report.headline}", flush=True)
-    for planted in FAULTS:
-        if word in planted.file or word in planted.kind:
-            report = checked(planted.file, planted.old, planted.new)
-            missed += not (told := planted.is_told(report))
-            change = f"{planted.old.strip()!r} -> {planted.new.strip()!r}"
-            print(f"{'told' if told else 'MISSED'} {report.seconds:5.1f} s  {planted.file}, {planted.kind}: {change}: {report.headline}", flush=True)
+    for file in (file for file in OPTIONS if word in file):
+        report = checked(file)
+        missed += not (well := report.sound and not report.limits)
+        print(f"{'sound' if well else 'FALSE ALARM'} {report.seconds:5.1f} s  {file}: {report.headline}", flush=True)
+    for planted in (each for each in FAULTS if word in each.file or word in each.kind):
+        report = checked(planted.file, planted.old, planted.new)
+        missed += not (told := planted.is_told(report))
+        mistake = f"{planted.file}, {planted.kind}: {planted.old.strip()!r} -> {planted.new.strip()!r}"
+        print(f"{'told' if told else 'MISSED'} {report.seconds:5.1f} s  {mistake}: {report.headline}", flush=True)
     print(f"{missed} missed")
     return missed
 

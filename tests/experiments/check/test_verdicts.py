@@ -124,3 +124,9 @@ def test_a_ring_is_gone_round(report, tmp_path):
     assert report(RING).sound
     assert survey(open_file(tmp_path / "kernel.cu", Options(**SHAPE))) == Survey((16, 16), 16, 128)
     assert {fault.kind for fault in report(late).faults} == {"race"}
+
+
+def test_a_launch_that_a_gpu_refuses(report):
+    found = report(kernel(SUM, STORE % "sum").replace("void k", "void __launch_bounds__(128) k"), "33x17x9")
+    assert found.word is Word.FAULTY and [fault.kind for fault in found.faults] == ["launch refused"]
+    assert "compiled for blocks of 128 threads at most" in found.faults[0].text
