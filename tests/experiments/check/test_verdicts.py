@@ -50,6 +50,11 @@ def test_alpha_and_beta_that_are_not_used(report, stored, said):
     assert found.word is Word.FAULTY and said in found.why[0] and len(found.why) == 1
 
 
+def test_runs_with_plain_scales_are_not_in_the_map_of_others(report):
+    found = report(kernel(SUM, STORE % "alpha * sum", more=", float alpha, float beta"))
+    assert {verdict.problem for verdict in found.verdicts if verdict.right} <= {"1x1x1"}
+
+
 def test_a_beta_of_zero_that_reads_c(report):
     reads, tests = "beta * C[(size_t)row * N + col]", "(beta == 0 ? 0 : beta * C[(size_t)row * N + col])"
     for term, limits in ((reads, 1), (tests, 0)):
