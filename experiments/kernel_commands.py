@@ -65,11 +65,12 @@ def check(
     """
     import json
 
-    from experiments.records.store import check_writable
     from experiments.selection import make_request
 
     request = make_request((), (), size or (), math, device)
     if html is not None:
+        from experiments.records.store import check_writable
+
         check_writable(html.parent, "--html")
         if html.is_dir():
             raise UsageError(f"{html} is a folder: --html takes the name of a file")

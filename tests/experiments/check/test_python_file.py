@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from experiments.check.command import check
 from experiments.check.cuda.cuda_file import Options
 from experiments.records.request import UsageError
 from experiments.selection import make_request
+from tests.imports import ROOT
 
 triton = pytest.importorskip("triton")
 
@@ -268,6 +271,19 @@ def test_what_torch_and_triton_say_of_the_gpu_is_the_models(tmp_path):
     text = SCRIPT.replace("arch == 90", "arch == 80").replace("is_cuda and", "is_cuda and PROGRAMS == 108 and")
     assert report(tmp_path, text, like="sm_80").sound
     assert not torch.cuda.is_available() or torch.cuda.get_device_name() != "NVIDIA A100-SXM4-80GB"
+
+
+def test_a_check_waits_for_no_library_that_it_does_not_use(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("x = 1", encoding="utf-8")
+    code = (
+        f"import sys; sys.argv = ['gemm', 'check', {str(path)!r}]\n"
+        "from experiments.cli import main\n"
+        "try: main('gemm')\n"
+        "finally: print(*{'pandas', 'seaborn', 'matplotlib', 'hypothesis', 'jinja2', 'torch'} & sys.modules.keys())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 2 and run.stdout.split() == ["torch"], run.stderr
 
 
 USAGE = [
