@@ -16,7 +16,28 @@ error that names it and its source line. Sections are those of the manual, {MANU
 
 To add an opcode, write its builder in [isa/](../gemm_ref/ptx/isa), name it in the
 [table](../gemm_ref/ptx/isa/table.py), and test it against the manual: a test fails while an opcode has none.
-`make readme` writes this page from the table."""
+`make readme` writes this page from the table.
+
+Beside instructions there are functions, recursive ones and by address too; `printf` (a thread's text goes to
+`Observer.on_print`, and to the terminal where nobody observes), `assert`, whose failure is a fault with file, line
+and expression, `malloc` in a heap of 8 MiB; structs by value (`ptx.Struct`); and `this_grid().sync()` for a grid that a
+GPU holds at once. `python -m tests.ptx.fuzz.statements` compares 10,000 random statements with g++, bit for bit.
+
+## What is not there
+
+| what | why |
+| --- | --- |
+| textures and surfaces | no GEMM of today reads through them |
+| `mma.m8n8k4` of f16 | Volta's; later GPUs run it slowly, in several instructions |
+| `mma.sp`, sparse `wgmma` | the sums of sparse tensor cores have not been compared with a GPU |
+| `mma` of s4, u4, b1 | taken out of GPUs after Ampere |
+| `wgmma` with f16 sums | its registers hold pairs: accumulators are fp32 alone |
+| `red.async`, `st.async`, `cp.reduce.async` | nobody waits for them but an mbarrier: no kernel tried has them |
+| `multimem` | of several GPUs |
+| sm_100's: `tcgen05`, pairs of f32, fp4 and fp6 | the reference GPU is an H200 |
+
+Clocks count instructions, since time is not modelled. Approximate functions give the true value to nearest, where a GPU
+may be off by what the manual says."""
 
 
 def render(published: Path) -> str:

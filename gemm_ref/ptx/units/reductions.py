@@ -32,7 +32,9 @@ class Reductions(Unit):
         self._votes.setdefault(barrier, []).append(_Vote(lanes.copy(), predicate, write, mode))
 
     def on_open(self, barrier: tuple, lanes: np.ndarray | None) -> None:
-        machine, votes = self._machine, self._votes.pop(barrier, [])
+        machine, votes = self._machine, self._votes.pop(barrier, None)
+        if votes is None:
+            return
         opened = np.ones(machine.lanes, bool) if lanes is None else lanes
         true, said = np.zeros((2, machine.lanes), bool)
         for vote in votes:

@@ -118,10 +118,12 @@ def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
     a, b = (decoder.source(operand, DTYPES["u32"] if half else dtype) for operand in operands[1:3])
     third = decoder.source(operands[3], DTYPES["pred"]) if combine else None
 
+    both = isinstance(operands[0], Pair)
+
     def results(x: Value, y: Value) -> tuple[Value, Value]:
         if half is None:
             result = compare(x, y)
-            return result, ~result
+            return result, ~result if both else result
         return compare(_lower(x), _lower(y)), compare(_upper(x), _upper(y))
 
     def execute(machine: Machine, mask: Mask) -> None:
