@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -208,7 +208,8 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.access_mask(mask)
         places = machine.special("%laneid") < 8 * len(items)  # the lanes that give addresses
-        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store")
+        held = _rows_held(machine, [read(machine) for read in reads], transposed) if reads and machine.observers else ()
+        rows.locate(machine, places if mask is None else places & mask, "load" if loads else "store", held)
         block, footprint = machine.blocks("shared")[0], machine.footprint(rows.base(machine))
         for j in range(len(items)):
             start = rows.offset // (2 if transposed else 4)
@@ -229,6 +230,18 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
                     scatter(view, i, (value >> np.uint32(shift)).astype(view.dtype), active)
 
     return together(execute)
+
+
+def _rows_held(machine: Machine, registers: Sequence[Value], transposed: bool) -> list[np.ndarray]:
+    """The four words of the row whose address each lane gives, of matrices that `stmatrix` stores."""
+    words = np.stack([per_lane(register, machine.lanes) for register in registers])
+    lane = machine.special("%laneid").astype(np.int64)
+    matrix, row, first = np.minimum(lane // 8, len(words) - 1), lane % 8, np.arange(machine.lanes) - lane
+    if not transposed:
+        return [words[matrix, first + 4 * row + word] for word in range(4)]
+    halves = [words[matrix, first + 4 * column + row // 2] >> (16 * (row % 2)).astype(np.uint32) for column in range(8)]
+    pairs = zip(halves[::2], halves[1::2], strict=True)
+    return [(low & np.uint32(0xFFFF)) | (high << np.uint32(16)) for low, high in pairs]
 
 
 def _matrix_index(machine: Machine, footprint: Footprint, j: int, half: int | None) -> np.ndarray:

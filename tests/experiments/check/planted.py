@@ -135,7 +135,7 @@ FAULTS = [
     # warp.cu
     Planted("warp.cu", "warp", "int step = 16;", "int step = 8;"),
     Planted("warp.cu", "warp", "0xffffffff, sum", "0x0000ffff, sum"),
-    Planted("warp.cu", "warp", "    if (row < M)\n", "    if (row >= M) return;\n"),
+    Planted("warp.cu", "warp", "    if (row < M)\n", "    if (lane >= K) return;\n    if (row < M)\n"),
     Planted("warp.cu", "barrier", "    __syncthreads();\n", ""),
     Planted("warp.cu", "warp", "sums[warp] = sum", "sums[warp / 2] = sum"),
     Planted("warp.cu", "bounds", "threadIdx.x < 4 && out < (size_t)M * N", "threadIdx.x < 4"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
+from gemm_ref import ptx
+from gemm_ref.ptx.text.dtypes import per_lane
 from tests.ptx.harness import bits_of, covers, run_kernel, words
 from tests.ptx.ieee import from_bits, signed, to_bits, width
 
@@ -257,3 +260,26 @@ add.s32 %r4, %r3, -64; st.shared.u32 [%r4+64], %r0; bar.sync 0; ld.shared.u32 %r
     )
     run_kernel(REGISTERS + code, [out, out])
     assert bits_of(out) == list(range(32))
+
+
+@pytest.mark.parametrize("form", ["", ".trans"])
+@pytest.mark.parametrize("same", [True, False])
+def test_warps_that_store_the_same_matrix_do_not_race(form, same):
+    """stmatrix of two warps to one place; what observers are told of its rows is what is then there."""
+
+    class Rows(ptx.Observer):
+        def on_access(self, access):
+            if access.kind == "store" and access.space == "shared":
+                self.words = np.stack([per_lane(x, 64) for x in access.values], 1)[:8]
+
+    source = "and.b32 %r1, %r0, 31;" if same else "mov.u32 %r1, %r0;"
+    code = f""".shared .align 16 .b8 room[128]; {source} mul.lo.u32 %r1, %r1, 65539;
+and.b32 %r2, %r0, 7; shl.b32 %r2, %r2, 4;
+mov.u32 %r3, room; add.u32 %r2, %r2, %r3; stmatrix.sync.aligned.m8n8.x1{form}.shared.b16 [%r2], {{%r1}}; bar.sync 0;
+and.b32 %r4, %r0, 31; shl.b32 %r4, %r4, 2; add.u32 %r4, %r4, %r3; ld.shared.u32 %r5, [%r4];
+mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd1, %rd0; st.global.u32 [%rd1], %r5;"""
+    out = words([0] * 64)
+    with ptx.watched(detectors := ptx.Detectors(outputs=()), seen := Rows()):
+        run_kernel(REGISTERS + code, [out, out], block=(64, 1, 1))
+    assert bool(detectors.findings) != same
+    assert not same or bits_of(out)[:32] == seen.words.ravel().tolist()
