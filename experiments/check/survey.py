@@ -55,7 +55,7 @@ class _Seen(ptx.Observer):
     def on_access(self, access: ptx.Access) -> None:
         if access.space == "global":
             lanes = slice(None) if access.lanes is None or access.addresses.ndim == 0 else access.lanes
-            self._look(access.kind, np.atleast_1d(access.addresses[lanes]), access.size, access.machine)
+            self._look(access.kind, np.atleast_1d(access.addresses)[lanes], access.size, access.machine)
 
     def on_bulk(self, access: ptx.BulkAccess) -> None:
         if access.space == "global" and access.started:

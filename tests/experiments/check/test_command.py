@@ -347,7 +347,7 @@ def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, argume
     two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) C[0] = 1; }}"
     write(one + two, "two.cu")
     write(f"__global__ void one{SIGNATURE.replace('float', 'double')} {{ }}", "double.cu")
-    write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%smid;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
+    write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2, result.output
