@@ -199,7 +199,7 @@ class Examination:
             # One short of a whole size leaves out another number of products for each slice depth.
             past = self._run(base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
             self._trials.append(past)
-            if not past.fault:
+            if not past.fault and not past.right:
                 self._say(diagnose.explain(self._subject, past))
         if self.report.needs and all(need.multiple for need in self.report.needs):
             self._try(sizes.past(base, self.report.needs))

@@ -24,14 +24,14 @@ class Sizes:
 
 
 def chosen(tile: tuple[int, int], slice_: int, depth: int) -> Sizes:
-    """Three tiles and more down and across, depth, partial tiles on each side, and the smallest sizes.
+    """Three tiles down and more across, depth, partial tiles on each side, and the smallest sizes.
 
-    tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by three tiles of
+    tile: rows and columns of C that a block owns; slice_ and depth: see `survey.Survey`. Where three by four tiles of
     full depth are too much work, they are shallow, and fewer tiles are deep.
     """
     rows, columns = (side * -(-_SMALLEST // side) for side in tile)
     shallow = _apart(slice_ * -(-_SHALLOW // slice_), slice_, rows, columns)
-    wide = gemm_ref.Problem(3 * rows, (3 if rows != columns else 4) * columns, 0)
+    wide = gemm_ref.Problem(3 * rows, (4 if 3 * rows != 4 * columns else 5) * columns, 0)
     k = _apart(depth, slice_, wide.m, wide.n)
     part = 2 * slice_ + 7 if slice_ <= _SHALLOW else slice_ + 7
     small = (gemm_ref.Problem(5, 3, 2), gemm_ref.Problem(1, 1, 1))
