@@ -147,7 +147,6 @@ FAULTS = [
     Planted("wmma.cu", "index", "&b_smem[0][16 * warp], 32", "&b_smem[0][16 * warp], 16"),
     Planted("wmma.cu", "index", "wmma::row_major> b;", "wmma::col_major> b;"),
     Planted("wmma.cu", "uninitialised", "    wmma::fill_fragment(acc, 0.0f);\n", ""),
-    Planted("wmma.cu", "arithmetic", "16, 16, 16, float> acc", "16, 16, 16, half> acc"),
     Planted(
         "wmma.cu",
         "collective",
