@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher, Prepare, run
 from gemm_ref.epilogue import Extras
 from gemm_ref.operands import whole_pairs, whole_rows
+from gemm_ref.operands.split import Split
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
@@ -36,6 +38,7 @@ def gemm(
     c: torch.Tensor | None = None,
     alpha: float = 1.0,
     beta: float | None = None,
+    on_range: str | None = None,
 ) -> torch.Tensor:
     """activation(alpha a @ b + beta c + bias) with the CUDA kernel of one rung: (M, N), or `out` filled with it.
 
@@ -48,12 +51,16 @@ def gemm(
     dtype or fp32; activation "relu", "gelu", "gelu_tanh" or "silu"; c (M, N), in C's dtype, which may be `out`; beta is
     1 where there is a c, unless it is given, and where it is 0 c is not read.
 
+    In the emulated modes (s20: fp16x3, bf16x6) C is fp32 from products of parts of 16 bits, which do not hold every row
+    or column: on_range is "widen", which computes those in fp32 and is the default, or "raise", which raises
+    `operands.split.OutOfRange`. There a and b may be in parts already (`operands.split.split_operand`).
+
     GPU tensors run on their GPU, on torch's current stream; CPU tensors on the reference GPU, from the same source.
     Operands that are not contiguous are copied first. Raises ValueError for anything wrong with the call (see
     `gemm_ref.call`), `gemm_ref.build.BuildError` without a compiler, and RuntimeError if the launch fails.
     """
     extras = Extras(scale_a, scale_b, bias, activation, c, alpha, beta)
-    return run(a, b, out, prepare, stage, "cuda", variant, math, extras)
+    return run(a, b, out, prepare, stage, "cuda", variant, math, extras, on_range)
 
 
 def build_all(implementations: Iterable[gemm_ref.Implementation], capability: tuple[int, int]) -> None:
@@ -95,7 +102,7 @@ def gemm_rewritten(
 
     def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
         call = replace(call, least_shared_bytes=least_shared_bytes)
-        if a.device.type == "cpu":
+        if c.device.type == "cpu":
             return functools.partial(_run_on_reference_gpu, call, text=source.ptx(implementation, rules=rules))
         return launcher.prepare(call, a, b, c, rules)
 
@@ -112,7 +119,7 @@ def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Call
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
-    if a.device.type == "cpu":
+    if c.device.type == "cpu":
         return functools.partial(_run_on_reference_gpu, call)
     return launcher.prepare(call, a, b, c)
 
@@ -129,8 +136,7 @@ def _run_on_reference_gpu(
     launch = call.launch
     implementation = call.implementation
     text = text or source.ptx(implementation)
-    m, k = a.shape
-    n = b.shape[1]
+    m, n, k = call.problem.m, call.problem.n, call.problem.k
     machine = (implementation, REFERENCE_CAPABILITY)
 
     def load(name: str) -> ptx.Kernel:
@@ -141,9 +147,13 @@ def _run_on_reference_gpu(
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         maps = tensor_map.for_reference_gpu(boxed)
-        matrices, sizes = dict(zip(("left", "right", "C"), maps, strict=True)), [rows, columns, k]
-        sizes += [launch.shared_tiles] if implementation.stage.deal else []
-        sizes += [0 if scale is None else scale for scale in extras[:2]]
+        matrices: dict[str, Any] = dict(zip(("left", "right", "C"), maps, strict=True))
+        sizes: list[Any] = [rows, columns, k]
+        if isinstance(a, Split):
+            sizes += [a.whole, b.whole, a.exponents, b.exponents]
+        else:
+            sizes += [launch.shared_tiles] if implementation.stage.deal else []
+            sizes += [0 if scale is None else scale for scale in extras[:2]]
         sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
     else:
         b = whole_rows(b) if implementation.config.COPIED_B else b

@@ -17,6 +17,7 @@ from gemm_ref.call.plan import Launcher, stream_of
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import Launch
 from gemm_ref.operands import whole_pairs
+from gemm_ref.operands.split import Split
 
 LEAST_FOR_EARLY = (9, 0)  # the compute capability from which on a kernel can start before its predecessor has ended
 MOST_SHAPES = 32  # that a launcher keeps, where they hold addresses
@@ -41,6 +42,7 @@ class _LaunchShape(ctypes.Structure):
         ("addend_step", ctypes.c_int),
         ("alpha", ctypes.c_float),
         ("beta", ctypes.c_float),
+        ("exponents", ctypes.c_void_p * 2),
         ("early", ctypes.c_uint),
     ]
 
@@ -57,7 +59,9 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules
     what they share. Raises `gemm_ref.build.BuildError` without a compiler, and the launcher RuntimeError if the launch
     fails.
     """
-    launch = _in_turn(call.launch) if torch.cuda.get_device_capability(a.device) < LEAST_FOR_EARLY else call.launch
+    launch = _in_turn(call.launch) if torch.cuda.get_device_capability(c.device) < LEAST_FOR_EARLY else call.launch
+    if isinstance(a, Split):
+        return _prepare_in_parts(call, launch, a, b, c, rules)
     if call.implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         turned, maps_at = boxed[0].matrix is not a, tensor_map.for_gpu(boxed)
@@ -83,6 +87,25 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules
         return launch_with_partials
     shape = _LaunchShape.of(launch)
     return lambda a, b, c, extras: start(a, b, c, shape)
+
+
+def _prepare_in_parts(
+    call: Call, launch: Launch, a: Split, b: Split, c: torch.Tensor, rules: tuple[str, ...]
+) -> Launcher:
+    boxed, rows, columns = tensor_map.operands(call, a, b, c)
+    start, maps_at = _start(call, c.device, rows, columns, rules), tensor_map.for_gpu(boxed)
+
+    @functools.lru_cache(maxsize=MOST_SHAPES)
+    def shape_at(left: int, right: int, result: int, *exponents: int) -> _LaunchShape:
+        shape = _LaunchShape.of(launch)
+        shape.kept = maps_at(left, right, result)
+        shape.tensor_maps, shape.exponents[:] = ctypes.addressof(shape.kept), exponents
+        return shape
+
+    def launch_in_parts(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> None:
+        start(a.whole, b.whole, c, shape_at(*(x.data_ptr() for x in (a.parts, b.parts, c, a.exponents, b.exponents))))
+
+    return launch_in_parts
 
 
 def _in_turn(launch: Launch) -> Launch:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cuda_kernels.rewritten import rewrite
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
 from gemm_ref.epilogue import ACTIVATIONS, BIASES
-from gemm_ref.problem import B_LAYOUTS, MATHS
+from gemm_ref.problem import B_LAYOUTS, MATHS, WIDE
 from gemm_ref.registry import STAGES, Implementation
 from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Stage
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
@@ -94,6 +94,9 @@ def _namespace(implementation: Implementation) -> str:
     if implementation.stage.maths != ("fp32",):
         constants += [f"inline constexpr Math MATH = Math::{implementation.math};"]
         constants += [f"inline constexpr BLayout B_LAYOUT = BLayout::{implementation.b_layout};"]
+    if (mode := MATHS[implementation.math]).parts > 1:
+        parts = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "WIDE": WIDE}
+        constants += [_constant(name, value) for name, value in parts.items()]
     if "cuda" in implementation.stage.epilogues:
         constants += [_constant(name, value) for name, value in implementation.epilogue.constants().items()]
     return "\n".join((f"namespace registry::{implementation.stage.id} {{", *constants, "}\n"))

@@ -6,6 +6,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from gemm_ref import ptx
 from gemm_ref.call import Call
 from gemm_ref.grids import is_turned
 from gemm_ref.operands import row_elements
+from gemm_ref.operands.split import Split
 from gemm_ref.stage import Box
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
@@ -51,16 +53,20 @@ class Boxed:
         return _TFLOAT32 if self.to_tf32 else _TYPES[self.matrix.dtype]
 
 
-def operands(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
+def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
     """What a kernel with TMA is given: its left operand, its right one and C, and the rows and columns of left @ right.
 
     a (M, K), b (K, N), c (M, N) have rows as `operands.with_tma_rows` makes them. Left is A, but B^T where the kernel
-    turns the product round.
+    turns the product round. Operands in parts are their parts, one below the other.
     """
     implementation, problem = call.implementation, call.problem
+    if isinstance(a, Split):
+        stored_a, stored_b = (x.parts.flatten(0, 1) for x in (a, b))
+    else:
+        stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
     boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
-    stored_b = b if problem.b_layout == "kn" else b.t()
-    first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in (("A", a), ("B", stored_b)))
+    of = (("A", stored_a), ("B", stored_b))
+    first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in of)
     result = Boxed(c, boxes["C"])
     if is_turned(implementation.config, problem.math, problem.b_layout):
         return (second, first, result), problem.n, problem.m

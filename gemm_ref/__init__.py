@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gemm_ref import build
 from gemm_ref.dialect import DIALECTS, Dialect
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.problem import B_LAYOUTS, EXACT_KINDS, INPUT_KINDS, MATHS, Problem
+from gemm_ref.problem import B_LAYOUTS, EMULATED, EXACT_KINDS, INPUT_KINDS, MATHS, NATIVE, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage, implementations, stages_in
 from gemm_ref.stage import Box, Config, Stage
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
     from gemm_ref.call.plan import run
     from gemm_ref.correct import Accuracy, WrongResult, check, checked_run
     from gemm_ref.inputs import make_inputs
+    from gemm_ref.operands.split import OutOfRange, Split, range_report, split_operand
     from gemm_ref.reference import Oracle, gemm
 
 # Module -> what is imported from it when it is first asked for. None is called like the module that it is in.
@@ -31,6 +32,7 @@ _LATER = MappingProxyType(
         "call": ("Call", "validate"),
         "correct": ("Accuracy", "WrongResult", "check", "checked_run"),
         "inputs": ("make_inputs",),
+        "operands.split": ("OutOfRange", "Split", "range_report", "split_operand"),
         "call.plan": ("run",),
         "reference": ("Oracle", "gemm"),
     }
@@ -45,14 +47,18 @@ __all__ = [
     "Config",
     "DIALECTS",
     "Dialect",
+    "EMULATED",
     "EXACT_KINDS",
     "INPUT_KINDS",
     "Implementation",
     "Launch",
     "MATHS",
+    "NATIVE",
     "Oracle",
+    "OutOfRange",
     "Problem",
     "STAGES",
+    "Split",
     "Stage",
     "WrongResult",
     "build",
@@ -64,7 +70,9 @@ __all__ = [
     "implementations",
     "make_inputs",
     "ptx",
+    "range_report",
     "run",
+    "split_operand",
     "stages_in",
     "validate",
 ]

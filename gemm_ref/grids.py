@@ -127,7 +127,7 @@ def wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
 
 
 def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
-    """A block for each SM, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
+    """As many blocks as the GPU holds, in clusters, or fewer where there are fewer tiles; a warpgroup more, that loads.
 
     Where it is not PERSISTENT, a block for each tile.
 
@@ -135,7 +135,9 @@ def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Lau
     blocks as the one of the two that has more tiles needs, since a block without a tile just ends.
     """
     across = max(_clusters(config, m, n), _clusters(config, n, m))
-    clusters = min(across, max(1, sms // config.CLUSTER_M)) if config.PERSISTENT else across
+    clusters = (
+        min(across, max(1, sms * (config.BLOCKS_PER_SM or 1) // config.CLUSTER_M)) if config.PERSISTENT else across
+    )
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
     grid = (clusters * config.CLUSTER_M, 1, 1)
     return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
@@ -198,7 +200,7 @@ def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
     Of an operand that is stored along k a block's rows, or the share of them that one block of a cluster loads for
     all; of B by rows, panels. C goes out in pieces of a warpgroup's rows, or of as many columns where it is turned.
     """
-    operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].dtype, MATHS[math].out_dtype))
+    operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].part_dtype, MATHS[math].out_dtype))
     share = config.BLOCK_N // (config.CLUSTER_M or 1)
     panel = Box(operand, operand)
     if is_turned(config, math, b_layout):

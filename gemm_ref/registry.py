@@ -16,6 +16,7 @@ from typing import Any
 from gemm_ref import grids, tiles
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Epilogue
+from gemm_ref.problem import EMULATED
 from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Stage, unknown
 
 
@@ -50,6 +51,12 @@ _WGMMA_B = MappingProxyType(
 )
 _ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
+
+# Slices are of one part of A and one of B: 3 steps of fp16x3, or 2 of bf16x6.
+_IN_PARTS = Config(
+    BLOCK_M=128, BLOCK_N=128, BLOCK_K_BYTES=128, NUM_STAGES=6, GROUP_M=8, CLUSTER_M=2, PERSISTENT=1, SWAPPED=0,
+    PROMOTE=64,
+)  # fmt: skip
 
 
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
@@ -262,6 +269,27 @@ _LADDER = (
         b_layouts=_WGMMA_B,
         turned=("cuda", "gluon"),
         epilogues=("cuda", "triton", "gluon"),
+        only_capability=(9, 0),
+    ),
+    Stage(
+        id="s20_emulated",
+        title="Emulated",
+        idea="fp32 in and out: operands in parts of 16 bits, multiplied apart; partial sums added outside tensor cores",
+        variants=MappingProxyType(
+            {
+                "pairs": _IN_PARTS,
+                "alone": replace(_IN_PARTS, CLUSTER_M=1),
+                "narrow": replace(_IN_PARTS, BLOCK_M=64, NUM_STAGES=4, CLUSTER_M=1, BLOCKS_PER_SM=2),
+            }
+        ),
+        best=_each(gluon="alone"),
+        only=_each(cuda=("pairs", "alone"), triton=("narrow",), gluon=("alone",)),
+        launch_shape=grids.persistent_clusters,
+        boxes=grids.wgmma_boxes,
+        waits=True,
+        tma=("A", "B", "C"),
+        maths=EMULATED,
+        b_layouts=MappingProxyType(dict.fromkeys(EMULATED, ("kn", "nk"))),
         only_capability=(9, 0),
     ),
 )

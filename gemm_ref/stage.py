@@ -54,6 +54,7 @@ class Config:
     CLUSTER_M: int = _UNUSED  # blocks of a cluster, one below the other, that share what they load of B
     CLUSTER_K: int = _UNUSED  # blocks of a cluster that share the K of one tile, and add through their shared memory
     PERSISTENT: int = _UNUSED  # 1: as many blocks as the GPU holds take tile after tile; 0: a block for each tile
+    PROMOTE: int = _UNUSED  # k after which the sums of an emulated product's largest parts leave the tensor core
     OVERLAP: int = _UNUSED  # 1: a tile is stored while the next is multiplied; 0: its store is waited for
     SWAPPED: int = _UNUSED  # 1 where the tile is of C^T = B^T @ A^T, and BLOCK_M and BLOCK_N are its rows and columns
     LAYOUT: str = _UNUSED  # one of SLICE_LAYOUTS: how a slice is stored in shared memory

@@ -37,6 +37,23 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
     return hopper.TensorDescriptor(x, list(x.shape), strides, [rows, columns], layout)
 
 
+def describe_parts(
+    call: Call, a: torch.Tensor, b: torch.Tensor, depth: int, layout: object | None = None
+) -> tuple[Descriptor, Descriptor]:
+    """The descriptors of the parts of A (parts, M, K) and of B (parts, K, N) or (parts, N, K), as it is stored.
+
+    A block is of one part, `depth` elements along K. layout: as for `describe`.
+    """
+    config, by_rows = call.implementation.config, call.problem.b_layout == "kn"
+    blocks = (config.BLOCK_M, depth), (depth, config.BLOCK_N) if by_rows else (config.BLOCK_N, depth)
+    kind = tensor_descriptor.TensorDescriptor if layout is None else hopper.TensorDescriptor
+    described = []
+    for x, block in zip((a, b), blocks, strict=True):
+        strides = [x.stride(0), x.stride(0) // x.shape[1], 1]
+        described.append(kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout])))
+    return described[0], described[1]
+
+
 def describe_operands(
     call: Call,
     a: torch.Tensor,

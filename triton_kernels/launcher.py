@@ -20,6 +20,8 @@ from gemm_ref.call.plan import Launcher, stream_of
 from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import meta_operands
 from gemm_ref.operands import VECTOR_BYTES, whole_pairs
+from gemm_ref.operands.split import Split, splitting
+from gemm_ref.problem import EMULATED
 from gemm_ref.stage import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, reference_gpu, without_gpu
@@ -143,6 +145,26 @@ def prepare_shared(
                 f"{call.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
             )
         return compiled
+
+    return launch
+
+
+def prepare_split(
+    kernel: triton.JITFunction, call: Call, a: Split, b: Split, *, describe: Callable[..., tuple[Operand, ...]], **about
+) -> Launcher:
+    """As `prepare`, for `kernel(a, b, c, exponents, exponents, A, B, M, N, K, steps, constants)` of operands in parts.
+
+    a and b are the parts of the operands, (parts, rows, columns); after them and C come the exponents of their lines
+    and the operands as they are stored, and after the sizes the steps from row to row of these.
+    """
+    problem, mode = call.problem, gemm_ref.MATHS[call.problem.math]
+    names = "parts of A", "parts of B", "C", "exponents of A", "exponents of B", "A", "B"
+    sizes = problem.m, problem.n, problem.k, *(x.whole.shape[1] for x in (a, b))
+    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, **about}
+    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=describe, **more)
+
+    def launch(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> object:
+        return multiply(a.parts, b.parts, c, a.exponents, b.exponents, a.whole, b.whole, extras)
 
     return launch
 
@@ -301,6 +323,8 @@ def compile_for_inspection(
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
     a, b, c = meta_operands(problem, rung.tma)
+    if problem.math in EMULATED:
+        a, b = splitting(problem.b_layout, problem.math)(a, b)
     call = settle(Call(implementation, problem), a, b)
     before = without_gpu.capability.set(capability), without_gpu.anew.set(anew)
     try:

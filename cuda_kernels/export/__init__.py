@@ -34,8 +34,14 @@ _TYPES = {  # as include/element.cuh has them
 def export(implementation: Implementation, problem: Problem) -> str:
     """The text of a .cu that computes `problem` (its math mode and layout of B are the implementation's).
 
-    Raises ValueError for a size of 0, of which there is nothing to launch, and where a grid would pass a GPU's limits.
+    Raises ValueError for an emulated mode, whose operands another kernel splits first, for a size of 0, of which there
+    is nothing to launch, and where a grid would pass a GPU's limits.
     """
+    if MATHS[problem.math].parts > 1:
+        raise ValueError(
+            f"{implementation.stage.id} multiplies operands that another kernel has split (gemm_ref/operands/split.cu),"
+            " and one file holds one rung: export another"
+        )
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
     a, b, _ = meta_operands(problem, implementation.stage.tma)

@@ -1,4 +1,5 @@
-// What an element of A and B, and one of C, is in the math mode that this file is compiled for, config::MATH.
+// What an element of A and B, or a part of it, and one of C is in the math mode that this file is compiled for,
+// config::MATH.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -10,6 +11,8 @@ template <> struct Types<Math::fp32> { using Element = float; using Result = flo
 template <> struct Types<Math::tf32> { using Element = float; using Result = float; };
 template <> struct Types<Math::fp16> { using Element = __half; using Result = __half; };
 template <> struct Types<Math::bf16> { using Element = __nv_bfloat16; using Result = __nv_bfloat16; };
+template <> struct Types<Math::fp16x3> { using Element = __half; using Result = float; };
+template <> struct Types<Math::bf16x6> { using Element = __nv_bfloat16; using Result = float; };
 template <> struct Types<Math::fp8> { using Element = __nv_fp8_e4m3; using Result = __nv_bfloat16; };
 // clang-format on
 

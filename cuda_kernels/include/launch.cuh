@@ -21,7 +21,8 @@ struct LaunchShape {
     const void* addend;              // beta of it is added to C; null where there is none
     int addend_step;                 // elements of a row of it, to the next
     float alpha, beta;
-    unsigned early;  // 1 where its blocks may start before the kernel in front of it has ended
+    const int* exponents[2];  // of the rows of A and the columns of B, where those are multiplied in parts; else null
+    unsigned early;           // 1 where its blocks may start before the kernel in front of it has ended
 };
 
 // Start `kernel` on `stream`; returns cudaSuccess or the error of the launch itself.

@@ -5,7 +5,7 @@
 #define GEMM_LADDER_REGISTRY
 // clang-format off
 
-enum class Math { fp32, tf32, fp16, bf16, fp8 };
+enum class Math { fp32, tf32, fp16, bf16, fp8, fp16x3, bf16x6 };
 enum class BLayout { kn, nk };
 enum class SliceLayout { conflicted, transposed, padded, swizzled, natural };
 enum class Activation { none, relu, gelu, gelu_tanh, silu };
@@ -208,6 +208,23 @@ inline constexpr Bias BIAS = Bias::none;
 inline constexpr int BIAS_BY_ROWS = 0;
 inline constexpr int ADDS_C = 0;
 inline constexpr int HAS_ALPHA = 0;
+}
+
+namespace registry::s20_emulated {
+inline constexpr int BLOCK_M = 128;
+inline constexpr int BLOCK_N = 128;
+inline constexpr int BLOCK_K_BYTES = 128;
+inline constexpr int GROUP_M = 8;
+inline constexpr int NUM_STAGES = 6;
+inline constexpr int CLUSTER_M = 2;
+inline constexpr int PERSISTENT = 1;
+inline constexpr int PROMOTE = 64;
+inline constexpr int SWAPPED = 0;
+inline constexpr Math MATH = Math::fp16x3;
+inline constexpr BLayout B_LAYOUT = BLayout::kn;
+inline constexpr int PARTS = 2;
+inline constexpr int PART_SHIFT = 12;
+inline constexpr int WIDE = 1073741824;
 }
 
 #endif

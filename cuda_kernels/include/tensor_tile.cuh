@@ -6,6 +6,7 @@
 // swapped, for few rows of C, and in one more case: tf32's right operand must be stored along k, and B as (k, n) is not.
 // Its left one may come from registers, in any order.
 #pragma once
+#include <type_traits>
 #include "element.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -96,6 +97,27 @@ constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
 // speaks for all; where warps also read the slice themselves, each must.
 inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
 
+// Has acc += left @ right done, or = where it does not accumulate, for a warpgroup's 64 rows of a slice's left operand: in
+// the group that is closed next, between fences of the caller's.
+__device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], const char* my_left, const char* right,
+                                              bool accumulate) {
+    constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
+    const auto a = wgmma_descriptor(my_left, LEFT_MN_MAJOR ? PANEL_BYTES : 16);
+    const auto b = wgmma_descriptor(right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
+#pragma unroll
+    for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
+        const auto left_at = a + i * (LEFT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
+        const auto right_at = b + i * (RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
+        const bool add = accumulate || i > 0;
+        if constexpr (std::is_same_v<Element, float>) wgmma_k8_f32_tf32_tf32(acc, left_at, right_at, add);
+        else if constexpr (std::is_same_v<Element, __nv_bfloat16>)
+            wgmma_k16_f32_bf16_bf16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, left_at, right_at, add);
+        else if constexpr (std::is_same_v<Element, __half>)
+            wgmma_k16_f32_f16_f16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, left_at, right_at, add);
+        else wgmma_k32_f32_e4m3_e4m3(acc, left_at, right_at, add);
+    }
+}
+
 // acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no
 // more than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
@@ -103,38 +125,26 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
                                                const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
                                                bool accumulate) {
     static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
-    constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
-    constexpr int LEFT_STEP = LEFT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
-    constexpr int RIGHT_STEP = RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP;
     const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
-    const auto left = wgmma_descriptor(my_left, LEFT_MN_MAJOR ? PANEL_BYTES : 16);
-    const auto right = wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
-    const auto multiply = [&](auto wgmma) {
+    const auto multiply = [&](auto&& start) {
         wgmma_fence_accumulators(acc);
         wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
-            wgmma(i, left + i * LEFT_STEP, right + i * RIGHT_STEP, accumulate || i > 0);
-        }
+        start();
         wgmma_commit_group();
         wgmma_fence_accumulators(acc);
         wgmma_wait_group<STEPS_UNDER_WAY - 1>();
     };
-    using Descriptor = unsigned long long;
     if constexpr (THROUGH_REGISTERS) {
         const TurnedFragments fragments(my_left);
-        multiply([&](int i, Descriptor, Descriptor b, bool add) {
-            wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], b, add);
+        const auto right = wgmma_descriptor(slice.right);
+        multiply([&] {
+#pragma unroll
+            for (int i = 0; i < TurnedFragments::STEPS; ++i) {
+                wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], right + i * (WGMMA_K_BYTES / 16), accumulate || i > 0);
+            }
         });
     } else {
-        multiply([&](int, Descriptor a, Descriptor b, bool add) {
-            if constexpr (config::MATH == Math::tf32) wgmma_k8_f32_tf32_tf32(acc, a, b, add);
-            else if constexpr (config::MATH == Math::bf16)
-                wgmma_k16_f32_bf16_bf16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, a, b, add);
-            else if constexpr (config::MATH == Math::fp16)
-                wgmma_k16_f32_f16_f16<LEFT_MN_MAJOR, RIGHT_MN_MAJOR>(acc, a, b, add);
-            else wgmma_k32_f32_e4m3_e4m3(acc, a, b, add);
-        });
+        multiply([&] { start_product(acc, my_left, slice.right, accumulate); });
     }
 }
 

@@ -25,7 +25,7 @@ from gemm_ref.dialect import BY_HAND
 from gemm_ref.stage import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # a line per rung
-MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
+MATHS = tuple(math for math in gemm_ref.NATIVE if math != "fp32")
 PAGE = tuple(f"tensor_{math}" for math in MATHS)  # a table each
 BLOCKS = (OVERVIEW, "tensor_ablation", "tensor_sweeps", "tensor_epilogues", *PAGE)
 # What all of s18 has and a kernel has not, in words: the kernel.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gemm_ref.problem import MATHS
+from gemm_ref.problem import NATIVE
 from gemm_ref.stage import capability_refusal
 
 CANDIDATES = 16  # algorithms that cuBLASLt's heuristic ranks first
@@ -49,7 +49,7 @@ _TABLE = (
         "the vendor's GEMM through torch; fp32 is IEEE, not TF32",
         "cuda",
         "cublas",
-        tuple(MATHS),
+        NATIVE,
     ),
     Baseline(
         "cublaslt_best",
@@ -57,7 +57,7 @@ _TABLE = (
         f"the fastest of the {CANDIDATES} algorithms that cuBLASLt ranks first, found by trying",
         "cuda",
         "cublaslt",
-        tuple(math for math in MATHS if math != "fp8"),  # it takes B by columns alone
+        tuple(math for math in NATIVE if math != "fp8"),  # it takes B by columns alone
         package="nvmath",
         install="nvmath-python[cu13]",
     ),
@@ -77,7 +77,7 @@ _TABLE = (
         "CUTLASS 3's warp-specialised GEMM: TMA and wgmma, blocks in clusters, persistent",
         "cuda",
         "cutlass",
-        tuple(math for math in MATHS if math != "fp32"),  # which SIMT has
+        tuple(math for math in NATIVE if math != "fp32"),  # which SIMT has
         package=CUTLASS_PACKAGE,
         install=CUTLASS_INSTALL,
         only_capability=(9, 0),

@@ -13,7 +13,7 @@ from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.operands import check_shapes, has_vector_rows
-from gemm_ref.problem import MATHS, MAX_SIZE, Problem
+from gemm_ref.problem import EMULATED, MATHS, MAX_SIZE, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
@@ -76,6 +76,7 @@ def validate(
     dialect: str = "cuda",
     variant: str = DEFAULT_VARIANT,
     math: str | None = None,
+    on_range: str | None = None,
     **extras: Any,
 ) -> Call:
     """Check everything a GEMM call can get wrong; raise ValueError saying what was wrong and what would be right.
@@ -83,8 +84,9 @@ def validate(
     stage: None is the last rung of the ladder that takes such operands and runs on their GPU.
     a: (M, K), b: (K, N), out: (M, N) or None, on one device; a and b of one dtype, out of the math's `out_dtype`.
     `math` is needed only where it cuts the operands down, as tf32 does fp32 ones. Operands may require grad where grad
-    mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. extras: those of
-    `gemm_ref.epilogue.Extras`, by name; all but the scales, which are for fp8 alone, take a rung with epilogues.
+    mode is off. Sizes may be 0. Strides are free: B may be given as N x K, as `b_nk.t()`. on_range: None, or in an
+    emulated mode "widen" or "raise". extras: those of `gemm_ref.epilogue.Extras`, by name; all but the scales, which
+    are for fp8 alone, take a rung with epilogues.
     """
     more = settled(Extras(**extras))
     if dialect not in DIALECTS:
@@ -102,6 +104,10 @@ def validate(
     _check_grad(a, b)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
+    if on_range is not None and (on_range not in ("widen", "raise") or math not in EMULATED):
+        raise ValueError(
+            f"on_range is 'widen' or 'raise', in {' and '.join(EMULATED)} alone: it is {on_range!r} in {math}"
+        )
     sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
     if max(sizes.values()) > MAX_SIZE:
         raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {MAX_SIZE}; they are {sizes}")
@@ -183,7 +189,7 @@ def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...
         raise ValueError(f"{stage} does not compute in {math}: it has {', '.join(supported)}")
     fitting = [name for name in supported if MATHS[name].dtype == dtype]
     if not fitting:
-        wanted = " or ".join(str(MATHS[name].dtype) for name in supported)
+        wanted = " or ".join(dict.fromkeys(str(MATHS[name].dtype) for name in supported))
         raise ValueError(f"{stage} does not take {dtype}: convert the operands to {wanted}")
     if math is None:
         whole = [name for name in fitting if not MATHS[name].operand_eps]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -17,14 +18,15 @@ from gemm_ref.call import Call, check_overlap, settle, span, validate
 from gemm_ref.call.extras import settled
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import TMA_BYTES, Lay, as_operand, has_stored_rows, laying, layout_of, padded, with_pairs
-from gemm_ref.problem import MATHS
+from gemm_ref.operands.split import Operand, Split, in_place_of, splitting, watch
+from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.wait import warn_if_long
 
-# (a, b, c, extras): fills c (M, N) from operands, and from extras, that are laid out as the rung reads them.
-Launcher = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Extras], object]
+# (a, b, c, extras): fills c (M, N) from operands, tensors or `Split`s, and from extras, laid out as it reads them.
+Launcher = Callable[[Any, Any, torch.Tensor, Extras], object]
 # The launcher for a call, and for those after it whose matrices agree with these a, b and c in all that `_facts` says:
 # it may keep that of them, and nothing else. Of what torch allocates, every address is a multiple of TMA_BYTES.
-Prepare = Callable[[Call, torch.Tensor, torch.Tensor, torch.Tensor], Launcher]
+Prepare = Callable[[Call, Any, Any, torch.Tensor], Launcher]
 
 MOST_PLANS = 1024  # that are kept; the one that was not used for longest goes first
 _PLAIN = (torch.Tensor, torch.nn.Parameter)  # of another subclass, the facts may not be all there is
@@ -40,29 +42,34 @@ def run(
     variant: str,
     math: str | None,
     extras: Extras = Extras(),  # noqa: B008 (it is never changed)
+    on_range: str | None = None,
 ) -> torch.Tensor:
     """Validate (`call.validate`, which says what is raised), lay the operands out, allocate C, launch, hand C back.
 
     prepare: the backend's. Operands are copied first where they are stored otherwise than the rung reads them: A that
     is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
-    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C.
+    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C. on_range: in emulated modes,
+    where operands are split; an operand may be in parts already (`operands.split.split_operand`).
     """
-    extras = settled(extras)
+    extras, given = settled(extras), (a, b)
+    a, b = in_place_of(a, "a", math), in_place_of(b, "b", math)
     read = (a, b, extras.bias, extras.c)
-    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0)
+    turned_b = isinstance(given[1], Split) and given[1].by_rows
+    forms = (extras.activation, extras.alpha != 1.0, extras.beta != 0.0, on_range, turned_b)
     place = _place((*read, out, *extras[:2]), (prepare, stage, dialect, variant, math, *forms))
     if place is None or place.plan is None:
-        call = validate(a, b, out, stage=stage, dialect=dialect, variant=variant, math=math, **extras._asdict())
+        names: dict[str, Any] = {"dialect": dialect, "variant": variant, "math": math, "on_range": on_range}
+        call = validate(a, b, out, stage=stage, **names, **extras._asdict())
         if not _on_gpu(a):
             warn_if_long(call.problem)
-        plan = _plan(call, prepare, a, b, out, extras)
+        plan = _plan(call, prepare, *given, out, extras, on_range or "widen")
         if place is not None:
             place.plan = plan
     else:
         plan = place.plan
         if out is not None and plan.may_overlap(out, read):
             check_overlap(out, a, b, extras)
-    return plan.carry_out(a, b, out, extras)
+    return plan.carry_out(*given, out, extras)
 
 
 def stream_of(device: int) -> int:
@@ -121,6 +128,7 @@ class Plan:
     lay_extras: Callable[[Extras], Extras] | None = None
     launch: Launcher | None = None  # None where C has no elements
     turned: bool = False  # whether it is of the product turned round, C^T = B^T @ A^T
+    watch: Callable[[Split, Split], None] | None = None  # what looks at operands in parts before they are multiplied
 
     def may_overlap(self, out: torch.Tensor, read: tuple[torch.Tensor | None, ...]) -> bool:
         """Whether `out` may share memory with what is read, which depends on addresses; `check_overlap` is sure."""
@@ -132,47 +140,59 @@ class Plan:
                     return True
         return False
 
-    def carry_out(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
+    def carry_out(self, a: Any, b: Any, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
         """C, which is `out` where there is one."""
         if self.turned:
             c = self._compute(b.t(), a.t(), None if out is None else out.t(), extras.of_transpose()).t()
             return c if out is None else out
         return self._compute(a, b, out, extras)
 
-    def _compute(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
+    def _compute(self, a: Operand, b: Operand, out: torch.Tensor | None, extras: Extras) -> torch.Tensor:
         """What the plan's kernel makes of its own operands, which are B^T and A^T where it is turned."""
-        c = out if self.direct else a.new_empty(self.shape, dtype=self.dtype)
+        whole = a.whole if isinstance(a, Split) else a
+        c = out if self.direct else whole.new_empty(self.shape, dtype=self.dtype)
         if self.launch is not None:
             extras = extras if self.lay_extras is None else self.lay_extras(extras)
             a, b = (a, b) if self.lay is None else self.lay(a, b)  # last: the kernel may start before it has ended
+            if self.watch is not None:
+                self.watch(a, b)
             self.launch(a, b, c, extras)
         return c if out is None or self.direct else out.copy_(c)
 
 
 def _plan(
-    call: Call, prepare: Prepare, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, extras: Extras,
+    call: Call, prepare: Prepare, a: Operand, b: Operand, out: torch.Tensor | None, extras: Extras, on_range: str,
     turned: bool = False,
 ) -> Plan:  # fmt: skip
     stage, problem = call.implementation.stage, call.problem
     direct = out is not None and out.is_contiguous() and not out.is_neg()
     shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
+    in_parts, given = MATHS[problem.math].parts > 1, (a, b)
+    a, b = (in_place_of(x, side, problem.math) for x, side in ((a, "a"), (b, "b")))
     ends = [(0, 0) if x is None else span(x) for x in (out, a, b, extras.bias, extras.c)]
     plan = functools.partial(Plan, shape, dtype, direct, tuple(end - first for first, end in ends))
     if not (problem.m and problem.n):
         return plan()
-    if stage.tma and problem.n == 1 and problem.m > 1:  # one column is no row for the unit, but C^T has one row
+    # One column is no row for the unit, but C^T has one row; and one of operands in parts is a row for each part.
+    if stage.tma and problem.n == 1 and problem.m > 1 and not in_parts:
         call = replace(call, problem=replace(problem, m=1, n=problem.m))
         of_transpose = None if out is None else out.t()
-        found = _plan(call, prepare, b.t(), a.t(), of_transpose, extras.of_transpose(), turned=True)
+        found = _plan(call, prepare, b.t(), a.t(), of_transpose, extras.of_transpose(), on_range, turned=True)
         return replace(found, spans=plan().spans, turned=True)
     layouts = stage.reads_b(problem.math, call.implementation.dialect)
-    b_layout = layout_of(b, layouts)
+    b_layout = B_LAYOUTS[given[1].by_rows] if isinstance(given[1], Split) else layout_of(b, layouts)
     laid_out = replace(call.implementation, b_layout=b_layout, epilogue=extras.epilogue(dtype, by_rows=turned))
     call = replace(call, implementation=laid_out, problem=replace(problem, b_layout=b_layout))
     if stage.tma and problem.k == 0:  # the unit has no empty matrices
         return plan(launch=functools.partial(_of_no_product, by_rows=turned))
 
-    lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma))
+    lay: Lay | None
+    if in_parts:
+        lay = splitting(b_layout, problem.math)
+        laid_a, laid_b = lay(*given)
+        plan = functools.partial(plan, watch=functools.partial(watch, on_range=on_range))
+    else:
+        lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma))
     call = settle(call, laid_a, laid_b)
     if copied_b := bool(call.implementation.config.COPIED_B):
         lay, laid_a, laid_b = _lay_out(a, b, b_layout, False, copied_b)

@@ -51,7 +51,7 @@ def copy_all(*pairs: Pair) -> None:
     mine: list[tuple[Pair, About]] = []
     for x, room in pairs:
         copy = plan(x.shape, x.stride(), room.stride(), room.data_ptr() % VECTOR, x.itemsize) if x.is_cuda else None
-        if copy is not None and _toolkit_is_there():
+        if copy is not None and toolkit_is_there():
             mine.append(((x, room), copy))
         elif x.numel():
             room.copy_(x)
@@ -95,7 +95,7 @@ def plan(
 
 
 @functools.cache
-def _toolkit_is_there() -> bool:
+def toolkit_is_there() -> bool:
     """Whether nvcc is; where it is not, a warning says once in a process who copies instead."""
     try:
         find_toolkit()

@@ -131,7 +131,7 @@ def test_registry():
     rows = {(item.stage, item.math): item for item in contenders() if item.backend == "cutlass"}
     assert set(rows) == {
         ("cutlass_simt", "fp32"),
-        *(("cutlass_hopper", math) for math in gemm_ref.MATHS if math != "fp32"),
+        *(("cutlass_hopper", math) for math in gemm_ref.NATIVE if math != "fp32"),
     }
     assert all(row.is_baseline and row.devices == ("cuda",) for row in rows.values())
     assert rows["cutlass_hopper", "tf32"].load().keywords == {"math": "tf32"}

@@ -104,11 +104,11 @@ def test_without_nvcc_torch_copies_and_a_warning_says_so(monkeypatch):
     def missing():
         raise BuildError("nvcc was not found")
 
-    lay_out._toolkit_is_there.cache_clear()
+    lay_out.toolkit_is_there.cache_clear()
     monkeypatch.setattr(lay_out, "find_toolkit", missing)
     with pytest.warns(UserWarning, match="torch copies operands .* nvcc was not found"):
-        assert not lay_out._toolkit_is_there()
+        assert not lay_out.toolkit_is_there()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once is enough
-        assert not lay_out._toolkit_is_there()
-    lay_out._toolkit_is_there.cache_clear()
+        assert not lay_out.toolkit_is_there()
+    lay_out.toolkit_is_there.cache_clear()

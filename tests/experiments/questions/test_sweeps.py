@@ -25,7 +25,7 @@ from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
 SWEEPS = (squares, shapes, modes, energy)
-TENSOR_MODES = [math for math in gemm_ref.MATHS if math != "fp32"]
+TENSOR_MODES = [math for math in gemm_ref.NATIVE if math != "fp32"]
 LAST = gemm_ref.stages_in("bf16")[-1].id
 POOL = contenders()
 
@@ -64,8 +64,8 @@ def seen(monkeypatch):
 @pytest.mark.parametrize("module", SWEEPS)
 def test_every_mode_of_a_rung_that_takes_part(module):
     by_default = chosen(module)
-    assert {each.math for each in by_default} == set(gemm_ref.MATHS)
-    for math in gemm_ref.MATHS:
+    assert {each.math for each in by_default} == set(gemm_ref.NATIVE)
+    for math in gemm_ref.NATIVE:
         rungs = [each for each in chosen(module, math=math) if not each.is_baseline]
         assert rungs and {each.math for each in rungs} == {math}
         assert {str(each) for each in rungs} <= {str(each) for each in by_default}
@@ -82,7 +82,7 @@ def test_without_a_gpu_fp32_alone_is_timed():
 def test_a_mode_is_timed_by_itself(module, preset, seen):
     """Each problem beside contenders of its own math alone; B by columns where cuBLAS has only that."""
     list(module.measure(Request("cuda", preset=preset), chosen(module), Bars(None)))
-    assert {problem.math for problem, *_ in seen} == set(gemm_ref.MATHS)
+    assert {problem.math for problem, *_ in seen} == set(gemm_ref.NATIVE)
     for problem, _, who in seen:
         assert {each.math for each in who} == {problem.math} and problem.b_layout == LAYOUT[problem.math]
     assert len({(problem, mode) for problem, mode, _ in seen}) == len(seen)

@@ -1,0 +1,69 @@
+// From the sums of products of parts (gemm_ref/operands/split.py) to C: the powers of two are undone, and lines that parts
+// do not hold are computed from the operands themselves, in fp32.
+#pragma once
+#include "tensor_tile.cuh"
+
+// The operands, A by rows and B as config::B_LAYOUT says, and the exponents of their lines.
+struct Whole {
+    const float *A, *B;
+    const int *of_rows, *of_columns;
+    int M, N, K;
+
+    __device__ __forceinline__ float a(int m, int k) const { return m < M ? A[static_cast<size_t>(m) * K + k] : 0.0f; }
+    __device__ __forceinline__ float b(int k, int n) const {
+        if (n >= N) return 0.0f;
+        return B[B_BY_ROWS ? static_cast<size_t>(k) * N + n : static_cast<size_t>(n) * K + k];
+    }
+    __device__ __forceinline__ int row_exponent(int m) const { return m < M ? of_rows[m] : 0; }
+    __device__ __forceinline__ int column_exponent(int n) const { return n < N ? of_columns[n] : 0; }
+};
+
+__device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
+
+// x * 2^exponent, rounded once: both halves of the power are normal numbers.
+__device__ __forceinline__ float times_power_of_two(float x, int exponent) {
+    const int half = exponent >> 1;
+    return x * power_of_two(half) * power_of_two(exponent - half);
+}
+
+// acc = C, of a warpgroup's 64 rows from (row, col) on: acc and 2^-PART_SHIFT small add up to it, but for the powers of
+// two.
+__device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const float (&small)[ACCUMULATORS],
+                                            const Whole& whole, int row, int col) {
+    const int lane = threadIdx.x % 32, m = row + threadIdx.x / 32 % 4 * 16 + lane / 4, n = col + lane % 4 * 2;
+    const int of_rows[2] = {whole.row_exponent(m), whole.row_exponent(m + 8)};
+    int of_columns[config::BLOCK_N / 32];  // column l + 32 i in lane l
+    bool wide = of_rows[0] == config::WIDE || of_rows[1] == config::WIDE;
+#pragma unroll
+    for (int i = 0; i < config::BLOCK_N / 32; ++i) {
+        of_columns[i] = whole.column_exponent(col + i * 32 + lane);
+        wide |= of_columns[i] == config::WIDE;
+    }
+    const auto column_exponent = [&](int i) {  // of sum i
+        return __shfl_sync(~0u, of_columns[i / 16], i / 4 % 4 * 8 + lane % 4 * 2 + i % 2);
+    };
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; ++i) {
+        acc[i] = times_power_of_two(fmaf(small[i], power_of_two(-config::PART_SHIFT), acc[i]),
+                                    -(of_rows[i / 2 % 2] + column_exponent(i)));
+    }
+    if (!__any_sync(~0u, wide)) return;
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; i += 4) {  // two columns at a time: slow, and few registers
+        const int at = n + i / 4 * 8;
+        if (at - lane % 4 * 2 >= whole.N) break;
+        float sums[2][2] = {};
+#pragma unroll 1
+        for (int k = 0; k < whole.K; ++k) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                sums[j / 2][j % 2] = fmaf(whole.a(m + j / 2 * 8, k), whole.b(k, at + j % 2), sums[j / 2][j % 2]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const int of_column = column_exponent(i + j);
+            if (of_rows[j / 2] == config::WIDE || of_column == config::WIDE) acc[i + j] = sums[j / 2][j % 2];
+        }
+    }
+}

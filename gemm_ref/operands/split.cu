@@ -1,0 +1,118 @@
+// An fp32 matrix in parts, in one launch: each line, a row or a column, is multiplied by a power of two, and each element
+// becomes PARTS numbers of 16 bits that add up to it. split.py says what they are, and defines the constants.
+//
+// A block has a row, or STRIP columns. It reads its lines twice: first for the largest elements, and again, from L2 where
+// they are not too long, to split them. What the parts do not hold is counted on the way.
+#include <cuda_runtime.h>
+
+constexpr int WARPS = THREADS / 32, VECTOR = 4;  // floats that a thread reads at once
+constexpr unsigned INFINITE = 0x7F800000;        // bits of an infinity; those of NaN are above
+
+__device__ __forceinline__ unsigned bits_of_magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFF; }
+__device__ __forceinline__ float power_of_two(int exponent) { return __int_as_float((exponent + 127) << 23); }
+__device__ __forceinline__ float as_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ void round_to(__half& to, float x) { to = __float2half_rn(x); }
+__device__ __forceinline__ void round_to(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
+
+template <bool BY_ROWS>
+__global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Part* __restrict__ parts,
+                                                 int* __restrict__ exponents, int rows, int columns, int parts_step) {
+    constexpr int ACROSS = BY_ROWS ? THREADS : STRIP / VECTOR;  // threads side by side
+    constexpr int LINES = BY_ROWS ? 1 : VECTOR;                 // of a thread
+    __shared__ unsigned of_warps[WARPS][BY_ROWS ? 1 : STRIP];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, across = threadIdx.x % ACROSS;
+    const bool vectors = columns % VECTOR == 0 && reinterpret_cast<size_t>(x) % 16 == 0;
+
+    const auto each = [&](auto&& use) {  // use(row, column, the vector there, with zeros past the row's end)
+        constexpr int DOWN = BY_ROWS ? 0 : THREADS / ACROSS, RIGHT = BY_ROWS ? THREADS * VECTOR : 0;
+        const int end = BY_ROWS ? blockIdx.x + 1 : rows;
+        int row = BY_ROWS ? blockIdx.x : threadIdx.x / ACROSS;
+        int column = (BY_ROWS ? across : blockIdx.x * ACROSS + across) * VECTOR;
+#pragma unroll 4
+        for (; row < end && column < columns; row += DOWN, column += RIGHT) {
+            const float* const from = x + static_cast<size_t>(row) * columns + column;
+            float vector[VECTOR] = {};
+            if (vectors) {
+                const float4 read = *reinterpret_cast<const float4*>(from);
+                vector[0] = read.x, vector[1] = read.y, vector[2] = read.z, vector[3] = read.w;
+            } else {
+#pragma unroll
+                for (int i = 0; i < VECTOR; ++i) {
+                    if (column + i < columns) vector[i] = from[i];
+                }
+            }
+            use(row, column, vector);
+        }
+    };
+    const auto over_block = [&](auto& mine, auto&& both) {  // what all threads have of each line
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+#pragma unroll
+            for (int step = 16; step >= (BY_ROWS ? 1 : ACROSS); step /= 2) {
+                mine[line] = both(mine[line], __shfl_xor_sync(~0u, mine[line], step));
+            }
+            if (lane < (BY_ROWS ? 1 : ACROSS)) of_warps[warp][BY_ROWS ? 0 : across * VECTOR + line] = mine[line];
+        }
+        __syncthreads();  // all warps have written theirs
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            mine[line] = 0;
+            for (int other = 0; other < WARPS; ++other) {
+                mine[line] = both(mine[line], of_warps[other][BY_ROWS ? 0 : across * VECTOR + line]);
+            }
+        }
+        __syncthreads();  // and read all
+    };
+
+    unsigned top[LINES] = {}, small[LINES] = {};  // bits of the largest magnitude, and small elements
+    each([&](int, int, const float (&vector)[VECTOR]) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) top[i % LINES] = max(top[i % LINES], bits_of_magnitude(vector[i]));
+    });
+    over_block(top, [](unsigned a, unsigned b) { return max(a, b); });
+    bool held[LINES];
+    int exponent[LINES];
+#pragma unroll
+    for (int line = 0; line < LINES; ++line) {
+        held[line] = top[line] == 0 || (top[line] >= (LEAST_LINE + 127u) << 23 && top[line] < INFINITE);
+        exponent[line] = held[line] && top[line] != 0 ? TOP + 127 - static_cast<int>(top[line] >> 23) : 0;
+    }
+    each([&](int row, int column, const float (&vector)[VECTOR]) {
+        alignas(8) Part part[PARTS][VECTOR];
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) {
+            const int line = i % LINES;
+            float left = held[line] ? __fmul_rn(vector[i], power_of_two(exponent[line])) : 0.0f;
+            small[line] += vector[i] != 0.0f && fabsf(left) < power_of_two(LEAST);
+#pragma unroll
+            for (int p = 0; p < PARTS; ++p) {
+                round_to(part[p][i], left);
+                left = (left - as_float(part[p][i])) * (p == 0 ? power_of_two(PART_SHIFT) : 1.0f);
+            }
+        }
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p) {
+            Part* const to = parts + (static_cast<size_t>(p) * rows + row) * parts_step + column;
+            *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(part[p]);
+        }
+    });
+    over_block(small, [](unsigned a, unsigned b) { return a + b; });
+    if (threadIdx.x < (BY_ROWS ? 1 : ACROSS)) {
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            const int at = BY_ROWS ? blockIdx.x : blockIdx.x * STRIP + across * VECTOR + line;
+            const bool fits = held[line] && small[line] <= SPARE;
+            if (BY_ROWS || at < columns) exponents[at] = fits ? exponent[line] : WIDE;
+        }
+    }
+}
+
+extern "C" cudaError_t launch(const float* x, Part* parts, int* exponents, int rows, int columns, int parts_step,
+                              int by_rows, int blocks, cudaStream_t stream) {
+    const auto kernel = by_rows ? split<true> : split<false>;
+    kernel<<<blocks, THREADS, 0, stream>>>(x, parts, exponents, rows, columns, parts_step);
+    return cudaGetLastError();
+}
+
+extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

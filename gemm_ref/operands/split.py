@@ -1,0 +1,262 @@
+"""Operands in parts: an fp32 element as two numbers of fp16, or three of bf16, whose products tensor cores add.
+
+A line, a row of A or a column of B, is multiplied by a power of two, so that its largest element is in [2^14, 2^15).
+Part 0 is what that rounds to, part 1 what is left (2^12 times as large in fp16, whose exponents end early), and so on.
+So of an element x of a line whose largest is t
+
+    fp16x3 loses 2^-23 |x| at most down to 2^-28 t, and 2^-51 t below that;
+    bf16x6 loses nothing down to 2^-124 t, and 2^-148 t below that.
+
+What that cannot hold is told by line, and computed otherwise (`on_range`): see WIDE.
+
+**Sources.** Ootomo and Yokota, 'Recovering single precision accuracy from Tensor Cores', IJHPCA 36 (2022), for two
+parts of fp16, the second one scaled; Henry, Tang and Heinecke, 'Leveraging the bfloat16 AI datatype for higher
+precision computations', ARITH 2019, for three parts of bf16.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from gemm_ref.build import build_library, open_library
+from gemm_ref.operands import as_operand, as_operand_b, layout_of, padded
+from gemm_ref.operands.lay_out import toolkit_is_there
+from gemm_ref.problem import B_LAYOUTS, EMULATED, MATHS, WIDE
+from gemm_ref.toolchain import architecture, find_toolkit
+
+TOP = 14  # the exponent of a line's largest element, scaled
+LEAST_LINE = -100  # of one that is not scaled
+SPARE = 2  # elements of a line that may be below 2**least
+THREADS, STRIP = 512, 32  # of split.cu: threads of a block, and columns of which it finds the largest elements
+
+
+class OutOfRange(ValueError):
+    """Operands that a math mode does not hold in parts, where `on_range="raise"`."""
+
+
+@dataclass
+class RangeReport:
+    """What the calls inside `range_report()` could not hold in parts, and computed in fp32 instead."""
+
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # exponents of rows and columns
+
+    @property
+    def wide(self) -> list[tuple[list[int], list[int]]]:
+        """The rows of A and the columns of B, of each call; it waits for the GPU."""
+        return [(_wide(rows).tolist(), _wide(columns).tolist()) for rows, columns in self.calls]
+
+    @property
+    def widened(self) -> bool:
+        """Whether there was any."""
+        return any(rows or columns for rows, columns in self.wide)
+
+
+_REPORTS: ContextVar[tuple[RangeReport, ...]] = ContextVar("reports", default=())
+
+
+@contextlib.contextmanager
+def range_report() -> Iterator[RangeReport]:
+    """A report on the emulated products of this block. It costs no time until it is read."""
+    report = RangeReport()
+    token = _REPORTS.set((*_REPORTS.get(), report))
+    try:
+        yield report
+    finally:
+        _REPORTS.reset(token)
+
+
+@dataclass(frozen=True)
+class Split:
+    """An operand in parts, and the operand itself."""
+
+    whole: torch.Tensor  # fp32, contiguous: A (M, K), B (K, N), or B^T (N, K)
+    by_rows: bool  # whether its rows are the lines: of A, and of B^T
+    math: str
+    parts: torch.Tensor  # (parts, rows, columns), each with its rows as `padded` has them
+    exponents: torch.Tensor  # int32, of each line: elements are multiplied by 2**exponent; or WIDE
+
+    @property
+    def step(self) -> int:
+        """Elements from a row of a part to the next."""
+        return self.parts.stride(0) // self.parts.shape[1]
+
+    @property
+    def wide(self) -> torch.Tensor:
+        """The numbers of the lines that the mode does not hold; it waits for the GPU."""
+        return _wide(self.exponents)
+
+
+Operand: TypeAlias = torch.Tensor | Split
+
+
+def _wide(exponents: torch.Tensor) -> torch.Tensor:
+    return (exponents == WIDE).nonzero()[:, 0]
+
+
+def watch(a: Split, b: Split, on_range: str) -> None:
+    """Tell the reports of a product. Raises OutOfRange for lines that parts do not hold where `on_range` is "raise".
+
+    That waits for the GPU.
+    """
+    for report in _REPORTS.get():
+        report.calls.append((a.exponents, b.exponents))
+    if on_range != "raise":
+        return
+    found = {"rows of a": a.wide.tolist(), "columns of b": b.wide.tolist()}
+    named = [
+        f"{what} {', '.join(map(str, lines[:5]))}{', ...' * (len(lines) > 5)}" for what, lines in found.items() if lines
+    ]
+    if named:
+        raise OutOfRange(
+            f"{a.math} does not hold {' and '.join(named)} (infinite, NaN, or of exponents too far apart): pass "
+            f"on_range='widen' to have them computed in fp32, or a math mode of more exponents, as bf16x6"
+        )
+
+
+def split_operand(x: torch.Tensor, side: str, *, math: str) -> Split:
+    """An operand in parts, to be kept for many products: what `gemm` takes in place of a (M, K) or b (K, N).
+
+    side: "a" or "b". Later changes of x do not reach it. Raises ValueError for another side, another math mode than
+    those of EMULATED, and for an x that is no fp32 matrix.
+    """
+    if side not in ("a", "b"):
+        raise ValueError(f"side must be 'a' or 'b', which says whose lines are scaled, not {side!r}")
+    if math not in EMULATED:
+        raise ValueError(f"operands are split in {', '.join(EMULATED)}, not in {math!r}")
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype != torch.float32 or x.layout != torch.strided:
+        raise ValueError(f"{side} must be a dense matrix of torch.float32")
+    layout = "kn" if side == "a" else layout_of(x, B_LAYOUTS)
+    whole = as_operand(x) if side == "a" else as_operand_b(x, layout)
+    whole = whole if layout == "kn" else whole.t()
+    return split(whole.clone() if whole.data_ptr() == x.data_ptr() else whole, side == "a" or layout == "nk", math)
+
+
+def in_place_of(x: Any, side: str, math: str | None) -> Any:
+    """The matrix that stands for x: of a Split its own, of anything else x.
+
+    Raises ValueError for a Split of another math mode, or of the other side.
+    """
+    if not isinstance(x, Split):
+        return x
+    if x.math != math:
+        raise ValueError(f"{side} is in parts for {x.math}: pass math={x.math!r}, or the operand itself")
+    if side == "a" and not x.by_rows:
+        raise ValueError("a is in parts as b is, by columns: split_operand(x, 'a', math=...) scales rows")
+    return x.whole.t() if side == "b" and x.by_rows else x.whole
+
+
+def splitting(b_layout: str, math: str) -> Callable[[Operand, Operand], tuple[Split, Split]]:
+    """What lays out a (M, K) and b (K, N) for a rung that multiplies parts; what is in parts already it leaves."""
+
+    def lay(a: Operand, b: Operand) -> tuple[Split, Split]:
+        if not isinstance(a, Split):
+            a = split(as_operand(a), True, math)
+        if not isinstance(b, Split):
+            b = as_operand_b(b, b_layout)
+            b = split(b if b_layout == "kn" else b.t(), b_layout == "nk", math)
+        return a, b
+
+    return lay
+
+
+def split(whole: torch.Tensor, by_rows: bool, math: str) -> Split:
+    """The parts of a contiguous fp32 matrix (rows, columns), whose lines are its rows or its columns.
+
+    On a GPU with nvcc one launch on torch's current stream, which reads the matrix twice: for the largest elements, and
+    to split it. Else torch's operations, which give the same bits. Raises BuildError for a compiler that fails.
+    """
+    mode = MATHS[math]
+    rows, columns = whole.shape
+    room = padded(whole.new_empty(1, dtype=mode.part_dtype).expand(mode.parts * rows, columns))
+    parts = room.unflatten(0, (mode.parts, rows))
+    if whole.is_cuda and toolkit_is_there():
+        exponents = whole.new_empty(rows if by_rows else columns, dtype=torch.int32)
+        made = Split(whole, by_rows, math, parts, exponents)
+        _launch(made)
+        return made
+    exponents, found = in_parts(whole, by_rows, math)
+    torch.stack(found, out=parts)
+    return Split(whole, by_rows, math, parts, exponents)
+
+
+def in_parts(x: torch.Tensor, by_rows: bool, math: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The exponents of the lines of x, and its parts: what `split.cu` does, in torch's operations."""
+    mode, along = MATHS[math], 1 if by_rows else 0
+    top = x.abs().amax(along) if x.numel() else x.new_zeros(x.shape[1 - along])
+    held = (top == 0) | ((top >= 2.0**LEAST_LINE) & top.isfinite())
+    exponents = torch.where(held & (top > 0), TOP + 1 - torch.frexp(top).exponent, 0).int()
+    scaled = torch.ldexp(x, exponents.unsqueeze(along))
+    small = ((x != 0) & (scaled.abs() < 2.0**mode.least)).sum(along)
+    left = torch.where(held.unsqueeze(along), scaled, 0.0)
+    parts = []
+    for i in range(mode.parts):
+        parts.append(left.to(mode.part_dtype))
+        left = (left - parts[i].float()) * (2.0**mode.part_shift if i == 0 else 1.0)
+    return torch.where(held & (small <= SPARE), exponents, WIDE).int(), parts
+
+
+def _launch(made: Split) -> None:
+    x = made.whole
+    index = x.get_device()
+    if torch.cuda.current_device() != index:
+        with torch.cuda.device(index):
+            return _launch(made)
+    library = _library(torch.cuda.get_device_capability(index), made.math)
+    addresses = (t.data_ptr() for t in (x, made.parts, made.exponents))
+    stream = torch.cuda.current_stream().cuda_stream
+    error = library.launch(*addresses, *x.shape, made.step, int(made.by_rows), blocks_of(made), stream)
+    if error:
+        shape = tuple(x.shape)
+        raise RuntimeError(f"the split of {shape} did not start: {library.describe_error(error).decode()}")
+
+
+def blocks_of(made: Split) -> int:
+    """Blocks of the launch: one for each row, or for each STRIP columns."""
+    rows, columns = made.whole.shape
+    return rows if made.by_rows else -(-columns // STRIP)
+
+
+def source_of(math: str) -> str:
+    """The text of split.cu for a math mode."""
+    mode = MATHS[math]
+    values = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "LEAST": mode.least, "TOP": TOP,
+              "LEAST_LINE": LEAST_LINE, "SPARE": SPARE, "WIDE": WIDE, "THREADS": THREADS, "STRIP": STRIP}  # fmt: skip
+    element = {"float16": "__half", "bfloat16": "__nv_bfloat16"}[mode.part_element]
+    constants = "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
+    text = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
+    types = f"#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nusing Part = {element};\n"
+    return f'{types}{constants}#line 1 "split.cu"\n{text}'
+
+
+@functools.cache
+def _library(capability: tuple[int, int], math: str) -> ctypes.CDLL:
+    arch = architecture(capability)
+    flags = ("-O3", "-std=c++17", "-lineinfo", f"-gencode=arch=compute_{arch},code=sm_{arch}")
+    text = source_of(math)
+    library = open_library(build_library(f"split_{math}", cuda=text, cuda_cflags=flags, cuda_home=find_toolkit()))
+    library.launch.argtypes = [*[ctypes.c_void_p] * 3, *[ctypes.c_int] * 5, ctypes.c_void_p]
+    library.describe_error.restype = ctypes.c_char_p
+    return library
+
+
+def error_bound(a: torch.Tensor, b: torch.Tensor, math: str) -> torch.Tensor:
+    """The contract: what each element of C (M, N) may be off by at most, in fp64, for any finite a (M, K) and b (K, N).
+
+    A share of |A| @ |B| and, for the SPARE elements of a line that may be smaller than parts can be, a much smaller one
+    of the largest elements. Where a line is WIDE, it is what fp32 may lose instead.
+    """
+    mode, fp32, k = MATHS[math], MATHS["fp32"], a.shape[1]
+    magnitudes = a.double().abs(), b.double().abs()
+    rows, columns = (in_parts(x, True, math)[0] == WIDE for x in (a, b.t()))
+    scale, largest = magnitudes[0] @ magnitudes[1], magnitudes[0].amax(1)[:, None] * magnitudes[1].amax(0)
+    held = (mode.operand_eps + k * mode.sum_eps / 2) * scale + 2.0 ** (mode.least - 32) * largest
+    return torch.where(rows[:, None] | columns, k * fp32.sum_eps / 2 * scale, held) + (k + 1) * 2.0**-150

@@ -1,0 +1,87 @@
+"""s20 in CUDA: the bits of the model, lines that parts do not hold, and operands that are in parts already."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cuda_kernels
+import gemm_ref
+from cuda_kernels import source
+from experiments.questions.parts.chains import CHAINS
+from gemm_ref import EMULATED, Problem, make_inputs, ptx
+from gemm_ref.sass import tools
+from gemm_ref.toolchain import REFERENCE_CAPABILITY
+
+RUNG = gemm_ref.get_stage("s20")
+INF, NAN = float("inf"), float("nan")
+
+
+def same(c: torch.Tensor, want: torch.Tensor) -> bool:
+    """To the bit, but for the payload of a NaN."""
+    return torch.equal(c.isnan(), want.isnan()) and torch.equal(c.nan_to_num(nan=0.0), want.nan_to_num(nan=0.0))
+
+
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+@pytest.mark.parametrize("math", EMULATED)
+def test_the_bits_are_the_models(math, layout):
+    """At sizes that are no multiple of anything, with more slices than stages, in pairs of blocks and alone."""
+    for variant, sizes in zip(RUNG.variants_in("cuda"), ((70, 133, 259), (131, 9, 70)), strict=True):
+        a, b = make_inputs(Problem(*sizes, math, layout), "normal", seed=5)
+        with ptx.watched(detectors := ptx.Detectors()):
+            c = cuda_kernels.gemm(a, b, stage="s20", variant=variant, math=math)
+        assert not detectors.findings
+        assert same(c, CHAINS[math][0].product(a, b, math))
+
+
+@pytest.mark.parametrize("math", EMULATED)
+def test_lines_that_parts_do_not_hold(math):
+    """They are what SGEMM gives, and a report names them; asked to raise, the call does so instead."""
+    a, b = make_inputs(Problem(20, 9, 24, math), "normal", seed=6)
+    a[3, 1], a[17, 2], b[5, 7] = INF, NAN, -INF
+    a[6, :4], b[:, 2] = 1e-42, b[:, 2] * 2.0**100
+    a[8, 5:] *= 2.0**-60
+    with gemm_ref.range_report() as report:
+        c = cuda_kernels.gemm(a, b, stage="s20", math=math)
+    rows = [3, 6, 8, 17] if math == "fp16x3" else [3, 6, 17]
+    assert report.widened and report.wide == [(rows, [7])]
+    assert same(c, CHAINS[math][0].product(a, b, math))
+    with pytest.raises(gemm_ref.OutOfRange, match=rf"{math} does not hold rows of a {rows[0]}, .* and columns of b 7 "):
+        cuda_kernels.gemm(a, b, stage="s20", math=math, on_range="raise")
+
+
+@pytest.mark.parametrize("layout", ["kn", "nk"])
+def test_operands_in_parts(layout):
+    a, b = make_inputs(Problem(9, 20, 33, "fp16x3", layout), "normal", seed=7)
+    want = cuda_kernels.gemm(a, b, stage="s20", math="fp16x3", on_range="raise")
+    kept = gemm_ref.split_operand(b, "b", math="fp16x3")
+    first = gemm_ref.split_operand(a, "a", math="fp16x3")
+    out = torch.empty_like(want)
+    assert cuda_kernels.gemm(first, kept, stage="s20", math="fp16x3", out=out) is out and torch.equal(out, want)
+    b.zero_()  # what was split is kept
+    assert torch.equal(cuda_kernels.gemm(a, kept, stage="s20", math="fp16x3"), want)
+    with pytest.raises(ValueError, match="b is in parts for fp16x3: pass math='fp16x3'"):
+        cuda_kernels.gemm(a, kept, stage="s20", math="bf16x6")
+    with pytest.raises(ValueError, match="side must be 'a' or 'b'"):
+        gemm_ref.split_operand(a, "c", math="fp16x3")
+    with pytest.raises(ValueError, match="operands are split in fp16x3, bf16x6, not in 'tf32'"):
+        gemm_ref.split_operand(a, "a", math="tf32")
+    with pytest.raises(ValueError, match="a must be a dense matrix of torch.float32"):
+        gemm_ref.split_operand(a.half(), "a", math="fp16x3")
+
+
+def test_on_range_is_for_emulated_modes():
+    a, b = make_inputs(Problem(4, 5, 6), "normal")
+    for stage, math in (("s04", None), ("s19", "tf32")):
+        with pytest.raises(ValueError, match="on_range is 'widen' or 'raise', in fp16x3 and bf16x6 alone"):
+            cuda_kernels.gemm(a, b, stage=stage, math=math, on_range="raise")
+    with pytest.raises(ValueError, match="it is 'ignore' in fp16x3"):
+        cuda_kernels.gemm(a, b, stage="s20", math="fp16x3", on_range="ignore")
+
+
+@pytest.mark.parametrize("math", EMULATED)
+def test_sums_stay_in_registers(math):
+    """192 of them in a thread that multiplies: a word may lie outside the loop, and none inside."""
+    item = source.choose(RUNG, math=math)
+    (usage,) = tools.usage(source.cubin(item, REFERENCE_CAPABILITY).read_bytes()).values()
+    assert usage.stack_bytes <= 8 and usage.registers == 168
