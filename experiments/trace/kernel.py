@@ -18,6 +18,7 @@ from gemm_ref.call import Call, settle
 from gemm_ref.grids import MIN_SLICES
 from gemm_ref.inputs import aligned
 from gemm_ref.launch import Launch, cdiv
+from gemm_ref.operands.split import Split
 from gemm_ref.problem import MATHS
 from gemm_ref.ptx.core.events import Kernel
 
@@ -33,7 +34,7 @@ def name_of(item: Implementation) -> str:
 
 def depth_of(item: Implementation) -> int:
     """Elements of K in a slice; 1 for a rung that has none."""
-    config, bytes_ = item.config, MATHS[item.math].dtype.itemsize
+    config, bytes_ = item.config, MATHS[item.math].part_dtype.itemsize
     if config.BLOCK_K_BYTES:
         return config.BLOCK_K_BYTES // bytes_
     if config.BLOCK_K:
@@ -109,7 +110,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
         patterns=tables.patterns,
         counts=tables.counts,
         origins=tables.origins,
-        missing=missing.sentences(watched, held, tables.operations),
+        missing=missing.sentences(watched, held, tables.operations, MATHS[item.math].parts),
     )
 
 
@@ -120,7 +121,13 @@ def _run(item: Implementation, problem: Problem, operands: Operands, again: bool
     c = aligned(torch.empty(problem.m, problem.n, dtype=MATHS[problem.math].out_dtype))
     launch = settle(Call(item, problem), a, b).launch
     # a kernel may compute C transposed, and call A and B something else
-    watcher = Watcher(shown_block(launch), {a.data_ptr(): "A", b.data_ptr(): "B"}, again)
+    names: dict[int, str] = {}
+    for name, x in zip("AB", operands, strict=True):
+        if isinstance(x, Split):
+            names |= {x.whole.data_ptr(): f"{name} in fp32", x.parts.data_ptr(): name}
+        else:
+            names[x.data_ptr()] = name
+    watcher = Watcher(shown_block(launch), names, again)
     with ptx.watched(watcher):
         gemm_of(item)(a, b, out=c)
     return watcher
@@ -129,9 +136,8 @@ def _run(item: Implementation, problem: Problem, operands: Operands, again: bool
 def _matrices(watched: Watcher, ids: Ids) -> list[Array]:
     """A, B and C or the partial sums, as the first kernel is given them."""
     problem, found = ids.problem, []
-    shapes = {"A": problem.a_shape, "B": problem.b_shape}
     for name, tensor in watched.arrays.items():
-        rows, columns = shapes.get(name, (problem.m, problem.n))
+        rows, columns = ids.shapes.get(name, (problem.m, problem.n))
         by_columns = name == "B" and problem.b_layout == "nk"
         first = ids.first["C"] if name in owners.RESULTS else ids.first.get(name, NOWHERE)
         about = (rows, columns, tensor.owner.element_size(), by_columns, first)

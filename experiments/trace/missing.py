@@ -26,8 +26,8 @@ _BY_KIND = {
 }
 
 
-def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operation]) -> tuple[str, ...]:
-    """What is missing from a trace of these steps, in which the tile has these owners."""
+def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operation], parts: int) -> tuple[str, ...]:
+    """What is missing from a trace of these steps, in which the tile has these owners, and A and B so many parts."""
     threads = watched.launches[0][1].threads
     opcodes = {seen.instruction.parts[0] for seen in watched.steps}
     kinds = {seen.kind for seen in watched.steps}
@@ -40,6 +40,8 @@ def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operati
         found.append("K is short here: a copy that is started past its end fills shared memory with zeros.")
     if files := sorted({operation.place.rpartition(":")[0] for operation in operations if not operation.line}):
         found.append(f"Its compiler does not say which line of the rung calls the functions of {', '.join(files)}.")
+    if parts > 1:
+        found.append("A and B are their parts, one below the other. The kernel that splits them is not shown.")
     if len(watched.launches) > 1:
         found.append("The steps are those of the first kernel. The second, which adds the partial sums, is not shown.")
     if not owners.size:

@@ -17,13 +17,14 @@ import torch
 
 from experiments.trace.record import NOWHERE
 from gemm_ref.inputs import aligned
+from gemm_ref.operands.split import Operand, Split, splitting
 from gemm_ref.problem import MATHS, Problem
 
 EXACT = 256  # all integers up to it are exact in bfloat16, the coarsest type of C
 _DIGIT = 16  # and up to this in fp8, the coarsest type of A and B
 _SALT = 0x5A5A0000  # in the bits that ids do not need: neither zeros, nor counters, nor sums have these
 
-Operands = tuple[torch.Tensor, torch.Tensor]  # A (M, K) and B (K, N)
+Operands = tuple[Operand, Operand]  # A (M, K) and B (K, N), or their parts
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,19 @@ class Ids:
     @cached_property
     def first(self) -> dict[str, int]:
         """The id of each matrix's element in row 0 and column 0."""
-        m, n, k = self.problem.m, self.problem.n, self.problem.k
-        return {"A": 0, "B": m * k, "C": m * k + k * n}
+        of_a, of_b = (rows * columns for rows, columns in self.shapes.values())
+        return {"A": 0, "B": of_a, "C": of_a + of_b}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of A and of B; of operands in parts, those of the parts, one below the other."""
+        parts, problem = MATHS[self.problem.math].parts, self.problem
+        return {"A": (parts * problem.m, problem.k), "B": (parts * problem.k, problem.n)}
 
     @property
     def element_bytes(self) -> int:
-        """Of A and B."""
-        return MATHS[self.problem.math].dtype.itemsize
+        """Of A and B, or of their parts."""
+        return MATHS[self.problem.math].part_dtype.itemsize
 
     @cached_property
     def _digits(self) -> tuple[int, int]:
@@ -49,7 +56,8 @@ class Ids:
 
         Modes that round their operands keep the upper bits of moderate numbers.
         """
-        return (12, 14) if MATHS[self.problem.math].operand_eps else (8 * self.element_bytes, 0)
+        mode = MATHS[self.problem.math]
+        return (12, 14) if mode.operand_eps and mode.parts == 1 else (8 * self.element_bytes, 0)
 
     @property
     def passes(self) -> int:
@@ -63,7 +71,17 @@ class Ids:
         digits = (ids >> bits * number & (1 << bits) - 1) << shift
         carriers = torch.from_numpy(digits.astype(f"u{self.element_bytes}").view(f"i{self.element_bytes}"))
         split = self.first["B"]
-        return self._laid_out(carriers[:split].clone(), carriers[split:].clone())
+        laid = self._laid_out(carriers[:split].clone(), carriers[split:].clone())
+        return self._in_parts(*laid) if MATHS[self.problem.math].parts > 1 else laid
+
+    def _in_parts(self, a: torch.Tensor, b: torch.Tensor) -> Operands:
+        """These as the parts of operands, by rows, whose lines have exponents of 0."""
+        math, made = self.problem.math, []
+        for x, by_rows in ((a, True), (b, False)):
+            parts = x.unflatten(0, (MATHS[math].parts, -1))
+            whole = torch.zeros(parts.shape[1:])
+            made.append(Split(whole, by_rows, math, parts, torch.zeros(whole.shape[not by_rows], dtype=torch.int32)))
+        return made[0], made[1]
 
     def origins(self, contents: Sequence[np.ndarray]) -> np.ndarray:
         """The ids in bytes of memory, as they were in each pass: (places, bytes) -> (places, elements)."""
@@ -84,13 +102,14 @@ class Ids:
         places = np.array([1, _DIGIT])
         a[:, :2], b[:2] = (places, digits) if column else (digits.T, places[:, None])
         math = MATHS[self.problem.math]
+        if math.parts > 1:
+            return splitting(self.problem.b_layout, math.name)(torch.from_numpy(a), torch.from_numpy(b))
         return self._laid_out(*(torch.from_numpy(x).to(math.dtype) for x in (a, b)))
 
-    def _laid_out(self, a: torch.Tensor, b: torch.Tensor) -> Operands:
-        """Elements row by row, of the math's type or of its bits, as a kernel reads them."""
-        dtype, problem = MATHS[self.problem.math].dtype, self.problem
-        a, b = (x.view(dtype) for x in (a, b))
-        a, b = a.reshape(problem.a_shape), b.reshape(problem.b_shape)
+    def _laid_out(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Elements row by row, of the type that is multiplied or of its bits, as a kernel reads them."""
+        dtype, problem = MATHS[self.problem.math].part_dtype, self.problem
+        a, b = (x.view(dtype).reshape(shape) for x, shape in zip((a, b), self.shapes.values(), strict=True))
         return aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
 
 

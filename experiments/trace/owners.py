@@ -13,7 +13,8 @@ from gemm_ref.stage import Config
 
 RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
 _WARP = 32
-_SUMMING = ("fma", "mad", "mma", "wmma", "wgmma")  # opcodes that add a product to a sum
+_UNITS = ("mma", "wmma", "wgmma")  # opcodes of tensor cores
+_SUMMING = ("fma", "mad", *_UNITS)  # opcodes that add a product to a sum
 _ROW_ELEMENTS, _LANE_ELEMENTS = 8, 2  # of a row of stmatrix, and of those what one lane holds
 
 
@@ -55,8 +56,10 @@ def epilogue(watched: Watcher) -> list[Seen]:
     """
     steps, threads = watched.steps, watched.launches[0][1].threads
     last = np.full(threads, NOWHERE)  # step of each thread that adds a product
+    opcodes = {seen.instruction.parts[0] for seen in steps if seen.kind == "multiply"}
+    summing = opcodes.intersection(_UNITS) or _SUMMING  # beside tensor cores, an fma is what is done to their sums
     for number, seen in enumerate(steps):
-        if seen.kind == "multiply" and seen.instruction.parts[0] in _SUMMING:
+        if seen.kind == "multiply" and seen.instruction.parts[0] in summing:
             last[seen.active] = number
 
     found = []

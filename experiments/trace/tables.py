@@ -97,7 +97,7 @@ class Tables:
         ids, k, n = self._ids, self._ids.problem.k, self._ids.problem.n
         of_a = touched[(touched >= 0) & (touched < ids.first["B"])]
         of_b = touched[(touched >= ids.first["B"]) & (touched < ids.first["C"])] - ids.first["B"]
-        depths = np.concatenate([of_a % k, of_b // n])
+        depths = np.concatenate([of_a % k, of_b // n % k])
         return int(depths.min()) // self._depth if depths.size else NOWHERE
 
     def _relative(self, values: np.ndarray, table: _Table) -> tuple[int, int]:

@@ -14,13 +14,15 @@ from experiments.trace.origin import Ids
 from experiments.trace.record import NOWHERE, from_json, to_json
 from gemm_ref import Problem, ptx
 from gemm_ref.inputs import aligned, make_inputs
-from gemm_ref.problem import MATHS
+from gemm_ref.operands.split import Split, splitting
+from gemm_ref.problem import EMULATED, MATHS
 from gemm_ref.ptx.text.dtypes import per_lane
 
 MOST_BYTES = 60_000
 TRITON = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
-MAGIC = 2.0**70  # no sum of the inputs comes near it
-SUMMING = ("fma", "mma", "wmma", "wgmma")
+MAGIC, HUGE = 2.0**70, 2.0**35  # no sum of the inputs comes near these, and s20 divides MAGIC by powers of 2
+UNITS = ("mma", "wmma", "wgmma")
+SUMMING = ("fma", *UNITS)
 
 
 @functools.lru_cache(maxsize=4)
@@ -42,8 +44,10 @@ def run(implementation, *observers):
     problem = kernel.problem_of(implementation)
     a, b = make_inputs(problem)
     a, b = aligned(a), aligned(b) if problem.b_layout == "kn" else aligned(b.t().contiguous()).t()
+    a, b = splitting(problem.b_layout, problem.math)(a, b) if problem.math in EMULATED else (a, b)
     with ptx.watched(*observers):
-        return a, b, gemm_of(implementation.first_tile)(a, b)
+        c = gemm_of(implementation.first_tile)(a, b)
+    return *(x.parts.flatten(0, 1) if isinstance(x, Split) else x for x in (a, b)), c
 
 
 @kernels(cuda="best", twins="best in tensor cores")
@@ -186,14 +190,14 @@ def assert_is_counted(trace, counter):
 class Poison(ptx.Observer):
     """Sets all floats in one thread's registers to MAGIC when it has added its last product."""
 
-    def __init__(self, block, thread, products):
-        self.block, self.thread, self.left = block, thread, products
+    def __init__(self, block, thread, products, summing):
+        self.block, self.thread, self.left, self.summing = block, thread, products, summing
 
     def on_instruction(self, instruction, mask, machine):
         lane = np.flatnonzero((machine.block_of_lane == self.block) & (machine.thread_of_lane == self.thread))
         if not lane.size or not machine.lanes_of(mask)[lane[0]]:
             return
-        if instruction.parts[0] in SUMMING and not {"load", "store", "fence"} & set(instruction.parts[:2]):
+        if instruction.parts[0] in self.summing and not {"load", "store", "fence"} & set(instruction.parts[:2]):
             self.left -= "commit_group" not in instruction.parts and "wait_group" not in instruction.parts
         elif self.left == 0 and (instruction.parts[0] in ("st", "stmatrix", "wmma") or instruction.parts[-1] == "f32"):
             self.left = -1
@@ -208,17 +212,18 @@ def test_owners_are_those_whose_registers_reach_the_element(implementation, devi
     trace = traced(implementation)
     operations = [trace.operations[number] for number in trace.steps.operation]
     thread = int(trace.owners[trace.owners.shape[0] // 3, trace.owners.shape[1] // 5])
+    summing = {operation.op.split(".")[0] for operation in operations}.intersection(UNITS) or SUMMING
     products = sum(
         int(times)
         for operation, times, pattern in zip(operations, trace.steps.times, trace.steps.pattern, strict=True)
         if operation.kind == "multiply"
-        and operation.op.split(".")[0] in SUMMING
+        and operation.op.split(".")[0] in summing
         and trace.patterns[pattern][thread] != NOWHERE
     )
-    _, _, c = run(implementation, Poison(trace.block, thread, products))
+    _, _, c = run(implementation, Poison(trace.block, thread, products, summing))
     rows, columns = trace.owners.shape
     tile = c[trace.row : trace.row + rows, trace.column : trace.column + columns].float().numpy()
-    assert np.array_equal(tile > MAGIC / 4, trace.owners == thread)
+    assert np.array_equal(tile > HUGE, trace.owners == thread)
 
 
 TURNED = [item for item in gemm_ref.implementations() if item.dialect in item.stage.turned and item.math == "tf32"]
@@ -233,11 +238,12 @@ def test_a_block_that_computes_the_transpose_owns_one_tile_too(turned):
 
 @pytest.mark.parametrize("math", MATHS)
 def test_ids_survive_the_operands_of_every_math_mode(math):
-    ids = Ids(Problem(48, 80, 32, math))
-    for matrix, first, size in ((0, 0, 48 * 32), (1, 48 * 32, 32 * 80)):
+    ids, parts = Ids(Problem(48, 80, 32, math)), MATHS[math].parts
+    for matrix, first, size in ((0, 0, parts * 48 * 32), (1, parts * 48 * 32, parts * 32 * 80)):
         contents = []
         for number in range(ids.passes):
-            x = ids.operands(number)[matrix].contiguous()
+            x = ids.operands(number)[matrix]
+            x = x.parts if isinstance(x, Split) else x.contiguous()
             if math == "tf32":
                 x = x.clone()
                 assert torch.equal(x.view(torch.int32) & 0x1FFF, torch.zeros_like(x, dtype=torch.int32))
