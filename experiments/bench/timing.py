@@ -66,7 +66,12 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 
 def unsuited_in_its_mode(contender: Contender, request: Request) -> str:
-    """As `unsuited`, in every math mode: each that no --math leaves out is timed by itself (`by_math`)."""
+    """As `unsuited`, in every math mode: each that no --math leaves out is timed by itself (`by_math`).
+
+    Emulated modes are timed where --math asks for one, beside no library: cuBLAS has none on such GPUs.
+    """
+    if contender.math in gemm_ref.EMULATED and contender.math != request.math:
+        return f"{contender.math} is timed only if --math asks for it"
     return unsuited(contender, replace(request, math=contender.math))
 
 

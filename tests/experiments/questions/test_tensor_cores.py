@@ -25,7 +25,7 @@ SHARES = {stage: 0.3 + i / 100 for i, stage in enumerate(STAGES)}  # of cuBLAS, 
 def rows() -> list[TimedLayout]:
     found = []
     for contender in contenders():
-        if contender.math == "fp32" or contender.devices == ("cpu",):
+        if contender.math in ("fp32", *gemm_ref.EMULATED) or contender.devices == ("cpu",):
             continue
         share = 1.0 if contender.stage == "cublas" else SHARES.get(contender.stage, 0.9)
         share *= {"cuda": 1.0, "triton": 0.9, "gluon": 0.8}.get(contender.dialect, 1.0)
@@ -53,7 +53,7 @@ def test_who_takes_part():
     for contender in contenders():
         reason = tensor_cores.unsuited(contender, request())
         assert ("ladder" in reason) == (contender.math == "fp32")
-        assert bool(reason) == (contender.math == "fp32")
+        assert bool(reason) == (contender.math in ("fp32", *gemm_ref.EMULATED))
         assert tensor_cores.unsuited(contender, request("cpu"))
 
 
