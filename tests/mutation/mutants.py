@@ -53,6 +53,7 @@ from tests.mutation.score import (
 from tests.mutation.trials import (
     ALL,
     TENSOR_CORES,
+    WIDE,
     compiled_for,
     compiled_trials,
     module_file,
@@ -131,6 +132,8 @@ def _compiled(trial: Trial) -> bool:
 def _run(implementation: Implementation, problem: Problem, shifted: str, *observers: ptx.Observer) -> tuple[str, str]:
     """What told of a fault, empty where nothing did, and in which words."""
     a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
+    if shifted == WIDE:
+        a, b = matrices.wide(a, b)
     a, b = (matrices.shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
     gemm = gemm_of(implementation)
 

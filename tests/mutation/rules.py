@@ -37,7 +37,7 @@ def ptx_mutants(file: str, source: str) -> list[Mutant]:
 
 # Names in a kernel that hold no index.
 _VALUES = set("a b acc a_next b_next a_smem b_smem c_smem empty full in_k parts piece total _".split())
-_VALUES |= set("a_ptrs b_ptrs mask sums freed inside b_inside".split())
+_VALUES |= set("a_ptrs b_ptrs mask sums freed inside b_inside a0 a1 a2 b0 b1 b2 first small x pieces wide".split())
 _REMOVED = {  # calls that stand by themselves
     "async_copy.wait_group": WAIT,
     "async_copy.commit_group": WAIT,

@@ -24,6 +24,7 @@ TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf3
     if stage.id not in SIMT
 }
 ALL = (*SIMT, *TENSOR_CORES)
+WIDE = "wide"  # in place of an operand's name: lines that s20 does not hold in parts (`tests.matrices.wide`)
 
 
 def trials(dialects: Sequence[str] = gemm_ref.DIALECTS, stages: Sequence[str] = ALL) -> list[Trial]:
@@ -102,7 +103,7 @@ def _mutants(path: Path, used: frozenset[str] | None) -> list[Mutant]:
 
 
 def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
-    """(problem, operand that starts beside a 16-byte vector or ""), the one that tells the most first."""
+    """(problem, operand that starts beside a 16-byte vector, WIDE or ""), the one that tells the most first."""
     config = implementation.config
     if implementation.stage.id in TENSOR_CORES:
         yield from _tensor_core_runs(implementation)
@@ -129,7 +130,7 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
     Where TMA copies, an operand that starts elsewhere is copied first.
     """
     config, math = implementation.config, implementation.math
-    slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].dtype.itemsize
+    slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].part_dtype.itemsize
     m, n, deep = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
     if implementation.stage.tiles:  # so that a share behind a tile uses every stage again
         deep *= 2
@@ -137,6 +138,8 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
     yield Problem(3, 2, 1, math), ""
     yield (replace(chunks, n=n) if implementation.stage.tma else chunks), ""
     yield Problem(m + 1, n + 3, deep + 1, math), ""
+    if math in gemm_ref.EMULATED:
+        yield Problem(m + 1, n + 3, 9, math), WIDE
     if config.GROUP_M and not config.CLUSTER_M:  # more tiles down than a group has
         yield Problem((config.GROUP_M + 1) * m, n + 1, 1, math), ""
     if not implementation.stage.tma:

@@ -1,4 +1,4 @@
-"""Triton programs that hand on what they have stored, by the last ticket or by a flag, right and wrong."""
+"""Triton programs that hand on what they have stored, by the last ticket or by a flag, right and wrong; and sums."""
 
 from __future__ import annotations
 
@@ -40,3 +40,19 @@ def owner_waits(x, parts, flags, c, SIZE: tl.constexpr, GIVE: tl.constexpr, TAKE
             total += tl.load(parts + other * SIZE + (SIZE - 1 - i))
             tl.atomic_xchg(flags + other, 0, sem="relaxed")
         tl.store(c + i, total)
+
+
+@triton.jit
+def promoting(a_ptr, b_ptr, c_ptr, steps, AS_FMA: tl.constexpr):
+    """c[64, 64] = the sum of steps products of 64 x 64 x 64, each added to the others outside the tensor core."""
+    i = tl.arange(0, 64)
+    at = i[:, None] * 64 + i[None, :]
+    acc = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        a = tl.load(a_ptr + step * 4096 + at)
+        b = tl.load(b_ptr + step * 4096 + at)
+        if AS_FMA:
+            acc = tl.fma(tl.dot(a, b), 1.0, acc)
+        else:
+            acc += tl.dot(a, b)
+    tl.store(c_ptr + at, acc)

@@ -11,6 +11,7 @@ import triton_kernels
 from experiments.questions.parts.chains import CHAINS, Emulated
 from gemm_ref import EMULATED, Problem, make_inputs, ptx
 from gemm_ref.sass import tools
+from tests.triton_kernels.harness import opcodes_in
 from tests.triton_kernels.test_tensor_cores import compiled, opcodes, pendings, products
 
 pytest.importorskip("triton")
@@ -62,6 +63,16 @@ def test_every_sum_of_a_slice_is_added_outside_the_tensor_core(dialect, math):
     consumers = 2 if dialect == "gluon" else 1
     assert products("s20", dialect, math) == {"m64n128k16"}
     assert opcodes("s20", dialect, math)["add.f32"] + opcodes("s20", dialect, math)["add.rn.f32"] >= consumers * 64
+
+
+@pytest.mark.parametrize("as_fma", [False, True])
+def test_triton_drops_an_addition_that_is_not_written_as_an_fma(as_fma):
+    from tests.triton_kernels.programs import promoting
+    from triton_kernels import without_gpu
+
+    a, b, c = (torch.empty(64, 64, dtype=dtype, device="meta") for dtype in (torch.half, torch.half, torch.float))
+    counts = opcodes_in(without_gpu.compiled(promoting, a, b, c, 9, AS_FMA=as_fma, grid=(1,)).asm["ptx"])
+    assert counts["add.f32"] + counts["add.rn.f32"] == as_fma * 64 * 64 // 128
 
 
 @pytest.mark.parametrize("dialect, math", MODES)
