@@ -47,6 +47,7 @@ def check(
     include: Annotated[list[str] | None, typer.Option("--include", "-I", help="A folder of headers.")] = None,
     flags: Annotated[str, typer.Option("--nvcc-flags", help="More for nvcc: '-DNDEBUG --use_fast_math'.")] = "",
     shared: Annotated[str, typer.Option(help="Bytes of dynamic shared memory, in M, N and K.")] = "",
+    layout: Annotated[str, typer.Option(help="What is stored by columns: B=NxK, or A=KxM,B=NxK,C=NxM.")] = "",
     size: Annotated[list[str] | None, typer.Option(help="Only this size: 256 for a cube, or MxNxK.")] = None,
     math: Annotated[str, typer.Option(help="The intended arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
     like: Annotated[str, typer.Option(help="The GPU that a .py is told it has: sm_80, sm_89 or sm_90.")] = "sm_90",
@@ -81,7 +82,7 @@ def check(
     from experiments.check.show import show
 
     folders, defines = tuple(include or ()), tuple(define or ())
-    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like)
+    options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
     try:
         found = run_check(file, options, request)
     except UsageError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.examine import Examination
 from experiments.check.report import Report
+from experiments.check.settle import settle
 from experiments.check.subject import Subject
 from experiments.check.trial import CannotCheck
 from experiments.records.request import Request, UsageError
@@ -20,6 +21,8 @@ MOST_PRODUCTS = 10**8  # of a --size: half a minute with the detectors
 
 def check(path: Path, options: Options, request: Request) -> Report:
     """Raises UsageError where the file or the options cannot be understood, or the kernel not be carried out here."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: pass the file that holds the kernel")
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     try:
@@ -33,6 +36,8 @@ def check(path: Path, options: Options, request: Request) -> Report:
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")
         start = time.perf_counter()
+        if isinstance(subject, CudaKernel) and not options.layout:
+            subject = settle(subject)
         report = Examination(subject, request.problems).run()
         report.seconds = time.perf_counter() - start
     except CannotCheck as error:
@@ -55,5 +60,5 @@ def open_file(path: Path, options: Options, problems: Sequence[Problem] = ()) ->
 
         return PythonFile(path, options, problems)
     if path.suffix not in (".cu", ".cuh"):
-        raise UsageError(f"{path.name} is neither CUDA (.cu) nor Python (.py)")
+        raise UsageError(f"{path.name} is neither CUDA (.cu, .cuh) nor Python (.py)")
     return CudaKernel(path, options)

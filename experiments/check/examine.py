@@ -45,7 +45,8 @@ class Examination:
             self._require_one_that_runs(problem is problems[-1])
         whole = next(trial for trial in self._trials if not trial.refusal)
         if whole.right:
-            self._try(whole.problem, "one_hot")
+            if not self._subject.whole_numbers:
+                self._try(whole.problem, "one_hot")
             self._try_without_c(whole)
         base = self._explain(whole)
         self._collect_faults()

@@ -75,8 +75,11 @@ def narrow(subject: CudaKernel) -> dict[str, Narrow]:
 
 def _seen(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.Access, str, np.ndarray]]:
     dtype = gemm_ref.MATHS[subject.math].dtype
-    sizes = (problem.m * problem.k, problem.k * problem.n, problem.m * problem.n)
-    held = [torch.zeros(max(size, _FEW) if size <= _ROWS * _SHORT else _FEW, dtype=dtype) for size in sizes]
+    sizes = {"A": problem.m * problem.k, "B": problem.k * problem.n} | dict.fromkeys("CD", problem.m * problem.n)
+    held = {
+        role: torch.zeros(max(size, _FEW) if size <= _ROWS * _SHORT else _FEW, dtype=dtype)
+        for role, size in (sizes | {"BIAS": problem.n}).items()
+    }
     with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _Offsets(), Patience()):
-        subject.start(problem, subject.first_block(problem), *held)
+        subject.start(problem, subject.first_block(problem), held)
     return seen.seen

@@ -34,6 +34,7 @@ class Subject(ABC):
     tile: tuple[int, int]  # rows and columns of C that a block owns, as far as they are known
     square: bool = False  # it takes one size for all three
     zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
+    whole_numbers: bool = False  # its elements have no fractions
     scalars: tuple[str, ...] = ()  # of ALPHA and BETA, those that it is given
 
     def __new__(cls, *_: object) -> Subject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import re
 import shlex
 import tempfile
@@ -15,13 +16,15 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import headers, launch, nvcc, on_gpu, signature
+from experiments.check.cuda import elements, headers, launch, layouts, nvcc, on_gpu, reading, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
-_MATHS = {"float": "fp32", "half": "fp16", "__half": "fp16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16"}
+_LARGE = 512  # a size that the source fixes
+_SMALL = {"M": 256, "N": 128, "K": 192}  # what stands in its place
+_MOST_FILES = 3  # of a project, that are asked how they launch a kernel
 
 
 @dataclass(frozen=True)
@@ -39,71 +42,158 @@ class Options:
     include: tuple[str, ...] = ()  # folders of headers
     flags: str = ""  # for nvcc
     like: str = "sm_90"  # the GPU that host code in Python asks
+    layout: str = ""  # matrices that are stored by columns: B=NxK
 
 
 class CudaKernel(Subject):
     """One `__global__` function and how it is called. Raises UsageError for what cannot be understood."""
 
     dialect = "cuda"
+    layout: layouts.Layout
 
     def __init__(self, path: Path, options: Options) -> None:
-        self.path = path
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
-        text = source_text.read(path)
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
-        self._unit = nvcc.Unit(path, _flags(options), options.define, Path(self._folder.name))
-        defined = [*options.define, *(flag.removeprefix("-D") for flag in self._unit.flags if flag.startswith("-D"))]
-        names = constants(headers.with_includes(path, text), _numbers(defined))
-        kernels = signature.read(text)
-        self._signature = signature.choose(kernels, options.kernel, path.name)
-        self._others = [kernel for kernel in kernels if kernel is not self._signature]
-        self._roles = signature.roles(self._signature, options.args)
-        self._template = _template(self._signature, options.template)
-        names |= _numbers(f"{p.name}={text}" for p, text in self._template)
+        self._signature, self.path, source, self._others = _find(path, options.kernel)
         self.name = self._signature.name
-        self.math = _math(self._signature, self._roles, dict((p.name, text) for p, text in self._template))
+        given = bool(options.grid or options.block)
+        flags = (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
+        self._typedefs = elements.typedefs(source)
+        defined = [*options.define, *(flag.removeprefix("-D") for flag in flags if flag.startswith("-D"))]
+        names = constants(source, _numbers(defined))
+        self._small = {axis: _SMALL[axis] for axis in self._large_constants(names) if axis not in _numbers(defined)}
+        self._unit = self._new_unit(path, flags, options)
+        names = constants(headers.with_includes(path, self._unit.text), _numbers(defined))
+        self._reading, why = (None, "") if given else self._read(path, options)
+        read = self._reading.roles(self._signature) if self._reading else []
+        told = options.args or set(roles.SIZES) <= {roles.role_of(p.name) for p in self._signature.parameters}
+        self.knows_sizes = bool(told)  # whether names, and not their order alone, say which size is which
+        self._roles = roles.roles(self._signature, options.args, read)
+        self._template = self._find_template(options)
+        names |= _numbers(f"{p.name}={text}" for p, text in self._template)
+        self.layout = layouts.parse(options.layout)
+        self._dtypes = self._find_types()
+        self.math = elements.math_of(self._dtypes)
+        self.whole_numbers = not all(dtype.is_floating_point for dtype in self._dtypes.values())
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
-        self.scalars = tuple(role for role in signature.SCALARS if role in self._roles)
+        self.scalars = tuple(role for role in roles.SCALARS if role in self._roles)
         self._find_sizes(names)
-        self._find_shape(options, names)
+        self._find_shape(options, names, why)
+
+    # --- what is known before it runs ------------------------------------------------------------------------
+
+    def _large_constants(self, names: Mapping[str, int]) -> list[str]:
+        """The sizes that the source fixes at what would take minutes here, and does not pass to the kernel."""
+        given = {*roles.named(self._signature.parameters), *(p.name for p in self._signature.template)}
+        return [axis for axis in roles.SIZES if axis not in given and names.get(axis, 0) > _LARGE]
+
+    def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options) -> nvcc.Unit:
+        """The file with smaller constants for sizes that would take minutes."""
+        unit = nvcc.Unit(path, flags, options.define, Path(self._folder.name))
+        for axis, value in self._small.items():
+            if unit.set_constant(axis, value):
+                note = f"{axis} is a constant of the source: it is {value} here, which takes less time"
+                self.notes += [note] if note not in self.notes else []
+        return unit
+
+    def _read(self, path: Path, options: Options) -> tuple[reading.Reading | None, str]:
+        """How the file, or one of its project that includes it, launches the kernel, and why that is not known."""
+        failed, why = None, ""
+        for file in dict.fromkeys(itertools.islice(reading.files(path, self.name), _MOST_FILES)):
+            unit = self._new_unit(file, self._unit.flags, options)
+            try:
+                found, why_not = reading.read(unit, self._signature, self._element(options), options.template)
+            except UsageError as error:
+                failed = failed or error
+                continue
+            if found:
+                self._unit = unit
+                return found, ""
+            why = why or why_not
+        if failed and not why:
+            raise failed
+        return None, why
+
+    def _element(self, options: Options) -> str:
+        """The type of A's elements, as far as it is known before anything is launched."""
+        given = zip((p.name for p in self._signature.template), split(options.template), strict=False)
+        meant = self._typedefs | dict(given)
+        for parameter, role in zip(self._signature.parameters, roles.named(self._signature.parameters), strict=True):
+            if role == "A" and (text := elements.plain(parameter.type, meant)) in elements.TYPES:
+                return text
+        return "float"
+
+    def _find_template(self, options: Options) -> list[tuple[signature.Parameter, str]]:
+        if self._reading and self._signature.template and not options.template:
+            first = next(iter(self._reading.probes.values()))
+            one = reading.instance(first.entry, self.name)
+            texts = split(one.removeprefix(self.name)[1:-1], angles=True)
+            return list(zip(self._signature.template, texts, strict=False))
+        return _template(self._signature, options.template)
+
+    def _find_types(self) -> dict[str, torch.dtype]:
+        """The element type of each matrix, by its role."""
+        meant = self._typedefs | {parameter.name: text for parameter, text in self._template}
+        found = {
+            role: elements.dtype(self.name, parameter.name, elements.plain(parameter.type, meant))
+            for parameter, role in self._bound
+            if role in roles.POINTERS and role != "NULL"
+        }
+        return found if "C" in found else found | {"C": found["D"]}
 
     def _find_sizes(self, names: Mapping[str, int]) -> None:
         """Which of M, N, K the kernel is told, and what the others are."""
-        words = {word for _, text in self._template for word in re.findall(r"\w+", text)}
-        told = {axis for axis in signature.SIZES if axis in words or axis in self._roles}
-        missing = [axis for axis in signature.SIZES if axis not in told]
+        words = set(re.findall(r"\w+", " ".join((*self._roles, *(text for _, text in self._template)))))
+        told = {axis for axis in roles.SIZES if axis in words}
+        self._told = told
+        missing = [axis for axis in roles.SIZES if axis not in told]
         fixed = {axis.lower(): names[axis] for axis in missing if axis in names}
+        if not told and len(fixed) == 1:  # one constant for all
+            fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
         if len(missing) == len(fixed):
             self.fixed = fixed
         elif len(told) == 1:
             self.square = True
             self.notes.append(f"it takes one size, {told.pop()}, so it is checked for square matrices only")
-        else:
+        elif len(missing) - len(fixed) > 1 or not told:
             unknown = " and ".join(axis for axis in missing if axis.lower() not in fixed)
             raise UsageError(
                 f"{self.name} does not receive {unknown}: define it in the source or with -D, or say with --args which "
                 "parameter it is"
-            )
+            )  # one that only the grid tells is no matter
         self.notes += [f"{axis.upper()} is {size}, from the source or -D" for axis, size in self.fixed.items()]
 
-    def _find_shape(self, options: Options, names: Mapping[str, int]) -> None:
+    def _find_shape(self, options: Options, names: Mapping[str, int], why: str) -> None:
         block = launch.parse(options.block, "--block") if options.block else ()
-        if options.grid and block:
-            grid = launch.parse(options.grid, "--grid")
+        named = tuple(names.items())
+        if self._reading:
+            self.shape = self._reading.shape_for(self._signature, self._roles, named)
+            self.notes.append(self._reading.told(self._roles, self.shape))
+        elif options.grid and block:
+            self.shape = launch.Shape(launch.parse(options.grid, "--grid"), block, options.shared or "0", named)
         else:
-            guessed, chosen = launch.guess(self._signature, self._roles, names, block)
+            try:
+                guessed, chosen = launch.guess(self._signature, self._roles, names, block)
+            except UsageError as error:
+                raise UsageError(f"{error}{f' ({why})' if why else ''}") from error
             grid = launch.parse(options.grid, "--grid") if options.grid else guessed
-            what = [] if options.grid else ["grid"]
-            what += [] if block else ["block"]
-            verb = "are" if len(what) == 2 else "is"
+            what = ([] if options.grid else ["grid"]) + ([] if block else ["block"])
             self.notes.append(
-                f"the {' and '.join(what)} {verb} guessed from how the source computes a thread's element"
+                f"the {' and '.join(what)} {'are' if len(what) == 2 else 'is'} guessed from how the source computes a "
+                "thread's element"
             )
-            block = chosen
-        self.shape = launch.Shape(grid, block, options.shared or "0", tuple(names.items()))
-        self.shape.at(gemm_ref.Problem(1, 1, 1))  # an expression that means nothing is refused now
+            self.shape = launch.Shape(grid, chosen, options.shared or "0", named)
+        if not isinstance(self.shape, reading.ReadShape):
+            self.shape.at(gemm_ref.Problem(1, 1, 1))  # an expression that means nothing is refused now
+        if "M" not in self._told and "m" not in self.fixed and not self.square and not self._counts_rows():
+            self.fixed["m"] = 1
+            self.notes.append("neither it nor its grid is told M, so it is checked for one row: M is 1")
         self.tile = self.shape.tile()
+
+    def _counts_rows(self) -> bool:
+        """Whether the grid grows with M, as far as that is known."""
+        return any(axis == "?" or "M" in re.findall(r"\w+", axis) for axis in self.shape.grid)
 
     @property
     def how(self) -> str:
@@ -111,7 +201,8 @@ class CudaKernel(Subject):
             p.name if role.upper() == p.name.upper() else f"{p.name} = {role}" for p, role in self._bound
         )
         template = f"<{', '.join(text for _, text in self._template)}>" if self._template else ""
-        return f"{self.name}{template}({arguments}), {self.shape}"
+        stored = f", {self.layout}" if self.layout.turned else ""
+        return f"{self.name}{template}({arguments}), {self.shape}{stored}"
 
     @property
     def _bound(self) -> list[tuple[signature.Parameter, str]]:
@@ -124,49 +215,75 @@ class CudaKernel(Subject):
         shape = self.shape.swapped()
         if shape.grid == self.shape.grid:
             return None
+        return self.changed(shape=shape), ",".join(shape.grid)
+
+    def changed(self, **attributes: object) -> CudaKernel:
+        """The same kernel with other attributes."""
         other = object.__new__(CudaKernel)
-        other.__dict__ = self.__dict__ | {"shape": shape}
-        return other, ",".join(shape.grid)
+        other.__dict__ = self.__dict__ | attributes
+        return other
 
     def row_steps(self) -> list[tuple[int, str, str, str]]:
-        named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in signature.SIZES}
+        named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in roles.SIZES}
         found = []
         for line, text in enumerate(self._signature.body.split("\n"), self._signature.first_line):
             for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
                 for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
-                    if named.get(array) in signature.MATRICES and named.get(name) in signature.SIZES:
+                    if named.get(array) in roles.MATRICES and named.get(name) in roles.SIZES:
                         found.append((line, named[array], name, named[name]))
         return found
 
+    # --- on the reference GPU --------------------------------------------------------------------------------
+
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
-        self.start(problem, self.shape.at(problem), a, b, c, scales=scales)
+        given = {name: self.layout.stored(name, x, self._dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
+        if "D" in self._roles:
+            given["D"] = torch.full_like(given["C"], torch.nan if given["C"].is_floating_point() else -1)
+        if "BIAS" in self._roles:
+            given["BIAS"] = torch.zeros(problem.n, dtype=self._dtypes["BIAS"])
+        try:
+            self.start(problem, self.shape.at(self.layout.called(problem)), given, scales)
+        finally:
+            self.layout.take_back(given["D" if "D" in self._roles else "C"], c)
 
     def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
         """The launch of one block alone."""
-        return replace(self.shape, grid=("1",)).at(problem)
+        return replace(self.shape.at(problem), grid=(1, 1, 1))
 
     def start(
-        self, problem: gemm_ref.Problem, shape: gemm_ref.Launch, *matrices: torch.Tensor, scales: Scales = PLAIN
+        self,
+        problem: gemm_ref.Problem,
+        shape: gemm_ref.Launch,
+        given: Mapping[str, torch.Tensor],
+        scales: Scales = PLAIN,
     ) -> None:
-        """Run the kernel on the reference GPU; the matrices are A, B and C, which need not have the problem's sizes."""
+        """Run the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes."""
         kernel = self._kernel(self._arguments_of_template(problem))
-        named = dict(zip(signature.MATRICES, matrices, strict=True))
-        values = [self._value(role, problem, named, scales) for role in self._roles]
-        ptx.run(kernel, shape, values, names=[role if role in signature.MATRICES else "" for role in self._roles])
+        values = [self._value(role, problem, given, scales) for role in self._roles]
+        called = {"C": "the C that beta multiplies", "D": "C"} if "D" in self._roles else {}
+        names = [called.get(role, role) if role in roles.POINTERS else "" for role in self._roles]
+        ptx.run(kernel, shape, values, names=names)
 
-    def _value(
-        self, role: str, problem: gemm_ref.Problem, matrices: Mapping[str, torch.Tensor], scales: Scales = PLAIN
-    ):
-        sizes = {"M": problem.m, "N": problem.n, "K": problem.k, "LDA": problem.k, "LDB": problem.n, "LDC": problem.n}
-        known = {**matrices, **sizes, "ALPHA": scales.alpha, "BETA": scales.beta}
-        return known[role] if role in known else float(role) if "." in role else int(role)
+    def _value(self, role: str, problem: gemm_ref.Problem, given: Mapping[str, torch.Tensor], scales: Scales = PLAIN):
+        known = {**given, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
+        if role in known:
+            return known[role]
+        return float(role) if re.fullmatch(r"-?\d*\.\d*(?:e-?\d+)?", role) else evaluate(role, self._sizes(problem))
+
+    def _sizes(self, problem: gemm_ref.Problem) -> dict[str, int]:
+        """What M, N, K and the lengths of rows are to the kernel."""
+        called = self.layout.called(problem)
+        return {"M": called.m, "N": called.n, "K": called.k, **self.layout.rows(problem)} | {
+            name: number for name, number in self.shape.names if name not in roles.SIZES
+        }
 
     def _arguments_of_template(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
-        sizes = {"M": problem.m, "N": problem.n, "K": problem.k}
+        if self._reading and isinstance(self.shape, reading.ReadShape):
+            return (self._reading.at(self.layout.called(problem)).entry,)
         words = [set(re.findall(r"\w+", text)) for _, text in self._template]
         return tuple(
-            str(evaluate(text, sizes | dict(self.shape.names))) if used & set(sizes) else text
+            str(evaluate(text, self._sizes(problem))) if used & set(roles.SIZES) else text
             for (_, text), used in zip(self._template, words, strict=True)
         )
 
@@ -176,8 +293,14 @@ class CudaKernel(Subject):
         return self._kernels[template]
 
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
-        one = f"{self.name}<{', '.join(template)}>" if template else ""
-        text, said, entry = nvcc.compile_ptx(self._unit, one)
+        if self._reading:
+            text, said = self._reading.program.ptx, self._reading.said
+            entry = next(iter(self._reading.probes.values())).entry
+            if isinstance(self.shape, reading.ReadShape):
+                (entry,) = template
+        else:
+            one = f"{self.name}<{', '.join(template)}>" if template else ""
+            text, said, entry = nvcc.compile_ptx(self._unit, one)
         self._note_warnings(said)
         self.notes += [note for note in self._unit.notes if note not in self.notes]
         text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)
@@ -198,23 +321,42 @@ class CudaKernel(Subject):
                 if warning not in self.warnings:
                     self.warnings.append(warning)
 
+    # --- on a GPU --------------------------------------------------------------------------------------------
+
     def gpu_call(self, problem: gemm_ref.Problem):
         template = self._arguments_of_template(problem)
-        one = self.name + (f"<{', '.join(template)}>" if template else "")
+        if isinstance(self.shape, reading.ReadShape):
+            one = reading.instance(template[0], self.name)
+        else:
+            one = self.name + (f"<{', '.join(template)}>" if template else "")
         library = on_gpu.build(self._unit, one)
         return functools.partial(self._call_on_gpu, library, problem)
 
     def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
-        named = {"A": a, "B": b, "C": out}
-        values = [on_gpu.as_c(parameter.type, self._value(role, problem, named)) for parameter, role in self._bound]
+        given = {name: self.layout.stored(name, x, self._dtypes[name]) for name, x in (("A", a), ("B", b), ("C", out))}
         if "BETA" in self._roles:
-            out.zero_()
-        on_gpu.start(library, self.name, self.shape.at(problem), values)
+            given["C"].zero_()
+        given["D"] = given["C"].clone()
+        given["BIAS"] = torch.zeros(problem.n, dtype=self._dtypes.get("BIAS"), device=a.device)
+        values = [on_gpu.as_c(parameter.type, self._value(role, problem, given)) for parameter, role in self._bound]
+        on_gpu.start(library, self.name, self.shape.at(self.layout.called(problem)), values)
+        self.layout.take_back(given["D" if "D" in self._roles else "C"], out)
         return out
 
 
-def _flags(options: Options) -> tuple[str, ...]:
-    return (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
+def _find(path: Path, wanted: str) -> tuple[signature.Signature, Path, str, list[signature.Signature]]:
+    """(the kernel, the file that has it, that file's text and those that it includes, the file's other kernels)."""
+    text = source_text.read(path)
+    kernels = signature.read(text)
+    files = [path] if kernels else headers.included(path, text)
+    for file in files:
+        kernels += [] if file == path else signature.read(source_text.read(file))
+    chosen = signature.choose(kernels, wanted, path.name)
+    for file in files:
+        own = signature.read(source_text.read(file))
+        if chosen in own:
+            return chosen, file, headers.with_includes(path, text), [kernel for kernel in own if kernel != chosen]
+    raise AssertionError
 
 
 def _numbers(defines) -> dict[str, int]:
@@ -234,7 +376,8 @@ def _template(chosen: signature.Signature, given: str) -> list[tuple[signature.P
         raise UsageError(f"--template has {len(texts)} arguments and {chosen.name} takes {len(parameters)}")
     found = []
     for index, parameter in enumerate(parameters):
-        named = parameter.name.upper() if parameter.name.upper() in signature.SIZES else ""
+        named = parameter.name.upper() if parameter.name.upper() in roles.SIZES else ""
+        named = "float" if parameter.type in ("typename", "class") else named
         text = texts[index] if index < len(texts) else parameter.default or named
         if not text:
             wanted = ", ".join(f"{p.type} {p.name}" for p in parameters)
@@ -243,18 +386,3 @@ def _template(chosen: signature.Signature, given: str) -> list[tuple[signature.P
             )
         found.append((parameter, text))
     return found
-
-
-def _math(chosen: signature.Signature, roles, template: Mapping[str, str]) -> str:
-    """The math mode of the element type, which A, B and C must share."""
-    types = set()
-    for parameter, role in zip(chosen.parameters, roles, strict=True):
-        if role in signature.MATRICES:
-            plain = re.sub(r"\b(?:const|volatile)\b|[*&\s]", "", parameter.type)
-            types.add(template.get(plain, plain))
-    if len(types) > 1 or not types <= set(_MATHS):
-        raise UsageError(
-            f"A, B and C of {chosen.name} have the types {', '.join(sorted(types))}: they must have one type, of "
-            f"{', '.join(_MATHS)} (sums may have another)"
-        )
-    return _MATHS[types.pop()]

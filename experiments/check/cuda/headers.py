@@ -5,8 +5,13 @@ A stand-in has what lets the file compile, and does nothing: none of it is calle
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from pathlib import Path, PurePosixPath
+
+from experiments.check import source_text
+from experiments.check.cuda.signature import without_comments
 
 _FOLDER = Path(__file__).resolve().parent / "standins"
 # Which file of ours stands in for a header, by how its name begins.
@@ -17,26 +22,32 @@ _OURS = {
 # Libraries of NVIDIA's, of which a stand-in declares the names that the source uses.
 _LIBRARY = re.compile(r"(cublas|curand|cusparse|cusolver|cudnn|cufft|nvml|nccl|cutensor|nvToolsExt|cupti|magma)")
 _QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
-_UPWARDS = 3  # folders above the file's in which its project's headers are looked for
+_TOP = (".git", "README*", "LICENSE*")
+_UPWARDS = 4  # folders above the file's in which its project's headers are looked for
 _MOST_FILES = 4000  # of a project, when a header is searched by its name
 
 
+def project(path: Path) -> list[Path]:
+    """The folders from the file's to the top of its project, where a README lies, or the file's alone."""
+    folders = [path.resolve().parent, *path.resolve().parent.parents[:_UPWARDS]]
+    for count, folder in enumerate(folders, 1):
+        if any(next(folder.glob(mark), None) for mark in _TOP):
+            return folders[:count]
+    return folders[:1]
+
+
+@functools.lru_cache(maxsize=1024)
 def project_folder(path: Path, name: str) -> Path | None:
     """The folder to pass with -I so that the file at `path` finds the header `name` of its project, if it is there."""
-    folder = path.resolve().parent
-    for above in (folder, *folder.parents[:_UPWARDS]):
+    folders = project(path)
+    for above in (*folders, folders[0].parent):
         for inside in (".", "include", "inc", "src", "common", "utils", "Common"):
             if (above / inside / name).is_file():
                 return above / inside
-        if (above / ".git").exists():
-            break
-    top = next((up for up in (folder, *folder.parents[:_UPWARDS]) if (up / ".git").exists()), folder.parent)
     wanted = PurePosixPath(name).parts
-    for seen, found in enumerate(top.rglob(wanted[-1])):
-        if found.parts[-len(wanted) :] == wanted:
+    for found in itertools.islice(folders[-1].rglob("*"), _MOST_FILES):
+        if found.parts[-len(wanted) :] == wanted and found.is_file():
             return Path(*found.parts[: -len(wanted)])
-        if seen > _MOST_FILES:
-            break
     return None
 
 
@@ -50,21 +61,40 @@ def stand_in(name: str, source: str) -> str:
     return "#pragma once\n"
 
 
-def with_includes(path: Path, source: str, deep: int = 3) -> str:
-    """The source and the texts of the files of its project that it includes."""
-    texts = []
+def is_known(name: str) -> bool:
+    """Whether a stand-in has what files use of this header."""
+    return "#pragma once\n" != stand_in(name, "")
+
+
+def names(path: Path, source: str) -> list[str]:
+    """What a file and the files of its project that it includes include."""
+    return list(
+        dict.fromkeys(re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)', with_includes(path, source), re.M))
+    )
+
+
+def included(path: Path, source: str, deep: int = 3) -> list[Path]:
+    """The files of its project that a file includes, and those that they include."""
+    found: list[Path] = []
     for name in _QUOTED.findall(source) if deep else ():
         if folder := project_folder(path, name):
-            text = (folder / name).read_text(encoding="utf-8", errors="replace")
-            texts.append(with_includes(folder / name, text, deep - 1))
-    return "\n".join([*texts, source])
+            file = (folder / name).resolve()
+            found += [*included(file, source_text.read(file), deep - 1), file]
+    return list(dict.fromkeys(found))
+
+
+def with_includes(path: Path, source: str) -> str:
+    """The texts of the files of its project that a file includes, and its own."""
+    return "\n".join([*(source_text.read(file) for file in included(path, source)), source])
 
 
 def _library(prefix: str, source: str) -> str:
     """Every name of a library that the source uses: types, constants that differ, functions that return 0."""
-    words = dict.fromkeys(re.findall(rf"\b{prefix}\w*\b", source, re.I))
-    called = set(re.findall(rf"\b({prefix}\w*)\s*\(", source, re.I))
-    lines = ["#pragma once", "#include <library_types.h>"]
+    source = without_comments(source)
+    either = f"(?:{prefix}|{prefix.upper()})"
+    words = dict.fromkeys(re.findall(rf"\b{either}\w*\b", source))
+    called = set(re.findall(rf"\b({either}\w*)\s*\(", source))
+    lines = [f"#ifndef CHECKED_{prefix}", f"#define CHECKED_{prefix}", "#include <library_types.h>"]
     for number, word in enumerate(words, 1):
         if word.isupper() or re.match(r"[A-Z0-9]+_", word):
             lines.append(f"constexpr int {word} = {0 if word.endswith('_SUCCESS') else number};")
@@ -77,4 +107,4 @@ def _library(prefix: str, source: str) -> str:
             text = re.search("String|Name", word)
             made = f'const char* {word}(T...) {{ return ""; }}' if text else f"int {word}(T...) {{ return 0; }}"
             lines.append(f"template <class... T> inline {made}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "#endif\n"])

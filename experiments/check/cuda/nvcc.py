@@ -15,8 +15,10 @@ from typing import TypeVar
 from cuda_kernels import source
 from experiments.check import source_text
 from experiments.check.cuda import headers, host
+from experiments.check.cuda.signature import closing
 from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
+from gemm_ref.toolchain import find_toolkit
 
 WARNING = re.compile(r"^(?:.*/)?([^/\n]+)\((\d+)\): warning #(\d+)-D: (.*)$", re.M)  # file, line, number, text
 UNUSED = "177"  # declared but never referenced
@@ -47,6 +49,18 @@ class Unit:
 
     def __post_init__(self) -> None:
         self.text = source_text.read(self.path)
+        toolkit = find_toolkit() / "include"
+        for name in headers.names(self.path, self.text):
+            if headers.is_known(name) and not (toolkit / name).exists() and not headers.project_folder(self.path, name):
+                self._add_header(name)
+
+    def set_constant(self, name: str, value: int) -> bool:
+        """Give a macro or a constant of the file another value; whether the file itself defines it."""
+        macro = rf"^([ \t]*#[ \t]*define[ \t]+{name}[ \t]+)[^\n/]+"
+        constant = rf"(\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+{name}\s*=\s*)[^;,]+"
+        changed, count = re.subn(f"{macro}|{constant}", lambda m: f"{m[1] or m[2]}{value}", self.text, flags=re.M)
+        self.text = changed
+        return count > 0
 
     def compose(self, before: str = "", after: str = "") -> str:
         """The text of the file, lines numbered as they are in it, between two others."""
@@ -127,10 +141,12 @@ def mended(unit: Unit, compile_: Callable[[], T]) -> T:
 def without_others(text: str, wanted: Callable[[str], bool]) -> str:
     """PTX without the kernels whose names are not `wanted`: a file may have some that cannot be run, or take long."""
 
-    def kept(match: re.Match) -> str:
-        return match[0] if wanted(match[1]) else ""
-
-    return re.sub(r"^[ \t.\w]*\.entry\s+(\w+)\s*\(.*?^\}", kept, text, flags=re.M | re.S)
+    kept, position = [], 0
+    for match in re.finditer(r"^[ \t.\w]*\.entry\s+(\w+)\s*\([^{]*(?=\{)", text, re.M):
+        if not wanted(match[1]):
+            kept.append(text[position : match.start()])
+            position = closing(text, match.end())
+    return "".join([*kept, text[position:]])
 
 
 def _explain(message: str, unit: Unit) -> str:

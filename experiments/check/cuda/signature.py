@@ -1,4 +1,4 @@
-"""The kernels of a CUDA source as its text declares them: name, template parameters, and what each parameter means."""
+"""The kernels of a CUDA source as its text declares them: name, parameters, template and body."""
 
 from __future__ import annotations
 
@@ -9,18 +9,6 @@ from dataclasses import dataclass
 
 from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
-
-MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC"), ("ALPHA", "BETA")
-ROLES = (*MATRICES, *SIZES, *LEADING, *SCALARS)
-
-_OTHER_NAMES = {
-    "MAT_A": "A", "MAT_B": "B", "MAT_C": "C", "LHS": "A", "RHS": "B", "OUT": "C", "OUTPUT": "C", "RESULT": "C",
-    "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
-}  # fmt: skip
-# What names carry besides: where the data lives (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
-_DECORATION = re.compile(
-    r"^(?:d|dev|device|g|gmem|global|p|ptr|in|out|mat|matrix)_?(?=[abc]$)|_?(?:ptr|d|dev|gmem|mat)$", re.I
-)
 
 _BOUNDS = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
 _BEFORE = re.compile(rf"(?:\s|\b(?:static|inline|extern|void)\b|{_BOUNDS})+$")  # between a template's and `__global__`
@@ -73,50 +61,6 @@ def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
     return signatures[names.index(name) if name else 0]
 
 
-def roles(signature: Signature, given: str) -> tuple[str, ...]:
-    """What each parameter is: one of ROLES, or a number as text. `given` is --args, else names decide.
-
-    Raises UsageError saying what could not be told, and how --args says it.
-    """
-    names = [parameter.name for parameter in signature.parameters]
-    if given:
-        meant = tuple(_given_role(part) for part in split(given))
-        if len(meant) != len(names):
-            raise UsageError(
-                f"--args names {len(meant)} arguments and {signature.name} takes {len(names)}: {', '.join(names)}"
-            )
-    else:
-        meant = tuple(role_of(name) for name in names)
-        unknown = [name for name, role in zip(names, meant, strict=True) if not role]
-        if unknown:
-            guessed = ",".join(role or "?" for role in meant)
-            raise UsageError(
-                f"what is {' and what is '.join(unknown)} of {signature.name}? Say what each parameter is, in order: "
-                f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
-            )
-    for role in MATRICES:
-        if meant.count(role) != 1:
-            there = "no" if role not in meant else "more than one"
-            raise UsageError(f"{signature.name} has {there} {role}: pass --args, such as --args A,B,C,M,N,K")
-    for parameter, role in zip(signature.parameters, meant, strict=True):
-        if ("*" in parameter.type) != (role in MATRICES):
-            raise UsageError(
-                f"{parameter.type} {parameter.name} of {signature.name} cannot be {role}: pointers are A, B or C, and "
-                "the rest are numbers; pass --args to say which is which"
-            )
-    return meant
-
-
-def role_of(name: str) -> str:
-    """The role that a parameter's name tells, in any case; empty where it tells none."""
-    for plain in (name, _DECORATION.sub("", name)):
-        upper = plain.upper()
-        role = _OTHER_NAMES.get(upper, upper)
-        if role in ROLES:
-            return role
-    return ""
-
-
 def without_comments(source: str) -> str:
     """The source with spaces for comments and for what strings hold, each line where it was."""
 
@@ -124,13 +68,6 @@ def without_comments(source: str) -> str:
         return re.sub(r"[^\n]", " ", match[0])
 
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, source, flags=re.S)
-
-
-def _given_role(text: str) -> str:
-    role = role_of(text) or text
-    if role not in ROLES and not re.fullmatch(r"-?\d+(\.\d*)?", role):
-        raise UsageError(f"--args: {text!r} is none of {', '.join(ROLES)}, and no number")
-    return role
 
 
 def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signature | None:

@@ -30,11 +30,11 @@ def _uncounted(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    def of(text: str, **options):
+    def of(text: str, sizes=SIZE, **options):
         path = tmp_path / "project" / "src" / "kernel.cu"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        return check(path, Options(**options), make_request((), (), SIZE, "", "cpu"))
+        return check(path, Options(**options), make_request((), (), sizes, "", "cpu"))
 
     return of
 
@@ -87,12 +87,95 @@ def test_what_may_stand_around_global(run, head, options):
 
 
 def test_an_instance_of_several(run):
-    """Those that host code launches are in the PTX as well."""
+    """Host code launches two: the first without a word, and --template decides."""
     kernel = f"template <int T> __global__ void multiply{SIGNATURE} {BODY}"
-    launches = "".join(f"multiply<{side}><<<1, dim3({side}, {side})>>>(a, a, a, 1, 1, 1);" for side in (4, 8))
-    assert run(f"{kernel} void start(float* a) {{ {launches} }}", template="8").sound
+    grid = "dim3((N + {0} - 1) / {0}, (M - 1) / {0} + 1)"
+    launches = "".join(
+        f"multiply<{side}><<<{grid.format(side)}, dim3({side}, {side})>>>(A, B, C, M, N, K);" for side in (4, 8)
+    )
+    text = f"{kernel} void start{SIGNATURE} {{ {launches} }}"
+    first, second = run(text), run(text, template="8")
+    assert first.sound and first.how.endswith("grid (cdiv(N, 4), cdiv(M, 4)), block (4, 4)")
+    assert second.sound and second.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)")
+    assert any("start (kernel.cu:7): --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'" in note for note in second.notes)
 
 
 def test_a_sibling_that_cannot_be_run_here(run):
     sibling = "struct Pair { float* first; int second; };\n__global__ void fill(Pair p) { p.first[0] = p.second; }\n"
     assert run(f"#define T 16\n{sibling}{KERNEL}", kernel="multiply").sound
+
+
+SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= {m} || col >= {n}) return;
+  float sum = 0;
+  for (int k = 0; k < {k}; ++k) sum += {product};
+  {store};
+"""
+
+
+def test_a_main_is_run_once_and_its_launch_carried_over(run):
+    """The names of sizes say what they are, one is in the grid alone, and the program would fail after its launch."""
+    product, store = "A[row * wA + k] * B[k * wB + col]", "C[row * wB + col] = sum"
+    body = SUM.format(m=1 << 20, n="wB", k="wA", product=product, store=store)
+    found = run(
+        f"""#include <cstdlib>
+__global__ void multiply(float* C, float* A, float* B, int wA, int wB) {{ {body} }}
+int main(int argc, const char** argv) {{
+  const int rows = 96, inner = 64, columns = 160;
+  float *a, *b, *c;
+  if (cudaMalloc(&a, rows * inner * 4) || cudaMalloc(&b, inner * columns * 4)) exit(1);
+  cudaMalloc(&c, rows * columns * 4);
+  dim3 block(16, 8), grid;
+  grid.x = columns / block.x;
+  grid.y = rows / block.y;
+  multiply<<<grid, block>>>(c, a, b, inner, columns);
+  abort();
+}}
+""",
+        sizes=("24x32x5",),
+    )
+    assert found.sound
+    assert found.how == "multiply(C, A, B, wA = K, wB = N), grid (cdiv(N, 16), cdiv(M, 8)), block (16, 8)"
+
+
+def test_half_in_float_out_and_b_by_columns(run):
+    """A template of the type, launched by a function that PyTorch calls, which gives it a C of its own."""
+    product = "float(A[row * K + k]) * float(B[col * K + k])"
+    body = SUM.format(m="M", n="N", k="K", product=product, store="C[row * N + col] = sum")
+    found = run(
+        f"""#include <cuda_fp16.h>
+#include <torch/extension.h>
+template <typename T> __global__ void multiply(const T* A, const T* B, float* C, int M, int N, int K) {{ {body} }}
+torch::Tensor linear(torch::Tensor a, torch::Tensor b) {{
+  TORCH_CHECK(a.is_cuda(), "on a GPU");
+  int M = a.size(0), K = a.size(1), N = b.size(1);
+  torch::Tensor c = torch::empty({{M, N}}, a.options().dtype(torch::kFloat32));
+  multiply<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(
+      (half*)a.data_ptr(), (half*)b.data_ptr(), c.data_ptr<float>(), M, N, K);
+  return c;
+}}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("linear", &linear, "C"); }}
+"""
+    )
+    assert found.sound and found.how.endswith("block (16, 16), B stored as N x K")
+    assert "right if B stored as N x K, which is how it is checked: --layout B=NxK" in found.notes
+
+
+def test_a_separate_result_and_what_each_size_launches(run):
+    """D = alpha A B + beta C, in one of two instances, by size."""
+    product, store = "A[row * lda + k] * B[k * N + col]", "D[row * N + col] = alpha * sum + beta * C[row * N + col]"
+    body = SUM.format(m="M", n="N", k="K", product=product, store=store)
+    found = run(
+        f"""
+template <int T> __global__ void multiply(int M, int N, int K, float alpha, const float* A, int lda, const float* B,
+                                          float beta, const float* C, float* D) {{ {body} }}
+template <typename E>
+void start(int M, int N, int K, const E* alpha, E* A, E* B, const E* beta, E* C, E* D) {{
+  dim3 block(M >= 128 ? 8 : 4, 4), grid((N - 1) / block.x + 1, (M + 3) / 4);
+  if (M >= 128) multiply<8><<<grid, block>>>(M, N, K, *alpha, A, K, B, *beta, C, D);
+  else multiply<4><<<grid, block>>>(M, N, K, *alpha, A, K, B, *beta, C, D);
+}}
+""",
+        sizes=("19x21x5", "131x9x5"),
+    )
+    assert found.sound

@@ -1,0 +1,262 @@
+"""How a file's own host code launches a kernel: the host code is run up to its launches, at several sizes.
+
+A function that takes A, B, C and sizes is called with sizes of ours; where there is only a `main`, it is run once,
+with the sizes that it has, and what it launches is carried over to others.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gemm_ref
+from experiments.check import source_text
+from experiments.check.cuda import driver, fit, headers, host, launch, nvcc, recorder
+from experiments.check.cuda.recorder import PLACE, Program, Recorded
+from experiments.check.cuda.roles import PLACES, SIZES, is_pointer
+from experiments.check.cuda.signature import Signature
+from experiments.records.request import UsageError
+from gemm_ref.build import BuildError
+
+Problem = gemm_ref.Problem
+_NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
+_MOST_BYTES = 1 << 20  # of a file that is looked through
+ALPHA, BETA = 3.0, 5.0  # told apart from sizes and from each other
+# Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
+WHOLE = (Problem(768, 1280, 512), Problem(1280, 512, 768), Problem(512, 768, 1280))
+_OTHERS = (Problem(256, 256, 256), Problem(96, 160, 64), Problem(67, 133, 39), Problem(5, 3, 2), Problem(1, 1, 1))
+
+
+@dataclass
+class Reading:
+    """What one host function launches."""
+
+    program: Program
+    said: str  # by the compiler
+    call: int
+    function: host.Function
+    where: str  # file:line of the function
+    sizes_are_its_own: bool  # of a main, which was run once
+    instance: str  # of a template, as in `kernel<32>`, if it was asked for
+    _seen: dict[Problem, Recorded | None] = field(default_factory=dict)
+
+    def at(self, problem: Problem) -> Recorded:
+        """The launch at these sizes. Raises UsageError where the host code refuses them."""
+        found = self._at(problem.resized())
+        if found is None:
+            raise UsageError(f"{self.function.name} ({self.where}) launches nothing at {problem}")
+        return found
+
+    def _at(self, problem: Problem) -> Recorded | None:
+        key = Problem(problem.m, problem.n, problem.k)
+        if key not in self._seen:
+            sizes = (key.m, key.n, key.k)
+            runs = self.program.run(self.call, *sizes, ALPHA, BETA, first=self.sizes_are_its_own and not self.instance)
+            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.program.kernel)))]
+            self._seen[key] = ours[0] if ours else None
+        return self._seen[key]
+
+    @functools.cached_property
+    def probes(self) -> dict[Problem, Recorded]:
+        """The launches at sizes that it takes."""
+        if self.sizes_are_its_own:
+            return {WHOLE[0]: self.at(WHOLE[0])}
+        return {problem: found for problem in (*WHOLE, *_OTHERS) if (found := self._at(problem))}
+
+    def roles(self, chosen: Signature) -> list[str]:
+        """What each parameter is by the value that it is given; empty where that does not tell."""
+        if self.sizes_are_its_own:
+            return [""] * len(chosen.parameters)
+        whole = [(problem, found) for problem, found in self.probes.items() if problem in WHOLE]
+        found = []
+        for index, parameter in enumerate(chosen.parameters):
+            told = [_told(record, index, parameter.type, problem) for problem, record in whole]
+            common = set.intersection(*told) if told else set()
+            named = parameter.name.upper()
+            found.append(named if named in common else next((role for role in _ORDER if role in common), ""))
+            if not found[-1] and len(common) == 1:
+                found[-1] = common.pop()
+        unknown = [index for index, p in enumerate(chosen.parameters) if is_pointer(p) and not found[index]]
+        if "C" not in found and len(unknown) == 1:  # what the host code allocates itself
+            found[unknown[0]] = "C"
+        return found
+
+    def shape_for(self, chosen: Signature, roles: Sequence[str], names: tuple[tuple[str, int], ...]) -> launch.Shape:
+        """The launch at any sizes: as the host code has it, or carried over from the sizes of a `main`."""
+        if self.sizes_are_its_own:
+            return self._carried_over(chosen, roles, names)
+        grid, block, shared = self.expressions() or (("?",), ("?",), "0")
+        return ReadShape(grid, block, shared, names, reading=self)
+
+    def told(self, roles: Sequence[str], shape: launch.Shape) -> str:
+        """In a sentence, with the options that say the same."""
+        options = "" if "?" in shape.grid else f": --grid '{','.join(shape.grid)}' --block '{','.join(shape.block)}'"
+        options += f" --shared '{shape.shared}'" if options and shape.shared != "0" else ""
+        return f"launched as by {self.function.name} ({self.where}){options}"
+
+    def _carried_over(self, chosen: Signature, roles: Sequence[str], names) -> launch.Shape:
+        record = next(iter(self.probes.values()))
+        sizes = dict(names) | self._own_sizes(chosen, roles, record)
+        grid = []
+        for axis, (value, order) in enumerate(zip(record.launch.grid, ("NMK", "MNK", "KMN"), strict=True)):
+            step = record.launch.block[axis]
+            told = (fit.one_size(value, sizes[name], name, step) for name in order if name in sizes)
+            grid.append("1" if value == 1 else next((text for text in told if text), str(value)))
+        block = [str(size) for size in record.launch.block]
+        for axes in (grid, block):
+            while len(axes) > 1 and axes[-1] == "1":
+                axes.pop()
+        return launch.Shape(tuple(grid), tuple(block), str(record.launch.shared_bytes), names)
+
+    def _own_sizes(self, chosen: Signature, roles: Sequence[str], record: Recorded) -> dict[str, int]:
+        """M, N and K of the program's own launch, as its arguments and what it allocated tell them."""
+        found, bytes_ = {}, {}
+        for role, raw, parameter in zip(roles, record.arguments, chosen.parameters, strict=True):
+            if is_pointer(parameter):
+                bytes_[role] = dict(record.allocated).get(int.from_bytes(raw, "little") >> PLACE, 0)
+            elif role in SIZES:
+                found[role] = int.from_bytes(raw, "little")
+        for role in SIZES if len(found) == 1 else ():
+            found.setdefault(role, next(iter(found.values())))
+        if "M" not in found and "N" in found and "K" in found and bytes_.get("B") and bytes_.get("A"):
+            found["M"] = bytes_["A"] * found["N"] // bytes_["B"]
+        return found
+
+    def expressions(self) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
+        """Grid, block and dynamic shared memory as expressions that hold at every size that was tried."""
+        launches = {problem: found.launch for problem, found in self.probes.items()}
+        told = []
+        for get in (lambda x: x.grid, lambda x: x.block):
+            found = [fit.expression({p: get(x)[axis] for p, x in launches.items()}, axis) for axis in range(3)]
+            axes = [text for text in found if text is not None]
+            if len(axes) < len(found):
+                return None
+            while len(axes) > 1 and axes[-1] == "1":
+                axes.pop()
+            told.append(tuple(axes))
+        shared = fit.expression({p: x.shared_bytes for p, x in launches.items()}, 0)
+        return None if shared is None else (told[0], told[1], shared)
+
+
+@dataclass(frozen=True)
+class ReadShape(launch.Shape):
+    """A launch that the host code is asked for at each size; expressions are for people, `?` where there is none."""
+
+    reading: Reading | None = None
+
+    def at(self, problem: Problem) -> gemm_ref.Launch:
+        assert self.reading
+        return self.reading.at(problem).launch
+
+    def swapped(self) -> launch.Shape:
+        return self if "?" in self.grid else launch.Shape(self.grid, self.block, self.shared, self.names).swapped()
+
+    def tile(self) -> tuple[int, int]:
+        known = "?" not in self.grid and not set("MNK") & set("".join(self.block))
+        return launch.Shape(self.grid, self.block, self.shared, self.names).tile() if known else (128, 128)
+
+    def __str__(self) -> str:
+        return "grid and block as its host code has them" if "?" in self.grid else super().__str__()
+
+
+_ORDER = (*PLACES, *SIZES, "ALPHA", "BETA")
+
+
+def read(unit: nvcc.Unit, chosen: Signature, element: str, template: str) -> tuple[Reading | None, str]:
+    """What the file's host code does with the kernel, and why it is not known where it is not.
+
+    Raises UsageError where the kernel itself does not compile.
+    """
+    places: dict[host.Function, str] = {}
+    for file in (unit.path, *headers.included(unit.path, unit.text)):
+        text = unit.text if file == unit.path else source_text.read(file)
+        for function in host.functions(text):
+            places.setdefault(function, f"{file.name}:{text.count(chr(10), 0, function.start) + 1}")
+    leading = host.callers(list(places), chosen.name)
+    calls = [(function, text) for function in leading if (text := driver.call(function, element))]
+    if not calls:
+        return None, "no host function of the file launches it" if not leading else (
+            f"{leading[0].name} launches it, whose parameters are not understood"
+        )
+    try:
+        program, said = recorder.build(unit, chosen.name, [(function.name, text) for function, text in calls])
+    except BuildError:
+        return None, "its host code could not be built"
+    one = _plain(f"{chosen.name}<{template}>") if template else ""
+    for index, (function, _) in enumerate(calls):
+        if function.name not in unit.left_out:
+            reading = Reading(program, said, index, function, places[function], function.name == "main", one)
+            if any(reading._at(problem) for problem in WHOLE):
+                return reading, ""
+    return None, f"{calls[0][0].name} was run and launched nothing"
+
+
+def files(path: Path, kernel: str) -> Iterator[Path]:
+    """The file at `path` and, where it does not launch the kernel itself or does not compile alone, others of its
+    project that include it and launch the kernel."""
+    text = source_text.read(path)
+    if host.callers(host.functions(text), kernel):
+        yield path
+    others = []
+    for above in headers.project(path):
+        for file in sorted(itertools.chain.from_iterable(above.glob(pattern) for pattern in _NEIGHBOURS)):
+            other = source_text.read(file) if file.is_file() and file.stat().st_size < _MOST_BYTES else ""
+            launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel)
+            if file == path.resolve() or not launches and path.name not in other:
+                continue
+            if path.resolve() in headers.included(file, other):
+                others.append(file)
+                if launches:
+                    yield file
+    yield path
+    yield from others[:1]
+
+
+def instance(entry: str, name: str) -> str:
+    """The kernel in C++, `name<128, float>`, of a name in PTX."""
+    try:
+        told = subprocess.run(["c++filt", entry], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return name
+    start = re.search(rf"\b{name}<", told)
+    if not start:
+        return name
+    depth = 0
+    for position in range(start.end() - 1, len(told)):
+        depth += (told[position] == "<") - (told[position] == ">")
+        if depth == 0:
+            return told[start.start() : position + 1]
+    return name
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def _told(record: Recorded, index: int, type_: str, problem: Problem) -> set[str]:
+    """All that a parameter may be by its value."""
+    raw = record.arguments[index] if index < len(record.arguments) else b""
+    if len(raw) not in (1, 2, 4, 8):
+        return set()
+    whole = int.from_bytes(raw, "little", signed=True)
+    if "*" in type_:
+        place = whole >> PLACE
+        tag = dict(record.tags).get(place, "") if whole % (1 << PLACE) == 0 else ""
+        return {tag} if tag else {"NULL"} if whole == 0 else set()
+    sizes = {"M": problem.m, "N": problem.n, "K": problem.k}
+    if re.search(r"\b(?:float|double|half|__half|T|__nv_bfloat16)\b", type_):
+        value = _fraction(raw, type_)
+        return {"ALPHA"} if value == ALPHA else {"BETA"} if value == BETA else {repr(value)}
+    return {axis for axis, size in sizes.items() if size == whole} or {str(whole)}
+
+
+def _fraction(raw: bytes, type_: str) -> float:
+    if len(raw) == 2:
+        return struct.unpack("<f", b"\0\0" + raw)[0] if "bfloat" in type_ else struct.unpack("<e", raw)[0]
+    return struct.unpack("<d" if len(raw) == 8 else "<f", raw)[0]

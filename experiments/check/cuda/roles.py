@@ -1,0 +1,137 @@
+"""What the parameters of a kernel mean, by their names: which matrix, which size, and what else a GEMM has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from experiments.check.cuda.expressions import evaluate, split
+from experiments.check.cuda.signature import Parameter, Signature
+from experiments.records.request import UsageError
+
+MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "LDB", "LDC", "LDD"), ("ALPHA", "BETA")
+# D = alpha A B + beta C, in kernels that have all four; a bias is a vector of N numbers
+PLACES = (*MATRICES, "D")  # a host function's, in the order in which they lie
+POINTERS = (*MATRICES, "D", "BIAS", "NULL")
+ROLES = (*POINTERS, *SIZES, *LEADING, *SCALARS)
+
+_OTHER_NAMES = {
+    "MAT_A": "A", "MAT_B": "B", "MAT_C": "C", "LHS": "A", "RHS": "B",
+    "OUT": "C", "OUTPUT": "C", "RESULT": "C", "RES": "C",
+    "INP": "A", "INPUT": "A", "WEIGHT": "B", "WEIGHTS": "B", "BIASES": "BIAS",
+    "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
+    "M_LD": "M", "N_LD": "N", "K_LD": "K", "WA": "K", "HB": "K", "WB": "N", "WC": "N", "HA": "M", "HC": "M",
+}  # fmt: skip
+# What names carry besides: where the data lives (d_A, dev_a, gA, A_ptr) or that it is a matrix (matA, mat_a).
+_DECORATION = re.compile(
+    r"^(?:d|dev|device|g|gmem|global|gpu|h|host|p|ptr|in|out|mat|matrix|tensor)_?(?=[abcd]$)"
+    r"|_?(?:ptr|d|h|dev|device|gmem|mat|gpu|in|global|matrix)$|^(?:d|h|dev|device)_(?=\w{3})",
+    re.I,
+)
+# `numARows`, `A_n_cols`, `num_cols_B`, `b_ncolumns`: the rows or columns of a matrix.
+_OF_A_MATRIX = (
+    re.compile(r"^_*(?:n|num)?_?([abc])_?(?:n|num)?_?(row|col|line|height|width)\w*$", re.I),
+    re.compile(r"^_*(?:n|num)?_?(?:of_)?(row|col|line|height|width)(?:s|umn|umns)?_?(?:of_|in_)?([abc])$", re.I),
+)
+_SIZE_OF = {"A0": "M", "A1": "K", "B0": "K", "B1": "N", "C0": "M", "C1": "N"}
+_ONE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
+
+
+def role_of(name: str) -> str:
+    """The role that a parameter's name tells, in any case; empty where it tells none."""
+    for plain in (name, name.strip("_"), _DECORATION.sub("", name), _DECORATION.sub("", _DECORATION.sub("", name))):
+        upper = plain.upper()
+        role = _OTHER_NAMES.get(upper, upper)
+        if role in ROLES:
+            return role
+    for pattern, (matrix, what) in zip(_OF_A_MATRIX, ((1, 2), (2, 1)), strict=True):
+        if match := pattern.match(name):
+            return _SIZE_OF[match[matrix].upper() + ("1" if match[what][0] in "cCwW" else "0")]
+    return ""
+
+
+def named(parameters: Sequence[Parameter]) -> list[str]:
+    """The role of each parameter, a pointer being a matrix and a number none; empty where nothing tells it.
+
+    Pointers that no name tells apart are A, B and C in order, the one that is not const being C.
+    """
+    found = [role_of(parameter.name) for parameter in parameters]
+    for index, (parameter, role) in enumerate(zip(parameters, found, strict=True)):
+        if is_pointer(parameter) != (role in POINTERS) and role not in SCALARS:
+            found[index] = ""
+    pointers = [index for index, parameter in enumerate(parameters) if is_pointer(parameter)]
+    clear = {found[index] for index in pointers} >= set(MATRICES)
+    if not clear and len(pointers) == len(MATRICES):
+        written = [index for index in pointers if "const" not in parameters[index].type]
+        last = written[0] if len(written) == 1 else next((i for i in pointers if found[i] == "C"), pointers[-1])
+        rest = [index for index in pointers if index != last]
+        if not {found[index] for index in rest} == {"A", "B"}:
+            found[rest[0]], found[rest[1]] = "A", "B"
+        found[last] = "C"
+    numbers = [index for index, parameter in enumerate(parameters) if _is_whole(parameter)]
+    if len(numbers) == 1 and (not found[numbers[0]] or found[numbers[0]] in SIZES):
+        alone = numbers[0]
+        found[alone] = found[alone] or ("N" if _ONE_SIZE.match(parameters[alone].name) else "")
+    elif len(numbers) == len(SIZES) and not any(found[index] for index in numbers):
+        for index, size in zip(numbers, SIZES, strict=True):  # the usual order; others are tried
+            found[index] = size
+    return found
+
+
+def is_pointer(parameter: Parameter) -> bool:
+    """Whether it is where numbers lie: a pointer, or a tensor of PyTorch's in host code."""
+    return "*" in parameter.type or "Tensor" in parameter.type
+
+
+def roles(signature: Signature, given: str, read: Sequence[str] = ()) -> tuple[str, ...]:
+    """What each parameter is: one of ROLES, or an expression of sizes.
+
+    given: --args; without it what was `read` from a launch, and names, decide. Raises UsageError saying what could not
+    be told, and how --args says it.
+    """
+    names = [parameter.name for parameter in signature.parameters]
+    if given:
+        meant = tuple(_given_role(part) for part in split(given))
+        if len(meant) != len(names):
+            raise UsageError(
+                f"--args names {len(meant)} arguments and {signature.name} takes {len(names)}: {', '.join(names)}"
+            )
+    else:
+        meant = tuple(named(signature.parameters))
+        if read:
+            both = tuple(value or name for value, name in zip(read, meant, strict=True))
+            meant = both if all(both.count(role) <= 1 for role in POINTERS) else meant
+        unknown = [name for name, role in zip(names, meant, strict=True) if not role]
+        if unknown:
+            guessed = ",".join(role or "?" for role in meant)
+            raise UsageError(
+                f"what is {' and what is '.join(unknown)} of {signature.name}? Say what each parameter is, in order: "
+                f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
+            )
+    for role in MATRICES:
+        if meant.count(role) != 1 and not (role == "C" and meant.count("D") == 1 and not meant.count("C")):
+            there = "no" if role not in meant else "more than one"
+            raise UsageError(f"{signature.name} has {there} {role}: pass --args, such as --args A,B,C,M,N,K")
+    for parameter, role in zip(signature.parameters, meant, strict=True):
+        if is_pointer(parameter) != (role in POINTERS):
+            raise UsageError(
+                f"{parameter.type} {parameter.name} of {signature.name} cannot be {role}: pointers are "
+                f"{', '.join(POINTERS)}, and the rest are numbers; pass --args to say which is which"
+            )
+    return meant
+
+
+def _is_whole(parameter: Parameter) -> bool:
+    whole = r"\b(?:int|unsigned|size_t|long|uint|u?int\d+_t)\b"
+    return not is_pointer(parameter) and re.search(whole, parameter.type) is not None
+
+
+def _given_role(text: str) -> str:
+    role = "NULL" if text == "nullptr" else role_of(text) or text
+    if role not in ROLES and not re.fullmatch(r"-?\d+(\.\d*)?", role):
+        try:
+            evaluate(role, dict.fromkeys((*SIZES, *LEADING), 1))
+        except UsageError as error:
+            told = f"--args: {text!r} is none of {', '.join(ROLES)}, and no expression"
+            raise UsageError(f"{told}: {error}") from error
+    return role

@@ -1,0 +1,265 @@
+// The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
+//
+// `program OUT SIZES KERNEL STOP CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
+// OUT gets a line for each allocation, copy and launch; SIZES has, for each kernel, the bytes of its parameters. A
+// launch of KERNEL, a part of its name, ends the program where STOP is 1. A, B, C and D lie at 1 to 4 << 40, what is
+// allocated after them: everything is memory of the host, so copies are copies.
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr size_t kSpacing = size_t(1) << 40, kLargest = size_t(1) << 35;
+constexpr int kFirstFree = 8, kLastFree = 120;
+constexpr unsigned kSeconds = 20;
+
+FILE* out;
+std::string wanted;
+bool stops;
+int next_place = kFirstFree;
+double numbers[5];  // M, N, K, alpha, beta
+std::map<std::string, std::vector<int>> sizes;
+
+std::map<const void*, std::string>& kernels() {  // filled before main
+    static std::map<const void*, std::string> found;
+    return found;
+}
+
+void* map_at(int place, size_t bytes) {
+    void* wish = reinterpret_cast<void*>(kSpacing * place);
+    void* got = mmap(wish, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != wish) {
+        fprintf(stderr, "no memory at place %d\n", place);
+        _exit(3);
+    }
+    return got;
+}
+
+void* allocate(size_t bytes) {
+    if (next_place > kLastFree || bytes > kLargest) return malloc(bytes);
+    void* made = map_at(next_place++, bytes);
+    fprintf(out, "alloc %zu %zu\n", reinterpret_cast<size_t>(made), bytes);
+    return made;
+}
+
+cudaError_t copy(void* target, const void* source, size_t bytes) {
+    fprintf(out, "copy %zu %zu %zu\n", reinterpret_cast<size_t>(target), reinterpret_cast<size_t>(source), bytes);
+    memmove(target, source, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, dim3 cluster) {
+    const std::string name = kernels()[function];
+    fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name.c_str(), grid.x, grid.y, grid.z, block.x, block.y,
+            block.z, shared, cluster.x, cluster.y, cluster.z);
+    const std::vector<int>& bytes = sizes[name];
+    for (size_t index = 0; index < bytes.size(); ++index) {
+        fputc(' ', out);
+        for (int at = 0; at < bytes[index]; ++at)
+            fprintf(out, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
+    }
+    fputc('\n', out);
+    if (stops && name.find(wanted) != std::string::npos) {
+        fprintf(out, "end\n");
+        fclose(out);
+        _exit(0);
+    }
+    return cudaSuccess;
+}
+
+struct Configuration {
+    dim3 grid, block;
+    size_t shared;
+    void* stream;
+};
+std::vector<Configuration> pushed;
+
+// What a CUtensorMap holds here: the arguments of its encoding, which the reference GPU reads.
+struct Encoded {
+    char mark[8];
+    unsigned long long base, dims[5], strides[4];
+    unsigned short box[5], steps[5];
+    unsigned char type, rank, interleave, swizzle, fill;
+};
+static_assert(sizeof(Encoded) <= sizeof(CUtensorMap));
+
+}  // namespace
+
+void checked_start(int which);  // behind the user's file
+double checked_number(int which) { return numbers[which]; }
+extern "C" void* checked_allocate(size_t bytes) { return allocate(bytes); }
+
+int main(int, char** argv) {
+    out = fopen(argv[1], "w");
+    std::ifstream lines(argv[2]);
+    for (std::string line, name; std::getline(lines, line);) {
+        std::istringstream words(line);
+        words >> name;
+        for (int size; words >> size;) sizes[name].push_back(size);
+    }
+    wanted = argv[3];
+    stops = argv[4][0] == '1';
+    for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[6 + index]);
+    for (int place = 1; place <= 4; ++place) map_at(place, kLargest);
+    alarm(kSeconds);
+    checked_start(atoi(argv[5]));
+    fprintf(out, "end\n");
+    fclose(out);
+    _exit(0);
+}
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void*) {
+    static void* handle;
+    return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 0; }
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+    kernels()[host] = name;
+}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void* stream) {
+    pushed.push_back({grid, block, shared, stream});
+    return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+    const Configuration last = pushed.back();
+    pushed.pop_back();
+    *grid = last.grid, *block = last.block, *shared = last.shared, *static_cast<void**>(stream) = last.stream;
+    return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+    *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+    return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
+    return launch(kernel, grid, block, arguments, shared, dim3(1, 1, 1));
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
+    return launch(f, grid, block, arguments, shared, dim3(1, 1, 1));
+}
+cudaError_t cudaLaunchCooperativeKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
+    return launch(f, grid, block, arguments, shared, dim3(1, 1, 1));
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f, void** arguments) {
+    dim3 cluster(1, 1, 1);
+    for (unsigned index = 0; index < config->numAttrs; ++index)
+        if (config->attrs[index].id == cudaLaunchAttributeClusterDimension) {
+            const auto& dims = config->attrs[index].val.clusterDim;
+            cluster = dim3(dims.x, dims.y, dims.z);
+        }
+    return launch(f, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, cluster);
+}
+
+cudaError_t cudaMalloc(void** at, size_t bytes) { return *at = allocate(bytes), cudaSuccess; }
+cudaError_t cudaMallocManaged(void** at, size_t bytes, unsigned) { return *at = allocate(bytes), cudaSuccess; }
+cudaError_t cudaMallocAsync(void** at, size_t bytes, cudaStream_t) { return *at = allocate(bytes), cudaSuccess; }
+cudaError_t cudaMallocPitch(void** at, size_t* pitch, size_t width, size_t height) {
+    *pitch = (width + 255) / 256 * 256;
+    return *at = allocate(*pitch * height), cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** at, size_t bytes) { return *at = calloc(bytes + 256, 1), cudaSuccess; }
+cudaError_t cudaHostAlloc(void** at, size_t bytes, unsigned) { return *at = calloc(bytes + 256, 1), cudaSuccess; }
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { return copy(to, from, bytes); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+    return copy(to, from, bytes);
+}
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind) {
+    for (size_t row = 0; row < height; ++row)
+        copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void* at, int value, size_t bytes) { return memset(at, value, bytes), cudaSuccess; }
+cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t) { return memset(at, value, bytes), cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+// An H100, which the reference GPU stands for.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
+    memset(found, 0, sizeof *found);
+    strcpy(found->name, "NVIDIA H100");
+    found->major = 9, found->minor = 0, found->multiProcessorCount = 132, found->warpSize = 32;
+    found->totalGlobalMem = size_t(80) << 30, found->sharedMemPerBlock = 48 << 10;
+    found->sharedMemPerBlockOptin = 227 << 10, found->sharedMemPerMultiprocessor = 228 << 10;
+    found->regsPerBlock = found->regsPerMultiprocessor = 1 << 16;
+    found->maxThreadsPerBlock = 1024, found->maxThreadsPerMultiProcessor = 2048, found->maxBlocksPerMultiProcessor = 32;
+    found->maxThreadsDim[0] = found->maxThreadsDim[1] = 1024, found->maxThreadsDim[2] = 64;
+    found->maxGridSize[0] = 2147483647, found->maxGridSize[1] = found->maxGridSize[2] = 65535;
+    found->l2CacheSize = 50 << 20, found->memoryBusWidth = 5120, found->cooperativeLaunch = 1;
+    found->managedMemory = found->concurrentManagedAccess = found->unifiedAddressing = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+    cudaDeviceProp device;
+    cudaGetDeviceProperties(&device, 0);
+    switch (what) {
+        case cudaDevAttrMultiProcessorCount: *value = device.multiProcessorCount; break;
+        case cudaDevAttrMaxSharedMemoryPerBlock: *value = device.sharedMemPerBlock; break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = device.sharedMemPerBlockOptin; break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = device.sharedMemPerMultiprocessor; break;
+        case cudaDevAttrMaxThreadsPerBlock: *value = device.maxThreadsPerBlock; break;
+        case cudaDevAttrMaxThreadsPerMultiProcessor: *value = device.maxThreadsPerMultiProcessor; break;
+        case cudaDevAttrMaxRegistersPerBlock: *value = device.regsPerBlock; break;
+        case cudaDevAttrWarpSize: *value = 32; break;
+        case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+        case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+        case cudaDevAttrL2CacheSize: *value = device.l2CacheSize; break;
+        case cudaDevAttrClockRate: *value = 1980000; break;
+        case cudaDevAttrMemoryClockRate: *value = 2619000; break;
+        default: *value = 1;
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) { return *blocks = 1, cudaSuccess; }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
+    return *blocks = 1, cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 1, cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* base,
+                                const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+    Encoded encoded{};
+    memcpy(encoded.mark, "checked", 8);
+    encoded.base = reinterpret_cast<unsigned long long>(base);
+    encoded.type = type, encoded.rank = rank, encoded.interleave = interleave, encoded.swizzle = swizzle;
+    encoded.fill = fill;
+    for (unsigned axis = 0; axis < rank && axis < 5; ++axis) {
+        encoded.dims[axis] = dims[axis], encoded.box[axis] = box[axis], encoded.steps[axis] = steps[axis];
+        if (axis + 1 < rank) encoded.strides[axis] = strides[axis];
+    }
+    memcpy(map, &encoded, sizeof encoded);
+    return CUDA_SUCCESS;
+}
+static cudaError_t entry_point(const char* symbol, void** function, cudaDriverEntryPointQueryResult* found) {
+    *function = strcmp(symbol, "cuTensorMapEncodeTiled") ? nullptr : reinterpret_cast<void*>(&cuTensorMapEncodeTiled);
+    if (found) *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long, cudaDriverEntryPointQueryResult* found) {
+    return entry_point(symbol, function, found);
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* found) {
+    return entry_point(symbol, function, found);
+}
+
+}  // extern "C"
