@@ -17,9 +17,9 @@ from experiments.records import environment, frames, store
 from experiments.records.rows import PASS, SKIPPED
 
 _KERNEL = ["stage", "variant", "dialect"]
-# Of math modes, in the order of the registry.
-COLOURS = ("#0173b2", "#de8f05", "#029e73", style.INK, "#cc78bc", "#ca9161", "#56b4e9")
-_MARKERS = "osD^vPX"
+# Of what GPUs multiply themselves, in the order of the registry.
+COLOURS = ("#0173b2", "#de8f05", "#029e73", style.INK, "#cc78bc")
+_MARKERS = "osD^v"
 _ABOVE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "size": 8.5}
 
 

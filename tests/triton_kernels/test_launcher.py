@@ -138,6 +138,10 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
             assert told["BLOCK_K"] > 0  # elements of the mode's width in as many bytes
         elif name == "SWAPPED":
             assert told.get("TURNED", 0) >= value
+        elif name == "NUM_STAGES" and "STAGES" in told:
+            assert told["STAGES"] == value // told["PARTS"]  # of all parts
+        elif name == "PROMOTE" and rung.dialect == "triton":
+            assert told["BLOCK_K"] == value  # what leaves the tensor core is a slice
         elif name not in missing:
             assert told[name] == value, name
     if rung.dialect == "triton":
