@@ -80,7 +80,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Group:
-    """The rungs of a table, whose numbers can be compared: those in fp32, on tensor cores, and fp32 from these."""
+    """The rungs of a table, whose numbers can be compared: those in fp32, and those on tensor cores."""
 
     id: str
     title: str
@@ -89,7 +89,7 @@ class Group:
 
 
 def groups(views: Sequence[View]) -> list[Group]:
-    """fp32, then tensor cores, then both."""
+    """fp32, then tensor cores."""
 
     def modes(view: View, maths: Sequence[str]) -> dict[str, Mode]:
         return {mode.math: mode for mode in view.answer.modes if mode.math in maths}
@@ -98,8 +98,7 @@ def groups(views: Sequence[View]) -> list[Group]:
         Group(name, title, maths, {view.slug: modes(view, maths) for view in views})
         for name, title, maths in (
             ("fp32", "In fp32", ("fp32",)),
-            ("tensor-cores", "On tensor cores", tensor_tables.MATHS),
-            ("emulated", "fp32 from tensor cores", gemm_ref.EMULATED),
+            ("tensor-cores", "On tensor cores", (*tensor_tables.MATHS, *gemm_ref.EMULATED)),
         )
     ]
 
