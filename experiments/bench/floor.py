@@ -35,18 +35,20 @@ def too_fast(us: float, problem: Problem, mode: str, environment: dict) -> str:
     """Why nothing on this GPU can have computed the product in so many microseconds; empty where something can."""
     gpu, sheet = environment["gpu"] or {}, datasheets.find(environment["device"])
     math = MATHS[problem.math]
-    needs = {}
+    needs = [(0.0, "")]  # microseconds, and why
     if rate := datasheets.by_clock(problem.math, gpu):
-        needs[f"its multiply-adds take {{}} at the highest clock, {rate:.0f} TFLOP/s"] = problem.flops / rate / 1e6
+        least = problem.flops / rate / 1e6
+        needs.append((least, f"its multiply-adds take {least:.4g} us at the highest clock, {rate:.0f} TFLOP/s"))
     if mode == COLD and sheet:
         # The sets of operands that take turns are twice the L2 cache at least, which so has half of one at most.
         read = (problem.m + problem.n) * problem.k * math.dtype.itemsize / 2
         rate = sheet.figures["dram"]
-        needs[f"half of A and B takes {{}} to be read, at {rate:g} TB/s"] = read / rate / 1e6
-    because, least = max(needs.items(), key=lambda each: each[1], default=("", 0.0))
+        least = read / rate / 1e6
+        needs.append((least, f"half of A and B takes {least:.4g} us to be read, at {rate:g} TB/s"))
+    least, because = max(needs)
     if us >= least:
         return ""
     return (
-        f"{us:.4g} us were measured, and {because.format(f'{least:.4g} us')}: the timer did not see all of the work "
+        f"{us:.4g} us were measured, and {because}: the timer did not see all of the work "
         "(on another stream?), or the work was not done in each call"
     )

@@ -10,7 +10,7 @@ import time
 import torch
 
 from experiments.bench.kernel_names import kernels_of
-from experiments.bench.timers import Timer, Work
+from experiments.bench.timers import Timer, Work, elapsed_us
 from experiments.records.rows import DO_BENCH, EVENTS, HOST, PROFILER
 
 
@@ -28,13 +28,8 @@ def do_bench(work: Work) -> float:
 
 def events(work: Work) -> float:
     """Microseconds between events around one call, for whose launch the GPU waits; nothing is flushed."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e3
+    return elapsed_us(work)
 
 
 def host_clock(work: Work) -> float:
@@ -51,8 +46,10 @@ TIMERS: dict[str, Timer] = {PROFILER: profiler, DO_BENCH: do_bench, EVENTS: even
 
 def why_not(way: str) -> str:
     """Why a way cannot be used on this machine, which has a GPU; empty if it can."""
+    if way not in TIMERS:
+        return ""
     try:
-        TIMERS[way](lambda: torch.zeros(1, device="cuda")) if way in TIMERS else None
+        TIMERS[way](lambda: torch.zeros(1, device="cuda"))
     except (ImportError, RuntimeError) as error:
         return f"{way}: {error}"
     return ""

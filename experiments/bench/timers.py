@@ -38,6 +38,17 @@ def cpu_timer(work: Work) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
+def elapsed_us(work: Work, calls: int = 1) -> float:
+    """Microseconds between two events around so many calls that follow each other."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
 class Rotation:
     """Sets of operands with the same values that take turns, so that none is in the L2 cache when its turn comes.
 
@@ -96,15 +107,7 @@ class CudaTimer:
     def _calibrate() -> float:
         """Cycles of the GPU's spin in a microsecond."""
         cycles = 1_000_000
-        times = []
-        for _ in range(3):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            torch.cuda._sleep(cycles)
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e3)
-        return cycles / min(times)
+        return cycles / min(elapsed_us(lambda: torch.cuda._sleep(cycles)) for _ in range(3))
 
     def _elapsed(self, work: Work) -> tuple[float, float]:
         """Microseconds between the events around `work`, and those that the host took to put it all in the queue."""

@@ -28,7 +28,7 @@ import torch
 import gemm_ref
 from experiments.bench import timing
 from experiments.bench.telemetry import Conditions, Sample, Telemetry, summarize
-from experiments.bench.timers import Work
+from experiments.bench.timers import Work, elapsed_us
 from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
 from experiments.progress import Bars
 from experiments.records import stats, workloads
@@ -197,16 +197,5 @@ def _hold(turn: Turn, hold_s: float, telemetry: Telemetry) -> None:
 
 def _batch(work: Work, seconds: float) -> float:
     """Microseconds a call, of as many as take about so long, one after the other."""
-    calls = max(1, round(seconds * 1e6 / _elapsed(work, 1)))
-    return _elapsed(work, calls) / calls
-
-
-def _elapsed(work: Work, calls: int) -> float:
-    """Microseconds of so many calls that follow each other."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(calls):
-        work()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e3
+    calls = max(1, round(seconds * 1e6 / elapsed_us(work)))
+    return elapsed_us(work, calls) / calls

@@ -61,7 +61,7 @@ def rows(monkeypatch):
         def __exit__(self, *_):
             self.taken += [Sample(1700.0, 600.0, 60.0, 4), Sample(1500.0, 700.0, 61.0, 4)]
 
-    def elapsed(work, calls):
+    def elapsed(work, calls=1):
         work()
         return 100.0 * calls / SPEED[running[-1]]
 
@@ -73,7 +73,7 @@ def rows(monkeypatch):
         return call
 
     monkeypatch.setattr(gemm_ref, "make_inputs", lambda problem, kind, device: inputs(problem, kind))
-    monkeypatch.setattr(energy, "_elapsed", elapsed)
+    monkeypatch.setattr(energy, "elapsed_us", elapsed)
     monkeypatch.setattr(energy, "Telemetry", Telemetry)
     monkeypatch.setattr(energy.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(energy.time, "perf_counter", lambda: next(clock))
