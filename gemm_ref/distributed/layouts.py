@@ -1,0 +1,324 @@
+"""The problems of tensor-parallel layers: what each rank holds of A, B and C, and three ways to compute it.
+
+- in turn: the library's collective (NCCL's, or gloo's on a CPU), and then the product, or the other way round;
+- fused: torch's operator on symmetric memory, which multiplies with cuBLAS;
+- overlapped: what is here is multiplied while the rest is on its way (`transport`), in the order of `chunks.ring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gemm_ref.distributed import transport as transports
+from gemm_ref.distributed.chunks import gathered, length, nth, part, ring
+from gemm_ref.distributed.transport import Transport
+from gemm_ref.launch import cdiv
+from gemm_ref.problem import MATHS, Problem
+
+IN_TURN, FUSED, OVERLAPPED = "in turn", "fused", "overlapped"
+WAYS = (IN_TURN, FUSED, OVERLAPPED)
+_TILE = 128 * 128  # elements of C that a block of a large kernel computes
+
+
+@dataclass(frozen=True)
+class Product:
+    """The local product: `gemm(a, b, out=c)`, and what is made of B once for all its products of a call."""
+
+    gemm: Callable[..., object]
+    prepare: Callable[[torch.Tensor], Any] = lambda b: b
+    is_cublas: bool = False  # as torch's fused operators multiply
+
+
+class Layout:
+    """A problem divided among the ranks of a group. All ranks make it together, `load` it, and call a way of it."""
+
+    name: str
+    columns: slice  # of C, and
+    rows: slice  # that `c` is
+    c: torch.Tensor
+    link_bytes: int  # that this rank receives
+
+    def __init__(self, problem: Problem, product: Product, device: str = "cpu", least: int | None = None) -> None:
+        """least: elements of C that one local product has if it can; None is what fills the GPU.
+
+        Raises ValueError for a problem without elements or products.
+        """
+        if not problem.flops:
+            raise ValueError(f"there is nothing to divide at {problem}: each of M, N and K must be at least 1")
+        self.problem, self.product, self.device = problem, product, device
+        self.dtype, self.out_dtype = MATHS[problem.math].dtype, MATHS[problem.math].out_dtype
+        if least is None:
+            sms = torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else 1
+            least = sms * _TILE
+        self._least = least
+
+    def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        """Keep this rank's parts of the whole A (M, K) and B (K, N)."""
+        raise NotImplementedError
+
+    @property
+    def ways(self) -> dict[str, Callable[[], None]]:
+        """What computes this rank's `c`, by name; all ranks call the same."""
+        return {IN_TURN: self.in_turn, OVERLAPPED: self.overlapped}
+
+    def in_turn(self) -> None:
+        raise NotImplementedError
+
+    def overlapped(self) -> None:
+        raise NotImplementedError
+
+    def _empty(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
+
+
+class AllGather(Layout):
+    """All-gather, then product: A by rows and B by columns; each rank has those columns of C."""
+
+    name = "all-gather"
+
+    def __init__(self, transport: Transport, problem: Problem, product: Product, **options: Any) -> None:
+        super().__init__(problem, product, **options)
+        self._at, ranks = transport, transport.ranks
+        chunk = cdiv(problem.m, ranks)
+        self._mine = part(problem.m, ranks, transport.rank)
+        self.rows, self.columns = slice(0, problem.m), part(problem.n, ranks, transport.rank)
+        width = length(self.columns)
+        self.a = transport.empty((chunk, problem.k), self.dtype)
+        self.whole = self._empty(ranks * chunk, problem.k)
+        self.b = self._empty(problem.k, width)
+        self.c = self._empty(problem.m, width, dtype=self.out_dtype)
+        self._chunks = [self.whole[peer * chunk : (peer + 1) * chunk] for peer in range(ranks)]
+        self._joined = gathered(problem.m, ranks, transport.rank, cdiv(self._least, max(1, width)))
+        self.link_bytes = (ranks - 1) * self.a.own.nbytes
+
+    def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.a.own[: length(self._mine)].copy_(a[self._mine])
+        self.b.copy_(b[:, self.columns])
+
+    @property
+    def ways(self) -> dict[str, Callable[[], None]]:
+        even = self.problem.m % self._at.ranks == 0 and self.problem.n % self._at.ranks == 0
+        fused = self.device == "cuda" and self.product.is_cublas and even
+        return super().ways | ({FUSED: self.fused} if fused else {})
+
+    def collective(self) -> None:
+        """The collective alone."""
+        transports.all_gather_single(self.whole, self.a.own, group=self._at.group)
+
+    def copies(self) -> None:
+        """The copies of `overlapped` alone."""
+        self._at.offer(self.a)
+        for peer in ring(self._at.rank, self._at.ranks):
+            self._at.pull(self.a, peer, self._chunks[peer])
+        self._at.close(self.a)
+
+    def multiply(self) -> None:
+        """The local product alone."""
+        self.product.gemm(self.whole[: self.problem.m], self.b, out=self.c)
+
+    def in_turn(self) -> None:
+        self.collective()
+        self.multiply()
+
+    def fused(self) -> None:
+        _, (c,) = torch.ops.symm_mem.fused_all_gather_matmul(
+            self.a.own, [self.b], 0, self._at.group.group_name, return_A=False
+        )
+        self.c = c
+
+    def overlapped(self) -> None:
+        at, gemm = self._at, self.product.gemm
+        at.offer(self.a)
+        coming = {peer: at.pull(self.a, peer, self._chunks[peer]) for peer in ring(at.rank, at.ranks)}
+        b = self.product.prepare(self.b)
+        if length(self._mine):
+            gemm(self.a.own[: length(self._mine)], b, out=self.c[self._mine])
+        for peers, rows in self._joined:
+            for peer in peers:
+                coming[peer].wait()
+            gemm(self.whole[rows], b, out=self.c[rows])
+        at.close(self.a)
+
+
+class ReduceScatter(Layout):
+    """Product, then reduce-scatter: A by columns and B by rows; the ranks' products are added, and each has some rows.
+
+    Parts of the sum are of C's type, as in torch and NCCL. Overlapped, they are added in the order of ranks.
+    """
+
+    name = "reduce-scatter"
+
+    def __init__(self, transport: Transport, problem: Problem, product: Product, **options: Any) -> None:
+        super().__init__(problem, product, **options)
+        self._at, ranks = transport, transport.ranks
+        chunk = cdiv(problem.m, ranks)
+        self._depth = part(problem.k, ranks, transport.rank)
+        self.rows, self.columns = part(problem.m, ranks, transport.rank), slice(0, problem.n)
+        depth, of_c = length(self._depth), {"dtype": self.out_dtype}
+        self.a, self.b = self._empty(problem.m, depth), self._empty(depth, problem.n)
+        self.whole = self._empty(ranks * chunk, problem.n, **of_c).zero_()
+        self._parts = transport.empty((ranks, chunk, problem.n), self.out_dtype)
+        self._parts.own.zero_()
+        self._leaving = [self._empty(chunk, problem.n, **of_c).zero_() for _ in range(2)]
+        self._sum = self._empty(chunk, problem.n, **of_c)
+        self.c = self._sum[: length(self.rows)]
+        self.link_bytes = (ranks - 1) * self._sum.nbytes
+
+    def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.a.copy_(a[:, self._depth])
+        self.b.copy_(b[self._depth])
+
+    @property
+    def ways(self) -> dict[str, Callable[[], None]]:
+        even = self.problem.m % self._at.ranks == 0 and self.problem.k % self._at.ranks == 0
+        fused = self.device == "cuda" and self.product.is_cublas and even
+        return super().ways | ({FUSED: self.fused} if fused else {})
+
+    def collective(self) -> None:
+        """The collective alone."""
+        transports.reduce_scatter_single(self._sum, self.whole, group=self._at.group)
+
+    def copies(self) -> None:
+        """The copies of `overlapped` alone, and the sum."""
+        self._at.accept(self._parts)
+        for peer in ring(self._at.rank, self._at.ranks):
+            self._at.push(self._leaving[0], self._parts, peer)
+        self._add()
+
+    def multiply(self) -> None:
+        """The local product alone."""
+        self.product.gemm(self.a, self.b, out=self.whole[: self.problem.m])
+
+    def in_turn(self) -> None:
+        self.multiply()
+        self.collective()
+
+    def fused(self) -> None:
+        self.c = torch.ops.symm_mem.fused_matmul_reduce_scatter(self.a, self.b, "sum", 0, self._at.group.group_name)
+
+    def overlapped(self) -> None:
+        at = self._at
+        at.accept(self._parts)
+        b = self.product.prepare(self.b)
+        left: list[Any] = []
+        for step, peer in enumerate(ring(at.rank, at.ranks)):
+            if step >= len(self._leaving):
+                left[step - len(self._leaving)].wait()  # the memory is used again
+            leaving = self._leaving[step % len(self._leaving)]
+            self._partial(peer, b, leaving)
+            left.append(at.push(leaving, self._parts, peer))
+        self._partial(at.rank, b, self._parts.own[at.rank])
+        self._add()
+
+    def _partial(self, owner: int, b: Any, out: torch.Tensor) -> None:
+        """This rank's part of the sum in the rows of C that `owner` has."""
+        rows = part(self.problem.m, self._at.ranks, owner)
+        if length(rows):
+            self.product.gemm(self.a[rows], b, out=out[: length(rows)])
+
+    def _add(self) -> None:
+        self._at.close(self._parts)
+        torch.sum(self._parts.own, dim=0, out=self._sum)  # in fp32, and in one order
+
+
+class Grid(Layout):
+    """C on a grid of ranks: each has one block of it, for products that fit no single card.
+
+    The ranks of a grid row share the rows of A that they need, each holding some of them; those of a grid column share
+    the columns of B, likewise. So K is never divided, and sums are those of one card. Overlapped, the rows of A come
+    first and are multiplied with the columns of B that are here; then the columns of B come, meeting the whole of A.
+    """
+
+    name = "grid"
+
+    def __init__(self, across: Transport, down: Transport, problem: Problem, product: Product, **options: Any) -> None:
+        """across: the ranks of this grid row; down: those of this grid column."""
+        super().__init__(problem, product, **options)
+        self._across, self._down = across, down
+        self.rows, self.columns = part(problem.m, down.ranks, down.rank), part(problem.n, across.ranks, across.rank)
+        height, width = cdiv(problem.m, down.ranks), cdiv(problem.n, across.ranks)
+        self.c = self._empty(length(self.rows), length(self.columns), dtype=self.out_dtype)
+        # Columns of B are stored apart, as they are sent, so that they lie one after another in no matrix.
+        self._b_chunk = cdiv(width, down.ranks)
+        self._b = down.empty((problem.k, self._b_chunk), self.dtype)
+        self._bs = self._empty(down.ranks, problem.k, self._b_chunk)
+        self._a_chunk = cdiv(height, across.ranks)
+        self._a = across.empty((self._a_chunk, problem.k), self.dtype)
+        self._as = self._empty(across.ranks, self._a_chunk, problem.k)
+        self.link_bytes = (across.ranks - 1) * self._a.own.nbytes + (down.ranks - 1) * self._b.own.nbytes
+
+    def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        a, b = a[self.rows], b[:, self.columns]
+        mine, own = self._rows_of(self._across.rank), self._columns_of(self._down.rank)
+        self._a.own[: length(mine)].copy_(a[mine])
+        self._b.own[:, : length(own)].copy_(b[:, own])
+
+    def collective(self) -> None:
+        """The two collectives alone."""
+        transports.all_gather_single(self._as.flatten(0, 1), self._a.own, group=self._across.group)
+        transports.all_gather_single(self._bs.flatten(0, 1), self._b.own, group=self._down.group)
+
+    def copies(self) -> None:
+        """The copies of `overlapped` alone."""
+        self._begin()
+        self._end()
+
+    def multiply(self) -> None:
+        """The local product alone."""
+        for peer in range(self._down.ranks):
+            self._times(slice(0, length(self.rows)), peer, self._bs[peer])
+
+    def in_turn(self) -> None:
+        self.collective()
+        self.multiply()
+
+    def overlapped(self) -> None:
+        of_a, of_b = self._begin()
+        down, mine = self._down.rank, self._rows_of(self._across.rank)
+        own = self.product.prepare(self._b.own[:, : length(self._columns_of(down))])
+        self._multiply(self._a.own[: length(mine)], own, mine, down)
+        for peer, arrival in of_a.items():
+            arrival.wait()
+            rows = self._rows_of(peer)
+            self._multiply(self._as[peer, : length(rows)], own, rows, down)
+        if of_b:
+            self._as[self._across.rank].copy_(self._a.own)
+        for peer, arrival in of_b.items():
+            arrival.wait()
+            self._times(slice(0, length(self.rows)), peer, self._bs[peer])
+        self._end()
+
+    def _begin(self) -> tuple[dict[int, transports.Arrival], dict[int, transports.Arrival]]:
+        """What was asked of the grid row, and of the grid column."""
+        across, down = self._across, self._down
+        across.offer(self._a)
+        down.offer(self._b)
+        of_a = {peer: across.pull(self._a, peer, self._as[peer]) for peer in ring(across.rank, across.ranks)}
+        of_b = {peer: down.pull(self._b, peer, self._bs[peer]) for peer in ring(down.rank, down.ranks)}
+        return of_a, of_b
+
+    def _end(self) -> None:
+        self._across.close(self._a)
+        self._down.close(self._b)
+
+    def _rows_of(self, peer: int) -> slice:
+        """Of the block's rows, those that a rank of the grid row holds of A."""
+        return nth(length(self.rows), self._a_chunk, peer)
+
+    def _columns_of(self, peer: int) -> slice:
+        """Of the block's columns, those that a rank of the grid column holds of B."""
+        return nth(length(self.columns), self._b_chunk, peer)
+
+    def _times(self, rows: slice, peer: int, b: torch.Tensor) -> None:
+        """Rows of the whole A with what came of B from one rank."""
+        b = b[:, : length(self._columns_of(peer))]
+        self._multiply(self._as.flatten(0, 1)[rows], self.product.prepare(b), rows, peer)
+
+    def _multiply(self, a: torch.Tensor, b: Any, rows: slice, peer: int) -> None:
+        columns = self._columns_of(peer)
+        if length(rows) and length(columns):
+            self.product.gemm(a, b, out=self.c[rows, columns])

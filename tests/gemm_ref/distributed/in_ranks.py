@@ -1,0 +1,90 @@
+"""What the tests have ranks do: each function is called on every rank, as (argument, say)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+import gemm_ref
+from gemm_ref import Problem
+from gemm_ref.baselines.products import fp32_products
+from gemm_ref.distributed.layouts import AllGather, Grid, Layout, Product, ReduceScatter
+from gemm_ref.distributed.transport import connect
+
+
+def in_torch(a, b, out):
+    """A local product that costs a test nothing."""
+    return out.copy_(torch.mm(a.float(), b.float()))
+
+
+def product(name: str) -> Product:
+    if name == "torch":
+        return Product(in_torch)
+    import cuda_kernels
+
+    stage, math = name.split()
+    prepare = {"prepare": lambda b: gemm_ref.split_operand(b, "b", math=math)} if math in gemm_ref.EMULATED else {}
+    return Product(lambda a, b, out: cuda_kernels.gemm(a, b, stage=stage, math=math, out=out), **prepare)
+
+
+def layout(name: str, grid: tuple[int, int], problem: Problem, local: Product, least: int) -> Layout:
+    if name == "grid":
+        rank, (high, wide) = dist.get_rank(), grid
+        rows = [dist.new_group([i * wide + j for j in range(wide)]) for i in range(high)]
+        columns = [dist.new_group([i * wide + j for i in range(high)]) for j in range(wide)]
+        across, down = connect(rows[rank // wide], "cpu"), connect(columns[rank % wide], "cpu")
+        return Grid(across, down, problem, local, least=least)
+    kind = {"all-gather": AllGather, "reduce-scatter": ReduceScatter}[name]
+    return kind(connect(dist.group.WORLD, "cpu"), problem, local, least=least)
+
+
+def compute(cases, say):
+    """For each case say the whole C of each way, put together from the parts of the ranks, of two calls."""
+    torch.set_num_threads(1)
+    for name, grid, problem, kind, local, least in cases:
+        a, b = gemm_ref.make_inputs(problem, kind)
+        found = layout(name, grid, problem, product(local), least)
+        found.load(a, b)
+        said = {}
+        with fp32_products("ieee"):
+            for way, call in found.ways.items():
+                for _ in range(2):
+                    found.c.fill_(float("nan"))
+                    call()
+                    parts = [None] * dist.get_world_size()
+                    dist.all_gather_object(parts, (found.rows, found.columns, found.c))
+                    c = torch.full((problem.m, problem.n), float("nan"), dtype=found.out_dtype)
+                    for rows, columns, part in parts:
+                        assert c[rows, columns].isnan().all(), "two ranks have one part of C"
+                        c[rows, columns] = part
+                    said.setdefault(way, []).append(c)
+        say((said, found.link_bytes))
+
+
+def fail(rank, say):
+    """One rank raises, while the others wait for it."""
+    if dist.get_rank() == rank:
+        raise ValueError("planted")
+    dist.all_reduce(torch.zeros(1))
+
+
+def be_killed(rank, say):
+    if dist.get_rank() == rank:
+        os.kill(os.getpid(), 9)
+    dist.all_reduce(torch.zeros(1))
+
+
+def be_silent(rank, say):
+    """One rank never comes to a collective."""
+    say(os.getpid())
+    if dist.get_rank() == rank:
+        time.sleep(600)
+    dist.all_reduce(torch.zeros(1))
+
+
+def all_silent(_, say):
+    say(os.getpid())
+    time.sleep(600)
