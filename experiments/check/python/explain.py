@@ -47,7 +47,8 @@ def errors(module: Module, function: str) -> Iterator[None]:
         place = f"{module.path.name}:{line}: `{frames[-1].line}` " if frames else ""
         missing = module.why_missing(error.name or "") if isinstance(error, NameError) else ""
         left = f" ({missing})" if missing else ""
-        raise _Stopped(f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}", line) from error
+        said = f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}"
+        raise _Stopped(said, frames[0].lineno or 0 if frames else 0) from error
 
 
 def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:

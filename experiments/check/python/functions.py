@@ -105,6 +105,8 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
     given: the values of parameters. Raises UsageError with the question that is left.
     """
     launching = _launching(module)
+    if name not in launching and inspect.isfunction(named := module.names.get(name)):
+        launching[name] = named, set()  # what it calls may launch
     where, reasons = module.path.name, dict[str, str]()
     found = {}
     for key, (function, kernels) in launching.items():

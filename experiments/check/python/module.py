@@ -11,22 +11,22 @@ import __future__
 import ast
 import contextlib
 import io
-import itertools
 import sys
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.runtime.autotuner import Autotuner
 
 from experiments.check import source_text
+from experiments.check.python.project import Project
 from experiments.check.python.stand_in import NotOnStandIn, StandIn
 from experiments.records.request import UsageError
 
-_ROOTS = (".git", "pyproject.toml", "setup.py")  # of what a project's files import each other from
-_MOST_FOLDERS = 6  # above the file's that are searched for it
+_ALIASES = {"triton": triton, "tl": triton.language}  # under which packages of their own hand Triton on
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Module:
     path: Path
     tree: ast.Module
     names: dict[str, object]
+    project: Project
     left_out: list[LeftOut] = field(default_factory=list)
 
     @property
@@ -84,14 +85,19 @@ def load(path: Path, stand_in: StandIn) -> Module:
         tree = ast.parse(source_text.read(path), str(path))
     except SyntaxError as error:
         raise UsageError(f"{path.name}:{error.lineno}: {error.msg}: is it Python 3?") from error
-    made = types.ModuleType(f"checked_{path.stem}")
-    made.__file__ = str(path.resolve())
-    sys.modules[made.__name__] = made  # so that what it defines can find its own module
-    loaded = Module(path, tree, vars(made))
-    with _as_script(path), _importable(path, tree, made), stand_in.present(reading=True), _launching_nothing():
+    project = Project(path, tree, _fill)
+    loaded = Module(path, tree, vars(project.module), project)
+    with _as_script(path), project.present(), stand_in.present(reading=True), _launching_nothing():
         for statement in tree.body:
             _execute(statement, loaded)
     return loaded
+
+
+def _fill(path: Path, made: types.ModuleType, project: Project) -> None:
+    """Execute a file of the project that another imports, as that one is."""
+    module = Module(path, ast.parse(source_text.read(path), str(path)), vars(made), project)
+    for statement in module.tree.body:
+        _execute(statement, module)
 
 
 def _execute(statement: ast.stmt, module: Module) -> None:
@@ -102,12 +108,31 @@ def _execute(statement: ast.stmt, module: Module) -> None:
         else:
             _run(statement, module)
     except (Exception, SystemExit) as error:
+        names = set(_bound(statement))
+        if isinstance(statement, ast.FunctionDef) and statement.decorator_list:
+            names -= _decorated(statement, module)
+        elif isinstance(statement, ast.ImportFrom):
+            found = {each.asname or each.name: _ALIASES[each.name] for each in statement.names if each.name in _ALIASES}
+            module.names.update(found)
+            names -= found.keys()
         why = str(error) if isinstance(error, NotOnStandIn) else f"{type(error).__name__}: {error}"
         needs = error.name if isinstance(error, NameError) else ""
-        module.left_out.append(LeftOut(statement.lineno, why, frozenset(_bound(statement)), needs or ""))
+        module.left_out.append(LeftOut(statement.lineno, why, frozenset(names), needs or ""))
 
 
-def _run(node: ast.stmt | ast.expr, module: Module) -> object:
+def _decorated(statement: ast.FunctionDef, module: Module) -> set[str]:
+    """Define a function with those of its decorators that work; returns its name, if it could be defined at all."""
+    try:
+        _run(ast.copy_location(ast.FunctionDef(**vars(statement) | {"decorator_list": []}), statement), module)
+    except Exception:
+        return set()
+    for each in reversed(statement.decorator_list):
+        with contextlib.suppress(Exception):
+            module.names[statement.name] = _run(each, module)(module.names[statement.name])
+    return {statement.name}
+
+
+def _run(node: ast.stmt | ast.expr, module: Module) -> Any:
     """Execute a statement, or evaluate an expression, with the lines and `__future__` imports of the whole file."""
     flags = 0
     for each in module.tree.body:
@@ -136,35 +161,6 @@ def _as_script(path: Path) -> Iterator[None]:
             yield
     finally:
         sys.argv = arguments
-
-
-@contextlib.contextmanager
-def _importable(path: Path, tree: ast.Module, module: types.ModuleType) -> Iterator[None]:
-    """What lies beside the file can be imported, as from a script, and so can its package and its project.
-
-    The packages that it is in are there without the code of their `__init__.py`, which may import anything.
-    """
-    folder = path.resolve().parent
-    before, above = list(sys.path), [folder, *folder.parents][:_MOST_FOLDERS]
-    inside = list(itertools.takewhile(lambda each: (each / "__init__.py").exists(), above))
-    packages = above[: max(len(inside), _relative(tree))]
-    for depth, package in enumerate(reversed(packages)):
-        name = ".".join(each.name for each in packages[: -depth - 2 : -1])
-        stub = types.ModuleType(name)
-        stub.__path__ = [str(package)]
-        sys.modules.setdefault(name, stub)
-        module.__package__ = name
-    roots = [each for each in above if any((each / name).exists() for name in _ROOTS)][:1]
-    sys.path[:0] = dict.fromkeys(map(str, (folder, above[len(inside)], *roots)))
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
-def _relative(tree: ast.Module) -> int:
-    """From how many folders up the file imports: 1 for its own, as in `from .beside import x`."""
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
 
 
 @contextlib.contextmanager

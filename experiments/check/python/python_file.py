@@ -196,6 +196,7 @@ class PythonFile(Subject):
         """Inside, the stand-in is present, and what Triton keeps of other files is not taken for this one's."""
         own = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:16]
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self._module.project.present())
             stack.enter_context(self._stand_in.present())
             stack.enter_context(triton.knobs.cache.scope())
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))

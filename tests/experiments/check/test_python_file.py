@@ -197,6 +197,51 @@ def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
     assert "it launches kernel" in left_out and "NameError" not in left_out
 
 
+HELPERS = """
+import not_installed
+
+CONVERTER = not_installed.Converter()
+
+
+def made(a, b):
+    import torch
+    from tiles import SIDE
+    return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype), SIDE
+"""
+MEMBER = (
+    GLUON.replace(
+        "import torch\n", "import torch\nimport not_installed\nfrom not_installed.of_triton import triton, tl\n"
+    )
+    .replace("@gluon.jit", "@not_installed.registered\n@gluon.jit")
+    .replace("def matmul(a, b)", "def launch(a, b, c, M, N, K)")
+    .replace("    (M, K), N = a.shape, b.shape[1]\n    c = torch.empty((M, N), dtype=a.dtype, device=a.device)\n", "")
+    .replace("kernel[-(-N // 32), -(-M // 32)]", "kernel[triton.cdiv(N, 32), triton.cdiv(M, 32)]")
+    + """
+
+@not_installed.overload
+def matmul(a, b):
+    from .helpers import made
+    c, side = made(a, b)
+    assert side == 32 and tl.float32
+    return launch(a, b, c, *c.shape, a.shape[1])
+"""
+)
+
+
+def test_a_member_of_a_project_of_which_not_all_is_there(tmp_path):
+    package = tmp_path / "project" / "ops"
+    package.mkdir(parents=True)
+    (tmp_path / "setup.py").touch()
+    for name, text in {"__init__.py": "import not_installed", "helpers.py": HELPERS, "kernel.py": MEMBER}.items():
+        (package / name).write_text(text, encoding="utf-8")
+    (tmp_path / "tiles.py").write_text("SIDE = 32", encoding="utf-8")
+    before = list(sys.path), list(sys.meta_path), set(sys.modules)
+    request = make_request((), (), ("33x35x39",), "", "cpu")
+    found = check(package / "kernel.py", Options(kernel="matmul"), request)
+    assert found.sound and found.name == "matmul", found
+    assert (sys.path, sys.meta_path) == before[:2] and not {"tiles", "project.ops"} & (set(sys.modules) - before[2])
+
+
 def test_the_line_of_the_file_that_refuses_a_size(tmp_path):
     with pytest.raises(UsageError, match=r"kernel.py:\d+: `assert x.shape\[0\] % 3 == 0` stops product"):
         report(tmp_path, SCRIPT, sizes=("32x35x39",))
