@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,9 @@ from experiments.records.request import UsageError
 
 if TYPE_CHECKING:
     from experiments.check.report import Report
+
+
+MISTAKE = 4  # the exit code of a check that this program itself could not bring to its end
 
 
 def demo(
@@ -60,9 +64,8 @@ def check(
     """Check a kernel of your own: is it right, where is it not and why, and what does it ask of memory?
 
     It runs on the reference GPU, so no GPU is needed; docs/check.md says what is checked. A Python file is executed, as
-    `python FILE` would. Exit code: 0 for a sound
-    kernel, 1 for one with faults, 3 for one that is right at whole tiles only, 2 for a command that makes no sense or a
-    kernel that cannot be run here.
+    `python FILE` would. Exit code: 0 for a sound kernel, 1 for one with faults, 3 for one that is right at whole tiles
+    only, 2 for a command that makes no sense or a kernel that cannot be run here, 4 for a mistake of this program.
     """
     import json
 
@@ -89,6 +92,12 @@ def check(
         if html is None and not as_json:
             raise
         found = Report(file.stem, str(file), "", "", refusal=str(error))
+    except OSError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        tell("error: a mistake of this program, which says nothing of the kernel", err, style="red")
+        raise typer.Exit(MISTAKE) from error
     if html is not None:
         _write_page(html, found)
     if as_json:

@@ -35,6 +35,7 @@ def check(path: Path, options: Options, request: Request) -> Report:
                 )
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")
+        subject.intended = options.math
         start = time.perf_counter()
         if isinstance(subject, CudaKernel) and not options.layout:
             subject = settle(subject)

@@ -21,7 +21,7 @@ def explain(subject: Subject, trial: Trial) -> Iterator[str]:
 
     trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
     """
-    of_c = (_untouched, _part_of_k, _other_product, _moved, _pattern)
+    of_c = (_untouched, _part_of_k, _other_product, _begun, _moved, _pattern)
     for guess in (_exchanged_grid, *(() if trial.fault else of_c)):  # after a fault C is as it was then
         sentence = guess(subject, trial)
         if sentence:
@@ -75,8 +75,6 @@ def _other_product(subject: Subject, trial: Trial) -> str:
         "B is read as if it were stored transposed, as (N, K)": a @ turned_b,
         "A and B are read as if both were stored transposed, as (K, M) and (N, K)": turned_a @ turned_b,
     }
-    if got.numel() > 1:
-        products["the sum does not start at zero: it is off by a constant"] = want + (got - want).flatten()[0]
     if m == n == k:
         products["A and B are exchanged: C is B @ A"] = b @ a
     for name, size in (("M", m), ("N", n)):
@@ -88,6 +86,18 @@ def _other_product(subject: Subject, trial: Trial) -> str:
             said = f"B is read with {name} elements from row to row: a row of B has N"
             products[said] = a @ b.reshape(-1).as_strided((k, n), (size, 1))
     return next((said for said, product in products.items() if torch.equal(got, product)), "")
+
+
+def _begun(subject: Subject, trial: Trial) -> str:
+    """Whether every sum is off by one constant, whatever is added up."""
+    off = trial.c.double() - trial.a.double() @ trial.b.double()
+    first = off.flatten()[0]
+    if off.numel() < 2 or not bool((off == first).all()):
+        return ""
+    other = attempt(subject, trial.problem, "ones")
+    if other.fault or not bool((other.c.double() == trial.problem.k + first).all()):
+        return ""
+    return f"the sum does not start at zero: it is off by {first:g} everywhere"
 
 
 def _moved(subject: Subject, trial: Trial) -> str:
@@ -163,7 +173,7 @@ def adds_to_c(subject: Subject, trial: Trial) -> str:
 
 
 def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
-    """What to say of a kernel that is right for alpha = 1 and beta = 0, and wrong for those of the trial."""
+    """What to say of a kernel that is right for alpha = 1, beta = 0 and no bias, and wrong for those of the trial."""
     if not attempt(subject, trial.problem, scales=PLAIN, zeroed=True).right:
         return
     wrong = [
@@ -172,9 +182,11 @@ def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
         if value != getattr(PLAIN, name)
         and not attempt(subject, trial.problem, scales=replace(PLAIN, **{name: value}), zeroed=True).right
     ]
+    plain = {"ALPHA": "alpha = 1", "BETA": "beta = 0", "BIAS": "a bias of zeros"}
+    whole = "alpha * A @ B + beta * C" + " + bias" * ("BIAS" in subject.scalars)
     yield (
-        f"it is right for alpha = 1 and beta = 0, and not for another {' or '.join(wrong) or 'pair'}: C must become "
-        "alpha * A @ B + beta * C"
+        f"it is right for {' and '.join(plain[name] for name in subject.scalars)}, and not for another "
+        f"{' or '.join(wrong) or 'pair'}: C must become {whole}"
     )
 
 

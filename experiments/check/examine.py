@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -14,9 +15,12 @@ from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Outcome, Report, Verdict
 from experiments.check.subject import PLAIN, Subject
 from experiments.check.survey import survey
-from experiments.check.trial import Trial, attempt
+from experiments.check.trial import Launches, Trial, attempt
+from gemm_ref import ptx
+from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED
 
 SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
+ORDER = (RACE, EARLY, SKIPPED, MIXED)  # findings that sizes do not explain
 MOST_DETECTED = 8 << 20  # products; of larger problems it is seen alone whether they come out right
 
 
@@ -31,9 +35,18 @@ class Examination:
         self._known: dict[tuple[gemm_ref.Problem, bool], bool] = {}
         self._asked = subject.zeroed, subject.scalars
         if subject.scalars:
-            names = " and ".join(name.lower() for name in subject.scalars)
-            subject.notes.append(f"{names} {'are' if 'and' in names else 'is'} drawn anew for each size")
-        self.report = Report(subject.name, str(subject.path), subject.dialect, subject.how, notes=subject.notes)
+            *before, last = (name.lower() for name in subject.scalars)
+            names = f"{', '.join(before)} and {last} are" if before else f"{last} is"
+            subject.notes.append(f"{names} drawn anew for each size")
+        self.report = Report(
+            subject.name,
+            str(subject.path),
+            subject.dialect,
+            subject.how,
+            notes=subject.notes,
+            assumed=subject.assumed,
+            square=subject.square,
+        )
 
     def run(self) -> Report:
         """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
@@ -46,7 +59,7 @@ class Examination:
         whole = next(trial for trial in self._trials if not trial.refusal)
         if whole.right:
             if not self._subject.whole_numbers:
-                self._try(whole.problem, "one_hot")
+                self._try_one_hot(whole.problem)
             self._try_without_c(whole)
         base = self._explain(whole)
         self._collect_faults()
@@ -64,7 +77,9 @@ class Examination:
         subject.tile = seen.tile or subject.tile
         found = sizes.chosen(subject.tile, seen.slice, seen.depth)
         self._one, self._slice = subject.admit(found.one), seen.slice
-        return list(dict.fromkeys(subject.admit(problem) for problem in (found.whole, *found.others)))
+        whole, *others = dict.fromkeys(subject.admit(problem) for problem in (found.whole, *found.others))
+        most = 2 * MOST_DETECTED if subject.square else math.inf  # there sizes grow to the largest
+        return [whole, *(problem for problem in others if problem.flops <= max(most, whole.flops))]
 
     def _require_one_that_runs(self, last: bool) -> None:
         """Raises what the first run was refused for, where two were for the same reason, or all."""
@@ -77,6 +92,18 @@ class Examination:
         trial = self._run(problem, kind, told=True, detect=kind == "integers" and (small or bool(self._given)))
         self._trials.append(trial)
         return trial
+
+    def _try_one_hot(self, problem: gemm_ref.Problem) -> None:
+        """One-hot rows; what fails there and hands fp32 to tensor cores as tf32 is judged as tf32, and said to be."""
+        subject = self._subject
+        with ptx.watched(launches := Launches()):
+            trial = self._try(problem, "one_hot")
+        cuts = [each for kernel, _ in launches.seen for each in kernel.entry.instructions if ".tf32" in each.name]
+        if trial.wrong and cuts and subject.math == "fp32" and not subject.intended:
+            subject.judge_as_tf32(f"tensor cores cut its fp32 operands (line {cuts[0].line})")
+            self.report.assumed = subject.assumed
+            self._trials.pop(), self.report.verdicts.pop()
+            self._try(subject.admit(problem), "one_hot")
 
     def _try_without_c(self, whole: Trial) -> None:
         """Where beta is 0, C may hold anything: whether a kernel that takes beta leaves it unread."""
@@ -147,7 +174,7 @@ class Examination:
         told = len(self.report.why)
         if not whole.right:
             base = self._explain_whole(whole)
-        if base and self._right(base) and not self._subject.square and len(self.report.why) == told:
+        if base and self._right(base) and (self.report.equal or len(self.report.why) == told):
             self._say_needs(base)
         if len(self.report.why) == said:
             first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem)
@@ -164,14 +191,14 @@ class Examination:
 
     def _explain_whole(self, whole: Trial) -> gemm_ref.Problem | None:
         """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""
-        base, cube = whole.problem, self._subject.admit(sizes.cube(self._subject.tile))
+        base, cube = whole.problem, self._subject.admit(sizes.cube(self._subject.tile, whole.problem.k))
         self._say(diagnose.explain(self._subject, whole))
-        if cube != base:
+        if cube != base and not any(finding.kind in ORDER for finding in whole.findings):
             equal = self._run(cube, told=True, detect=True)
             if equal.right:
                 self.report.equal = diagnose.equal_sizes(self._subject, self._right, base)
                 self._say([diagnose.confused(self.report.equal)])
-                self._try_equal(base)
+                self._try_equal()
                 base = cube
             elif not equal.fault and not self.report.why:
                 self._trials.append(equal)
@@ -180,7 +207,7 @@ class Examination:
         self._say(diagnose.row_lengths(self._subject))
         return None if whole.fault and base == whole.problem else base
 
-    def _try_equal(self, base: gemm_ref.Problem) -> None:
+    def _try_equal(self) -> None:
         """Ragged sizes that are equal where the kernel needs it: whether any will do."""
         side = max(self._subject.tile) + 3
         ragged = gemm_ref.Problem(side, side + 2, side + 4)
@@ -191,19 +218,21 @@ class Examination:
 
     def _say_needs(self, base: gemm_ref.Problem) -> None:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
-        base = self._one if self._right(self._one) else base
-        self.report.needs = sizes.needs(base, self._right, self._time_left, (*self._subject.tile, self._slice))
+        base = base if self.report.equal or not self._right(self._one) else self._one
+        equal = self.report.equal or "MNK" * self._subject.square
+        likely = (*self._subject.tile, self._slice)
+        self.report.needs = sizes.needs(base, self._right, self._time_left, likely, equal)
         for need in self.report.needs:
-            axis = need.axis.upper()
+            axis = " = ".join(equal) if need.axis.upper() in equal else need.axis.upper()
             said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} works"
             self.report.why.append(f"{said}: with the other sizes whole, {need.smallest} is the smallest that fails")
             # One short of a whole size leaves out another number of products for each slice depth.
-            past = self._run(base.resized(**{need.axis: getattr(base, need.axis) - 1}), detect=True)
+            past = self._run(sizes.moved(base, need.axis, getattr(base, need.axis) - 1, equal), detect=True)
             self._trials.append(past)
             if not past.fault and not past.right:
                 self._say(diagnose.explain(self._subject, past))
         if self.report.needs and all(need.multiple for need in self.report.needs):
-            self._try(sizes.past(base, self.report.needs))
+            self._try(self._subject.admit(sizes.past(base, self.report.needs, equal)))
 
     def _collect_faults(self) -> None:
         found: dict[tuple, tuple[Fault, list[str]]] = {}

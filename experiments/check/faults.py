@@ -17,7 +17,7 @@ _PLACE = re.compile(r"^([^:\n]+):(\d+): ")
 _INSTRUCTION = re.compile(r"^[^:\n]+:\d+: @?[!%\w]*\s?\S+( .*?)?: (?=block |[\w ]+\[)")
 _KINDS = (
     ("which is out of bounds", "out of bounds"),
-    ("which is not at a multiple", "misaligned"),
+    ("is not at a multiple", "misaligned"),
     ("still running", "endless loop"),
     ("refuses this launch", "launch refused"),
     ("executes this with its whole warp", "warp without all its lanes"),

@@ -154,10 +154,12 @@ class Report:
     dialect: str
     how: str
     notes: list[str] = field(default_factory=list)
+    assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
     verdicts: list[Verdict] = field(default_factory=list)
     why: list[str] = field(default_factory=list)  # what is wrong with the result, in words
     needs: list[Need] = field(default_factory=list)  # what sizes must be multiples of
     equal: str = ""  # of MNK, the sizes that must be equal
+    square: bool = False  # it takes one size for all three
     faults: list[Fault] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)  # what is no fault at the sizes that were run
     counted_at: str = ""
@@ -204,18 +206,18 @@ class Report:
     @property
     def headline(self) -> str:
         """The verdict in a line."""
+        stored = f", with {self.assumed}" if self.assumed else ""
         ran = [verdict for verdict in self.told if verdict.outcome is not Outcome.REFUSED]
         wrong = [verdict for verdict in ran if not verdict.right]
         kinds = list(dict.fromkeys(fault.kind for fault in self.faults))
         match self.word:
             case Word.SOUND:
                 sizes = len({verdict.problem for verdict in ran})
-                return (
-                    f"sound: right at {f'all {sizes} sizes run' if sizes > 1 else 'the only size run'}, without a fault"
-                )
+                where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
+                return f"sound{stored}: right at {where}, without a fault"
             case Word.PARTIAL:
-                seen = [*dict.fromkeys(str(verdict.outcome) for verdict in wrong), *kinds]
-                return f"right for {self.needed}; elsewhere {', '.join(dict.fromkeys(seen))}"
+                seen = ["wrong"] * any(verdict.outcome is Outcome.WRONG for verdict in wrong) + kinds
+                return f"right for {self.needed}{stored}; elsewhere {', '.join(seen)}"
             case Word.REFUSED:
                 why = self.refusal.partition("\n")[0].removesuffix(":")
                 return f"refused: {why or 'it cannot be run here at any size, which says nothing of the kernel'}"
@@ -226,15 +228,20 @@ class Report:
 
     @property
     def needed(self) -> str:
-        """`M, N % 128 and K % 8`, or `M = N`."""
-        if self.equal:
-            return " = ".join(self.equal)
+        """`M, N % 128 and K % 8`, `M = N`, or `M = N, % 32`."""
         by_multiple: dict[int, list[str]] = {}
         for need in self.needs:
-            by_multiple.setdefault(need.multiple, []).append(need.axis)
-        free = [axis.upper() for axis in AXES if axis not in {need.axis for need in self.needs}]
-        parts = [f"{', '.join(axes).upper()} % {multiple}" for multiple, axes in by_multiple.items()]
-        return " and ".join(parts) + (f", any {' and '.join(free)}" if free else "")
+            by_multiple.setdefault(need.multiple, []).append(need.axis.upper())
+        equal = self.equal or "MNK" * self.square
+        together = " = ".join(equal)
+        multiple = next((need.multiple for need in self.needs if need.axis.upper() in equal), 0)
+        parts = [together + (f" % {multiple}" if multiple else "")] if equal else []
+        for multiple, axes in by_multiple.items():
+            own = [axis for axis in axes if axis not in equal]
+            parts += [f"{', '.join(own)} % {multiple}"] if own else []
+        told = {*equal, *(need.axis.upper() for need in self.needs)}
+        free = [axis.upper() for axis in AXES if axis.upper() not in told]
+        return " and ".join(parts) + (f", any {' and '.join(free)}" if free and self.needs else "")
 
     @property
     def sound(self) -> bool:

@@ -5,30 +5,35 @@ from __future__ import annotations
 import gemm_ref
 from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import CudaKernel
+from experiments.check.survey import Survey, survey
 from experiments.check.trial import attempt
 
-_UNKNOWN = 128  # where the grid tells no tile
-_DEPTHS = (64, 128, 192, 256)
+_LEAST, _DEPTH = 16, 64  # of a tile's sides and of the sums
 
 
 def settle(kernel: CudaKernel) -> CudaKernel:
     """The kernel, with the layout that makes it right if rows are not; the report says so."""
-    problem = kernel.admit(_whole(kernel.tile))
-    if kernel.square or kernel.fixed or _right(kernel, problem):
+    seen = survey(kernel)
+    problem = kernel.admit(_whole(seen.tile or kernel.tile, seen))
+    if _right(kernel, problem):
         return kernel
-    for other in layouts.others(kernel.layout, axes=not kernel.knows_sizes):
-        changed = kernel.changed(layout=other)
+    free = not (kernel.knows_sizes or kernel.square or kernel.fixed)
+    for other in layouts.others(kernel.layout, axes=free):
+        changed = kernel.changed(layout=other, assumed=str(other))
         if _right(changed, problem):
             changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")
             return changed
     return kernel
 
 
-def _whole(tile: tuple[int, int]) -> gemm_ref.Problem:
+def _whole(tile: tuple[int, int], seen: Survey) -> gemm_ref.Problem:
     """Whole tiles of sizes that differ, as few as that takes."""
-    m, n = (max(16, side) if side > 1 else _UNKNOWN for side in tile)
+    m, n = (side * -(-_LEAST // side) for side in tile)
     n = 2 * n if n == m else n
-    return gemm_ref.Problem(m, n, next(k for k in _DEPTHS if k not in (m, n)))
+    k = seen.slice * -(-_DEPTH // seen.slice)
+    while k in (m, n):
+        k += seen.slice
+    return gemm_ref.Problem(m, n, k)
 
 
 def _right(kernel: CudaKernel, problem: gemm_ref.Problem) -> bool:

@@ -52,11 +52,19 @@ def _apart(k: int, slice_: int, *others: int) -> int:
     return k
 
 
-def cube(tile: tuple[int, int]) -> gemm_ref.Problem:
-    """Whole tiles of equal sizes."""
+def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
+    """Whole tiles of equal sizes, `depth` deep if that is not too much work."""
     side = max(_SMALLEST, *tile)
     side *= 2 if side <= _SHALLOW else 1
+    deep = -(-depth // side) * side
+    side = deep if deep**3 <= MOST_PRODUCTS else side
     return gemm_ref.Problem(side, side, side)
+
+
+def moved(problem: gemm_ref.Problem, axis: str, size: int, equal: str = "") -> gemm_ref.Problem:
+    """The problem with another size along one axis, and along those that must be `equal` (of MNK) to it."""
+    axes = equal.lower() if axis.upper() in equal else axis
+    return problem.resized(**dict.fromkeys(axes, size))
 
 
 @dataclass(frozen=True)
@@ -73,32 +81,37 @@ def needs(
     right: Callable[[gemm_ref.Problem], bool],
     time_left: Callable[[], bool],
     likely: Iterable[int] = (),
+    equal: str = "",
 ) -> list[Need]:
     """What each size must be a multiple of, of those that must; `right` tells whether a problem comes out right.
 
-    base: sizes that are right. The multiples tried are powers of two and `likely`, each beside a whole size.
+    base: sizes that are right. The multiples tried are powers of two and `likely`, each beside a whole size; where no
+    time is left, the size of `base` and those alone. equal: the axes, of MNK, that must be equal, which count as one.
     """
     found = []
     for axis in AXES:
         size = getattr(base, axis)
-        if right(base.resized(**{axis: size + 1})):
+        if axis.upper() in equal[1:] or right(moved(base, axis, size + 1, equal)):
             continue
 
         def enough(step: int, axis: str = axis, size: int = size) -> bool:
-            return right(base.resized(**{axis: size + step}))
+            return right(moved(base, axis, size + step, equal))
 
         multiple = _least(enough, time_left)
-        multiple = multiple or next((step for step in likely if time_left() and enough(step)), 0)
-        small = (base.resized(**{axis: number}) for number in (1, 2, 3) if not multiple or number % multiple)
-        smallest = next((problem for problem in small if not right(problem)), base.resized(**{axis: size + 1}))
+        multiple = multiple or next((step for step in dict.fromkeys((size, *likely)) if enough(step)), 0)
+        small = (moved(base, axis, number, equal) for number in (1, 2, 3) if not multiple or number % multiple)
+        smallest = next((problem for problem in small if not right(problem)), moved(base, axis, size + 1, equal))
         found.append(Need(axis, multiple, smallest))
     return found
 
 
-def past(base: gemm_ref.Problem, found: Iterable[Need]) -> gemm_ref.Problem:
+def past(base: gemm_ref.Problem, found: Iterable[Need], equal: str = "") -> gemm_ref.Problem:
     """Past whole tiles, by the least that `needs` found, or by one."""
     steps = {need.axis: need.multiple for need in found}
-    return base.resized(**{axis: getattr(base, axis) + steps.get(axis, 1) for axis in AXES})
+    for axis in AXES:
+        if axis.upper() not in equal[1:]:
+            base = moved(base, axis, getattr(base, axis) + steps.get(axis, 1), equal)
+    return base
 
 
 def _least(enough: Callable[[int], bool], time_left: Callable[[], bool]) -> int:

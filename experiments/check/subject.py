@@ -7,21 +7,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import gemm_ref
 from experiments.records.request import UsageError
+from gemm_ref.problem import INTEGER_LIMIT
 
 
 @dataclass(frozen=True)
 class Scales:
-    """What a kernel computes: C = alpha * A @ B + beta * C."""
+    """What a kernel computes: C = alpha * A @ B + beta * C + bias * `vector(N)`."""
 
     alpha: float = 1.0
     beta: float = 0.0
+    bias: float = 0.0
 
 
 PLAIN = Scales()
+
+
+def vector(n: int) -> torch.Tensor:
+    """(N,) integers that a bias is made of, in fp32."""
+    drawn = np.random.default_rng(n).integers(-INTEGER_LIMIT, INTEGER_LIMIT + 1, n)
+    return torch.from_numpy(drawn).float()
 
 
 class Subject(ABC):
@@ -31,11 +40,13 @@ class Subject(ABC):
     path: Path
     name: str
     math: str = "fp32"
+    intended: str = ""  # the math mode that the user says, with --math
     tile: tuple[int, int]  # rows and columns of C that a block owns, as far as they are known
     square: bool = False  # it takes one size for all three
     zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
     whole_numbers: bool = False  # its elements have no fractions
-    scalars: tuple[str, ...] = ()  # of ALPHA and BETA, those that it is given
+    scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
+    assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 
     def __new__(cls, *_: object) -> Subject:
         made = super().__new__(cls)
@@ -53,6 +64,12 @@ class Subject(ABC):
             problem = gemm_ref.Problem(largest, largest, largest)
         return replace(problem.resized(**self.fixed), math=self.math)
 
+    def judge_as_tf32(self, why: str) -> None:
+        """Judge a kernel for fp32 as one that cuts its operands to tf32, and say so."""
+        self.math = "tf32"
+        self.assumed += " and " * bool(self.assumed) + "operands cut to tf32"
+        self.notes.append(f"it is judged as tf32, to which {why}; --math fp32 judges it by that")
+
     def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:
         """Judge the kernel by this math mode. Raises UsageError where that is for elements of another type."""
         wanted = gemm_ref.MATHS[math].dtype
@@ -67,7 +84,7 @@ class Subject(ABC):
 
     @abstractmethod
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        """C = alpha * A @ B + beta * C on the reference GPU, from and into c; what is not in `scalars` is as in PLAIN.
+        """What `Scales` says, on the reference GPU, from and into c; what is not in `scalars` is as in PLAIN.
 
         Raises ptx.PtxError at a fault, and UsageError where the kernel's own host refuses these sizes.
         """

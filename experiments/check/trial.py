@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.check.subject import PLAIN, Scales, Subject
+from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
@@ -51,7 +51,12 @@ class Trial:
     @property
     def called(self) -> str:
         """`with alpha = 2 and beta = -3, ` where they are not those of a plain product."""
-        named = [f"{name} = {value:g}" for name, value in vars(self.scales).items() if value != getattr(PLAIN, name)]
+        drawn = vars(self.scales).items()
+        named = [
+            "a bias" if name == "bias" else f"{name} = {value:g}"
+            for name, value in drawn
+            if value != getattr(PLAIN, name)
+        ]
         return f"with {' and '.join(named)}, " if named else ""
 
     @property
@@ -104,6 +109,7 @@ def attempt(
         scales = drawn(subject, problem) if kind == "integers" else PLAIN
     zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
     before = integers(problem) if scales.beta else None
+    bias = scales.bias * vector(problem.n) if scales.bias else None
     detectors = ptx.Detectors(outputs=() if zeroed or scales.beta else ("C",), tile=subject.tile)
     seen = [Patience(), *observers, *([detectors] if detect else ())]
     left = []
@@ -123,7 +129,7 @@ def attempt(
     accuracy = None
     refusal: Exception | None = None
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
-    extras = Extras(c=before, alpha=scales.alpha, beta=scales.beta if scales.beta else None)
+    extras = Extras(c=before, alpha=scales.alpha, beta=scales.beta if scales.beta else None, bias=bias)
     try:
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
     except gemm_ref.WrongResult as error:
@@ -141,10 +147,10 @@ def attempt(
 
 
 def drawn(subject: Subject, problem: gemm_ref.Problem) -> Scales:
-    """alpha and beta for a kernel that takes them, others at every size."""
+    """alpha, beta and a bias for a kernel that takes them, others at every size."""
     chosen = np.random.default_rng([problem.m, problem.n, problem.k]).choice(SCALES, 2, replace=False)
-    named = {name.lower(): float(value) for name, value in zip(("ALPHA", "BETA"), chosen, strict=True)}
-    return Scales(**{name: value for name, value in named.items() if name.upper() in subject.scalars})
+    named = {"ALPHA": float(chosen[0]), "BETA": float(chosen[1]), "BIAS": 1.0}
+    return Scales(**{name.lower(): value for name, value in named.items() if name in subject.scalars})
 
 
 def integers(problem: gemm_ref.Problem) -> torch.Tensor:

@@ -18,7 +18,7 @@ import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda import elements, headers, launch, layouts, nvcc, on_gpu, reading, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
-from experiments.check.subject import PLAIN, Scales, Subject
+from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
@@ -77,7 +77,7 @@ class CudaKernel(Subject):
         self.whole_numbers = not all(dtype.is_floating_point for dtype in self._dtypes.values())
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
-        self.scalars = tuple(role for role in roles.SCALARS if role in self._roles)
+        self.scalars = tuple(role for role in (*roles.SCALARS, "BIAS") if role in self._roles)
         self._find_sizes(names)
         self._find_shape(options, names, why)
 
@@ -241,7 +241,7 @@ class CudaKernel(Subject):
         if "D" in self._roles:
             given["D"] = torch.full_like(given["C"], torch.nan if given["C"].is_floating_point() else -1)
         if "BIAS" in self._roles:
-            given["BIAS"] = torch.zeros(problem.n, dtype=self._dtypes["BIAS"])
+            given["BIAS"] = (scales.bias * vector(problem.n)).to(self._dtypes["BIAS"])
         try:
             self.start(problem, self.shape.at(self.layout.called(problem)), given, scales)
         finally:

@@ -86,7 +86,9 @@ class PythonFile(Subject):
         else:  # with the types that the file names most, and the layout with which it went on longer
             raise max(failed[: len(LAYOUTS)], key=explain.reached)
         if self.math == "fp32" and not wanted and any("inputPrecision = tf32" in each.ttir for each in self._started):
-            self.math = "tf32"
+            self.judge_as_tf32(
+                'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
+            )
         known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))
         for name in self._given:
             if name not in known:
@@ -105,12 +107,7 @@ class PythonFile(Subject):
             self.notes.append("it allocates C itself, so it is not checked whether it reads C")
         if LAYOUTS[self._layout]:
             self.notes.append(LAYOUTS[self._layout])
-        if self.math == "tf32" and not wanted:
-            self.notes.append(
-                "it is judged as tf32, to which its tl.dot cuts fp32 operands, as Triton does by default: for fp32 "
-                'write input_precision="ieee"; --math fp32 judges it by that'
-            )
-        elif self.math != "fp32" and not wanted:
+        if self.math not in ("fp32", "tf32") and not wanted:
             self.notes.append(f"A and B are {self.math}, by what the file says of types: --math says another")
         if reasons := self._module.reasons:
             lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])

@@ -135,3 +135,53 @@ def test_a_launch_that_a_gpu_refuses(report):
     found = report(kernel(SUM, STORE % "sum").replace("void k", "void __launch_bounds__(128) k"), "33x17x9")
     assert found.word is Word.FAULTY and [fault.kind for fault in found.faults] == ["launch refused"]
     assert "compiled for blocks of 128 threads at most" in found.faults[0].text
+
+
+def test_what_is_stored_by_columns_is_said_first(report):
+    by_columns = SUM.replace("(size_t)i * N + col", "(size_t)col * K + i")
+    found = report(kernel(by_columns, STORE % "sum"))
+    assert found.sound and found.headline.startswith("sound, with B stored as N x K: ")
+    assert report(kernel(by_columns, STORE % "sum"), layout="B=KxN").word is Word.FAULTY
+
+
+def test_sizes_that_must_be_equal_and_whole(report):
+    """The grid's axes exchanged, and no guards; one whose barrier is missing is not excused by equal sizes."""
+    whole = SUM.removeprefix("if (row < M && col < N) ")
+    stored = (STORE % "sum").removeprefix("if (row < M && col < N) ")
+    found = report(kernel(whole, stored), grid="M/16,N/16")
+    assert found.headline.startswith("right for M = N % 16, any K; elsewhere")
+    alone = "void k(const float* A, const float* B, float* C, int N) { int M = N, K = N;"
+    square = kernel(whole, stored).replace(
+        "void k(const float* A, const float* B, float* C, int M, int N, int K) {", alone
+    )
+    assert report(square, grid="N/16,N/16").headline.startswith("right for M = N = K % 16; elsewhere")
+
+
+def test_a_bias_is_drawn(report):
+    added = kernel(SUM, STORE % "sum + bias[%s]", more=", const float* bias")
+    assert report(added % "col", "33x17x9").sound
+    assert "not for another bias" in report(added % "col / 2", "33x17x9").why[0]
+
+
+TF32 = """
+#include <mma.h>
+using namespace nvcuda;
+__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> b;
+    wmma::fragment<wmma::accumulator, 16, 16, 8, float> c;
+    wmma::fill_fragment(c, 0);
+    for (int k0 = 0; k0 < K; k0 += 8) {
+        wmma::load_matrix_sync(a, A + blockIdx.y * 16 * K + k0, K);
+        wmma::load_matrix_sync(b, B + k0 * N + blockIdx.x * 16, N);
+        wmma::mma_sync(c, a, b, c);
+    }
+    wmma::store_matrix_sync(C + blockIdx.y * 16 * N + blockIdx.x * 16, c, N, wmma::mem_row_major);
+}
+"""
+
+
+def test_tf32_is_judged_as_such_unless_fp32_is_meant(report):
+    found = report(TF32, "48x32x16", block="32")
+    assert found.sound and "it is judged as tf32, to which tensor cores cut its fp32 operands" in found.notes[-1]
+    assert report(TF32, "48x32x16", block="32", math="fp32").word is Word.FAULTY
