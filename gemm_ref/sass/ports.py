@@ -77,19 +77,23 @@ def clocks(trip: Sequence[Instruction]) -> Ports:
 
 
 class Banks:
-    """The registers of one scheduler, in time; clocks never go back."""
+    """The two banks of one scheduler's registers, in time; clocks never go back."""
 
     def __init__(self) -> None:
-        self._free = [0] * BANKS  # when each has given and taken all that it was asked to
+        self._even = self._odd = 0  # when each has given and taken all that it was asked to
         self._arriving: list[tuple[int, Sequence[int]]] = []  # what loads bring: a heap
 
     def begin(self, reads: Sequence[int], now: int) -> int:
         """The first clock from `now` on at which an instruction that reads so many registers of each bank goes on."""
         while self._arriving and self._arriving[0][0] <= now:
             self._occupy(*heapq.heappop(self._arriving))
-        clock = max([now, *(self._free[bank] - max(0, WINDOW - many) for bank, many in enumerate(reads) if many)])
-        self._occupy(clock, reads)
-        return clock
+        even, odd = reads  # conditions, where max() would do: this is asked for a million times
+        if even and (free := self._even - WINDOW + even if even < WINDOW else self._even) > now:
+            now = free
+        if odd and (free := self._odd - WINDOW + odd if odd < WINDOW else self._odd) > now:
+            now = free
+        self._occupy(now, reads)
+        return now
 
     def arrive(self, clock: int, registers: Sequence[int]) -> None:
         """At `clock` so many registers of each bank are there from a load."""
@@ -97,9 +101,11 @@ class Banks:
             heapq.heappush(self._arriving, (clock, registers))
 
     def _occupy(self, clock: int, registers: Sequence[int]) -> None:
-        for bank, many in enumerate(registers):
-            if many:
-                self._free[bank] = max(self._free[bank], clock) + many
+        even, odd = registers
+        if even:
+            self._even = (self._even if self._even > clock else clock) + even
+        if odd:
+            self._odd = (self._odd if self._odd > clock else clock) + odd
 
 
 def loaded(instruction: Instruction) -> tuple[int, ...]:

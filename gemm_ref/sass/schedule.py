@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from gemm_ref.sass.control import COUNTERS, Control, controls
 from gemm_ref.sass.listing import Instruction, Kernel
@@ -33,6 +34,7 @@ _OTHER, _READ = 20, 12  # until a counter falls: for other results, and for oper
 _TO_SHARED = 4  # from a scheduler to shared memory (an estimate)
 _WARM_UP, _COUNTED = 2, 4  # trips before counting begins, and while it lasts
 _NEVER = 1 << 60
+_TELLING = ("LDG", "LDGSTS", "LDGDEPBAR", "DEPBAR", "BAR")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,17 @@ class _Step:
     writes: tuple[int, ...] = ()  # of each bank, when what it loads is there
     left: int = 0  # groups of copies that may be under way behind a DEPBAR
 
+    @cached_property
+    def waits(self) -> bool:
+        """Whether it waits for more than the one before it."""
+        return bool(self.control.waits) or self.name == "DEPBAR"
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Whether nothing else is told of it: no counter, barrier, copy or access. Nearly all of a loop is so."""
+        told = self.control.result < COUNTERS or self.control.operands < COUNTERS
+        return not (told or self.served or any(self.writes) or self.name in _TELLING)
+
 
 def _step(instruction: Instruction, control: Control, reads: tuple[int, ...], wavefronts: Mapping[str, float]) -> _Step:
     name = instruction.name
@@ -114,54 +127,58 @@ class _Multiprocessor:
         self._schedulers = [_Scheduler(own) for s in range(SCHEDULERS) if (own := self._warps[s::SCHEDULERS])]
         self._shared = 0.0  # when shared memory is free
         self._arrived = [0] * blocks  # warps at the barrier
+        self._done = 0  # instructions of all warps
 
     def run(self) -> Schedule:
         """Goes on until the warps have done so many trips, on the average: one that never waits is never passed."""
         a_trip = len(self._steps) * len(self._warps)
         now, since, before = 0, 0, 0
-        while (done := self._done()) < (_WARM_UP + _COUNTED) * a_trip:
-            if not since and done >= _WARM_UP * a_trip:
-                since, before = now, done
+        while self._done < (_WARM_UP + _COUNTED) * a_trip:
+            if not since and self._done >= _WARM_UP * a_trip:
+                since, before = now, self._done
                 for scheduler in self._schedulers:
                     scheduler.waited.clear()
-            now = min(self._turn(scheduler, now) for scheduler in self._schedulers)
-        trips = (done - before) / len(self._steps)
+            now = min([self._turn(scheduler, now) for scheduler in self._schedulers])
+        trips = (self._done - before) / len(self._steps)
         waiting = {reason: sum(each.waited[reason] for each in self._schedulers) / trips for reason in REASONS}
         return Schedule((now - since) * len(self._schedulers) / trips - sum(waiting.values()), waiting)
-
-    def _done(self) -> int:
-        return sum(warp.done for warp in self._warps)
 
     def _turn(self, scheduler: _Scheduler, now: int) -> int:
         """Issue what can be, and say when to look again."""
         if scheduler.issued >= now:
             return scheduler.issued + 1
         soonest = _NEVER
-        for warp in scheduler.in_order():
-            if warp.ready <= now:
-                self._look(warp)
+        for warp in (scheduler.last, *scheduler.warps):
             if warp.ready <= now:
                 step = self._steps[warp.done % len(self._steps)]
+                if step.waits:
+                    self._look(warp, step)
+            if warp.ready <= now:
                 clock = scheduler.banks.begin(step.reads, now)
                 scheduler.waited[warp.why] += now - scheduler.issued - 1
                 scheduler.waited[REGISTERS] += clock - now
                 scheduler.issued, scheduler.last = clock, warp
                 self._issue(step, warp, scheduler, clock)
                 return clock + 1
-            soonest = min(soonest, warp.ready)
+            if warp.ready < soonest:
+                soonest = warp.ready
         return soonest
 
-    def _look(self, warp: _Warp) -> None:
+    def _look(self, warp: _Warp, step: _Step) -> None:
         """Move a warp's `ready` to when its next instruction can be issued, as far as that is known."""
-        step = self._steps[warp.done % len(self._steps)]
         waits = [warp.counters[counter] for counter in step.control.waits]
         if step.name == "DEPBAR":
             waits += [(clock, GLOBAL) for clock in warp.groups[: len(warp.groups) - step.left]]
-        warp.ready, warp.why = max([(warp.ready, warp.why), *waits], key=lambda wait: wait[0])
+        for clock, why in waits:
+            if clock > warp.ready:
+                warp.ready, warp.why = clock, why
 
     def _issue(self, step: _Step, warp: _Warp, scheduler: _Scheduler, now: int) -> None:
+        self._done += 1
         warp.done += 1
         warp.ready, warp.why = now + max(1, step.control.stall), BEFORE
+        if step.is_alone:
+            return
         read, there, why = float(now + _READ), float(now + _OTHER), BEFORE
         if step.served:
             read = self._shared = max(self._shared, now + _TO_SHARED) + step.served
@@ -197,12 +214,9 @@ class _Scheduler:
     """One of the four, with its warps, the oldest first."""
 
     def __init__(self, warps: list[_Warp]) -> None:
-        self._warps = warps
+        self.warps = warps
         self.last = warps[0]  # the warp that it issued last,
         self.issued = -1  # and when
         self.banks = Banks()
         self.returned = 0.0  # when what shared memory gives its warps is there
         self.waited: Counter[str] = Counter()  # clocks, by reason
-
-    def in_order(self) -> list[_Warp]:
-        return [self.last, *(warp for warp in self._warps if warp is not self.last)]

@@ -145,16 +145,26 @@ def _add_any(values: tuple[np.ndarray, np.ndarray], top: np.ndarray, c: np.ndarr
     """As `_add_group`, for exponents of any size, infinities and NaN."""
     products = np.multiply(*values, dtype=np.float64)
     wide = c.astype(np.float64)
-    lowest = np.clip(top.astype(np.int32), -300, 300) - how.fraction
-    total = np.ldexp(np.trunc(np.ldexp(products, -lowest)).sum(axis=0) + np.trunc(np.ldexp(wide, -lowest)), lowest)
+    lowest = np.clip(top.astype(np.int64), -300, 300) - how.fraction
+    special = top > 1000
+    plain = products.sum(axis=0) + wide if special.any() else None  # in float64 finite numbers stay finite
+    scale = _power(-lowest)
+    products *= scale
+    np.trunc(products, out=products)
+    total = products.sum(axis=0) + np.trunc(wide * scale)
+    total *= _power(lowest)
     if c.dtype == np.float16:
         result = total.astype(np.float16)
     else:
         subnormal, step = np.abs(total) < 2.0**-126, 2.0 ** (-126 - how.kept)
         result = _cut(np.where(subnormal, np.trunc(total / step) * step, total), how.kept)
-    plain = products.sum(axis=0) + wide  # in float64 finite numbers stay finite
-    result = np.where(np.isfinite(plain), result + c.dtype.type(0), plain.astype(c.dtype))
-    return _with_plain_nan(result)
+    result += c.dtype.type(0)
+    return result if plain is None else _with_plain_nan(np.where(special, plain.astype(c.dtype), result))
+
+
+def _power(exponent: np.ndarray) -> np.ndarray:
+    """2 to an int64, as float64."""
+    return (1023 + exponent << 52).view(np.float64)
 
 
 def _cut(total: np.ndarray, kept: int) -> np.ndarray:

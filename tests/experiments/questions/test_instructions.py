@@ -25,14 +25,14 @@ from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
 pytest.importorskip("triton")  # the tools are in its wheel
 
 
-def measured(*stages: str, preset: str = "default", **filters) -> list[Compiled]:
+def measured(*stages: str, preset: str = "default", variant: str = "", **filters) -> list[Compiled]:
     request = Request("cpu", tuple(get_stage(stage).id for stage in stages), preset=preset, **filters)
-    chosen = runner.choose(instructions, request, contenders())
+    chosen = [each for each in runner.choose(instructions, request, contenders()) if variant in ("", each.variant)]
     return list(instructions.measure(request, chosen, NoBars()))
 
 
-def one(stage: str, dialect: str, variant: str | None = None) -> Compiled:
-    (row,) = [row for row in measured(stage, backends=(dialect,)) if variant in (None, row.variant)]
+def one(stage: str, dialect: str, variant: str = "") -> Compiled:
+    (row,) = measured(stage, backends=(dialect,), variant=variant)
     assert row.status == PASS, row.detail
     return row
 
@@ -40,17 +40,17 @@ def one(stage: str, dialect: str, variant: str | None = None) -> Compiled:
 def test_a_trip_adds_up_and_multiplies_whole_slices():
     rows = measured("s04", preset="full", backends=("cuda",))
     assert [row.arch for row in rows] == list(ARCHITECTURES)
-    rows += measured("s12", backends=("cuda", "triton"))
+    rows += measured("s05", backends=("cuda", "triton"))
     kernels = {(row.stage, row.variant, row.dialect) for row in rows}
-    s12 = {(i.stage.id, i.variant, i.dialect) for i in implementations(("cuda", "triton")) if i.stage.id[:3] == "s12"}
-    assert kernels == {("s04_shared_tile", "default", "cuda"), *s12}
+    s05 = {(i.stage.id, i.variant, i.dialect) for i in implementations(("cuda", "triton")) if i.stage.id[:3] == "s05"}
+    assert len(s05) > 4 and kernels == {("s04_shared_tile", "default", "cuda"), *s05}
     for row in rows:
         assert row.status == PASS, row.detail
         assert sum(getattr(row, kind) for kind in mix.KINDS) == row.instructions
         config = get_stage(row.stage).variants[row.variant]
         assert row.k_per_trip % config.BLOCK_K == 0 and row.k_per_trip > 0
         assert row.threads * row.blocks_per_sm == row.occupancy * 2048
-        assert row.ffma_per_lds_byte > 0 and 0 < row.integer_share < row.ffma_share < 1
+        assert row.ffma_per_lds_byte > 0 and 0 < row.integer_share <= row.ffma_share < 1
 
 
 def test_the_launch_and_the_cubin_share_out_shared_memory():
