@@ -210,7 +210,7 @@ def _write(cache, root, parts):
 def test_two_processes_at_a_time(house):
     """Each replaces the file whole: one may lose what the other wrote, and none reads a part of it."""
     parts = [[(Problem(process, 1, k), "normal") for k in range(MANY)] for process in range(2)]
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # new ones would import for seconds
     processes = [context.Process(target=_write, args=(build.CACHE, house, mine)) for mine in parts]
     for process in processes:
         process.start()
