@@ -38,6 +38,11 @@ class Math:
     part_shift: int = 0  # parts after the first are 2**part_shift times as large as what they stand for
     least: int = 0  # a scaled element below 2**least may lose more than 2**-22 of itself
 
+    @property
+    def products(self) -> int:
+        """How many products of parts make one of elements."""
+        return self.parts * (self.parts + 1) // 2
+
     @cached_property
     def dtype(self) -> torch.dtype:
         """Of A and B."""

@@ -66,12 +66,7 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 
 def unsuited_in_its_mode(contender: Contender, request: Request) -> str:
-    """As `unsuited`, in every math mode: each that no --math leaves out is timed by itself (`by_math`).
-
-    Emulated modes are timed where --math asks for one, beside no library: cuBLAS has none on such GPUs.
-    """
-    if contender.math in gemm_ref.EMULATED and contender.math != request.math:
-        return f"{contender.math} is timed only if --math asks for it"
+    """As `unsuited`, in every math mode: each that no --math leaves out is timed by itself (`by_math`)."""
     return unsuited(contender, replace(request, math=contender.math))
 
 
@@ -99,7 +94,7 @@ def too_slow_on_cpu(contender: Contender, problem: gemm_ref.Problem) -> Verdict 
 
 
 def is_reference(contender: Contender) -> bool:
-    """Whether it is what others' speed is given as a share of."""
+    """Whether it is what others' speed is given as a share of; in emulated modes that is cuBLAS' SGEMM."""
     return contender.backend == "cublas"
 
 

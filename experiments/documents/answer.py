@@ -91,6 +91,11 @@ class Mode:
     other: Mode | None = None  # the same with B stored the other way, where somebody is NOTABLE nearer or further
 
     @property
+    def library(self) -> str:
+        """What shares are of."""
+        return frames.reference(self.math)
+
+    @property
     def take(self) -> str | None:
         """The dialect with the fewest lines among those level with CUDA's best or faster; None without CUDA."""
         able = [best for best in self.best.values() if best.beside_hand in (stats.SAME, stats.FASTER)]
@@ -160,6 +165,7 @@ class Shapes:
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
     lacking: Mapping[str, dict[str, int]]  # by dialect: the rungs that it has no kernel of, and at how many of the
     # problems each is CUDA's best, where that is more than a quarter
+    library: str = "cuBLAS"  # what shares are of
 
     @property
     def take(self) -> str | None:
@@ -204,7 +210,7 @@ class Answer:
         """The modes, joined where they have one outcome, in the order of the first of each; fp32 stands alone."""
         found: dict[tuple[object, ...], list[Mode]] = {}
         for mode in self.modes:
-            found.setdefault((mode.math == "fp32", *mode.outcome), []).append(mode)
+            found.setdefault((mode.math == "fp32", mode.library, *mode.outcome), []).append(mode)
         return [Group(tuple(modes)) for modes in found.values()]
 
     @property
@@ -247,6 +253,7 @@ class Answer:
         of = {name: [best[name] for best in problems if name in best] for name in DIALECTS}
         of = {name: found for name, found in of.items() if found}
         return Shapes(
+            library=frames.reference(math),
             count=len(problems),
             mean={
                 name: 100 * stats.geometric_mean([each.row.vs_cublas for each in found]) for name, found in of.items()

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import over_shapes, rounding
+from experiments.documents import emulation, over_shapes, rounding
 from experiments.documents.ladder_tables import default_row
 from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
@@ -108,7 +108,7 @@ def _squares(frame: pd.DataFrame) -> Iterator[str]:
         best = best.loc[best.groupby(["math", "m"])["median_us"].idxmin()]
         least = best.loc[best.groupby("math")["vs_cublas"].idxmin()].set_index("math")
         said = [
-            f"{number(100 * least.loc[math, 'vs_cublas'])}% in {math} (at {least.loc[math, 'm']})"
+            f"{number(100 * least.loc[math, 'vs_cublas'])}% in {frames.in_mode(math)} (at {least.loc[math, 'm']})"
             for math in frames.maths_of(best)
         ]
         yield f"On tensor cores the best rung has, at the size where that is least, of cuBLAS' speed {listed(said)}"
@@ -395,6 +395,7 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "correctness": _correctness,
         "accuracy": _accuracy,
         "rounding": rounding.outcome,
+        "emulation": emulation.outcome,
         "roofs": _roofs,
         "registers": _registers,
         "memory": _memory,

@@ -25,7 +25,7 @@ def shapes(frame: pd.DataFrame) -> Iterator[str]:
             means[math] = " / ".join(f"{100 * stats.geometric_mean(of):.0f}" for of in found)
             worst.append(best.loc[best["vs_cublas"].idxmin()])
     if worst:
-        said = listed(f"{shares}% in {math}" for math, shares in means.items())
+        said = listed(f"{shares}% in {frames.in_mode(math)}" for math, shares in means.items())
         least = min(worst, key=lambda row: row["vs_cublas"])
         where = f"{least['math']}, {DIALECTS[least['dialect']].title}, {_size(least)}"
         titles = " / ".join(each.title for each in DIALECTS.values())

@@ -25,8 +25,9 @@ from gemm_ref.dialect import BY_HAND
 from gemm_ref.stage import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # a line per rung
-MATHS = tuple(math for math in gemm_ref.NATIVE if math != "fp32")
+MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
 PAGE = tuple(f"tensor_{math}" for math in MATHS)  # a table each
+EMULATED = tuple(f"tensor_{math}" for math in gemm_ref.EMULATED)  # of those, which docs/emulation.md has
 BLOCKS = (OVERVIEW, "tensor_ablation", "tensor_sweeps", "tensor_epilogues", *PAGE)
 # What all of s18 has and a kernel has not, in words: the kernel.
 _WITHOUT = {
@@ -64,8 +65,8 @@ def block(name: str, published: Path) -> str:
     return _table(frame, name.removeprefix("tensor_"), controls, published)
 
 
-def _stages() -> list[gemm_ref.Stage]:
-    return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(MATHS)]
+def _stages(maths: list[str]) -> list[gemm_ref.Stage]:
+    return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(maths)]
 
 
 def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
@@ -76,7 +77,7 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     maths = frames.maths_of(frame)
     heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
     lines = []
-    for stage in _stages():
+    for stage in _stages(maths):
         cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in DIALECTS) for math in maths]
         lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
     for name, baseline in BASELINES.items():
@@ -90,10 +91,16 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
         f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, except "
         f"in fp8, where cuBLAS supports only {LAYOUT_WORDS['nk']}."
     )
-    variants = [f"{stage.id[:3]} {names}" for stage in _stages() if (names := markdown.defaults(stage))]
+    variants = [f"{stage.id[:3]} {names}" for stage in _stages(maths) if (names := markdown.defaults(stage))]
     said += f" Variants: {'; '.join(variants)}." if variants else ""
-    caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
+    caption = explained(_caption(frame, maths, published), *heads)
     return f"{markdown.table(['rung', 'idea', *heads], lines, words=2)}\n\n{said} {caption}."
+
+
+def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
+    """Of modes of which the text around it has said how B is stored."""
+    emulated = [math for math in maths if math in gemm_ref.EMULATED]
+    return frames.with_modes(environment.caption(store.runs_of(frame, published)), emulated)
 
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
@@ -122,7 +129,10 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
             variant = gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
             name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
         lines.append([name, *cells])
-    said = f"TFLOP/s and, in brackets, % of cuBLAS in the same rounds; shown elsewhere: {LAYOUT_WORDS[LAYOUT[math]]}."
+    said = (
+        f"TFLOP/s and, in brackets, % of {frames.reference(math)} in the same rounds; shown elsewhere: "
+        f"{LAYOUT_WORDS[LAYOUT[math]]}."
+    )
     caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
     return f"{markdown.table(['kernel', *heads], lines)}\n\n{said} {caption}."
 
@@ -131,13 +141,14 @@ def _cell(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "–"
     row = rows.iloc[0]
-    share = "" if row.stage == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
+    share = "" if row.backend == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
     return f"{style.number(row.tflops)}{share}"
 
 
 def _ablation(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
     """How many times as fast CUDA's s18 is as the same without some of its ideas, by math mode and size."""
-    whole, maths = gemm_ref.get_stage("s18"), frames.maths_of(frame)
+    whole = gemm_ref.get_stage("s18")
+    maths = [math for math in frames.maths_of(frame) if math in whole.maths]
     lines = []
     for size in sorted(set(frame["m"])):
         at_size = {math: frame[(frame["m"] == size) & (frame["math"] == math)] for math in maths}
@@ -195,7 +206,7 @@ def _epilogues(published: Path) -> str:
         "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
         "rounds; in turn: cuBLAS's product, then kernels of torch."
     )
-    caption = frames.with_layout(environment.caption(store.runs_of(frame, published)), frames.maths_of(frame))
+    caption = frames.with_modes(environment.caption(store.runs_of(frame, published)), frames.maths_of(frame))
     return f"{markdown.table(head, lines, words=3)}\n\n{said} {caption}."
 
 
@@ -222,7 +233,7 @@ def _sweeps(published: Path) -> str:
         f"% of cuBLAS of each dialect's best rung, at {counts[0]} sizes of cubes and at {counts[1]} shapes that are no "
         "cubes (on average: geometric mean)."
     )
-    caption = frames.with_layout(environment.caption(store.runs_of(both, published)), frames.maths_of(both))
+    caption = frames.with_modes(environment.caption(store.runs_of(both, published)), frames.maths_of(both))
     there = {file: published / f"{file}.png" for file in _PICTURES}
     pictures = [
         f"![{_PICTURES[file]}](../experiments/results/{published.name}/{path.name})"

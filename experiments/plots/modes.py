@@ -51,7 +51,7 @@ def _draw(frame: pd.DataFrame, folder: Path, target: Path, name: str) -> list[Pa
         return []
     sizes = sorted(set(frame["m"]))
     titles = {size: f"M = N = K = {size}{controls.mark(m=size, n=size, k=size)}" for size in sizes}
-    caption = frames.with_layout(environment.caption(store.runs_of(frame, folder)), frames.maths_of(frame))
+    caption = frames.with_modes(environment.caption(store.runs_of(frame, folder)), frames.maths_of(frame))
     return style.save(_figure(frame, titles, explained(caption, *titles.values())), target, name)
 
 

@@ -18,6 +18,7 @@ from experiments.plots import (
     accuracy,
     correctness,
     cost,
+    emulation,
     energy,
     host,
     instructions,
@@ -53,6 +54,7 @@ PICTURES: dict[str, Draw] = {
     "epilogues": tensor_cores.draw_epilogues,
     "accuracy": accuracy.draw,
     "rounding": rounding.draw,
+    "emulation": emulation.draw,
     "memory": memory.draw,
     "instructions": instructions.draw,
 }

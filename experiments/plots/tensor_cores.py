@@ -51,7 +51,7 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         shares[place] = 100 * row.vs_cublas
         texts[place] = style.percent(shares[place])
     subtitle = "at each M = N = K; the median of the ratios in a round; each dialect's best variant"
-    caption = explained(style.with_absent(frames.with_layout(caption, maths), texts.flat), *marks.values())
+    caption = explained(style.with_absent(frames.with_modes(caption, maths), texts.flat), *marks.values())
     size, title = (style.WIDTH, 2.75 + 0.27 * len(rows)), "Share of cuBLAS on tensor cores"
     sheet = Sheet(size, title, subtitle, caption, scale=maps.SHARE)
     ax = sheet.figure.subplots()

@@ -63,8 +63,6 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if request.device == "cpu":
         return "power and clocks need a GPU"
-    if contender.math in gemm_ref.EMULATED and contender.math != request.math:
-        return f"{contender.math} takes part only if --math asks for it"
     of_full = contender.dialect and contender.is_default and request.preset == FULL
     if of_full or _is_foremost(contender):
         return ""

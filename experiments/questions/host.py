@@ -56,7 +56,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     Raises DeviceLost after the row of a contender that left the GPU unusable.
     """
     maths = [math for math in gemm_ref.MATHS if any(contender.math == math for contender in chosen)]
-    everyone = [*chosen, *(_torch(math) for math in maths if math not in ("tf32", "fp8", *gemm_ref.EMULATED))]
+    everyone = [*chosen, *(_torch(math) for math in maths if math not in ("tf32", "fp8"))]
     sizes = [(problem.m, problem.n, problem.k) for problem in request.problems] or map(workloads.cube, workloads.HOST)
     for size in sizes:
         cases = {math: Case.make(gemm_ref.Problem(*size, math=math), "normal") for math in maths}

@@ -28,7 +28,7 @@ import gemm_ref
 from cuda_kernels import ceilings
 from experiments.bench.verify import Case, DeviceLost, Verdict, describe, load_all, verify
 from experiments.progress import Bars
-from experiments.questions.parts.chains import CHAINS, Chain, Emulated
+from experiments.questions.parts.chains import CHAINS, Adds
 from experiments.questions.parts.dot_vectors import random_vectors
 from experiments.questions.parts.dots import DOTS, Dots, modelled, on_gpu
 from experiments.records import workloads
@@ -63,7 +63,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     bars.begin("summing", len(problems) * len(chosen))
     for math in dict.fromkeys(contender.math for contender in chosen):
         alike = [contender for contender in chosen if contender.math == math]
-        chains: dict[Contender, Chain | Emulated] = {}
+        chains: dict[Contender, Adds] = {}
         for size in problems:
             case = Case.make(replace(size, math=math), KIND)
             if deep and size.k > workloads.ROUNDING_WHOLE:
@@ -105,9 +105,9 @@ def _checksum(c: torch.Tensor) -> str:
     return f"{zlib.crc32(c.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()):08x}"
 
 
-def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender, Chain | Emulated]:
+def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
-    found: dict[str, list[Chain | Emulated]] = {}
+    found: dict[str, list[Adds]] = {}
     for chain in CHAINS[case.problem.math]:
         found.setdefault(_checksum(chain.product(case.a, case.b, case.problem.math)), []).append(chain)
     fixed = {contender: row for contender, row in rows.items() if contender.kernel and not contender.kernel.stage.tiles}
@@ -115,7 +115,7 @@ def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender,
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 
 
-def _deep(case: Case, chains: Mapping[Contender, Chain | Emulated]) -> Iterator[Summed]:
+def _deep(case: Case, chains: Mapping[Contender, Adds]) -> Iterator[Summed]:
     """Rows of contenders by their chains alone, each of which adds once."""
     for chain in dict.fromkeys(chains.values()):
         c = chain.product(case.a, case.b, case.problem.math)

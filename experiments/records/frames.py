@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from experiments.records import stats, store, workloads
 from experiments.records.controls import CONTROL
 from experiments.records.rows import COLD
 from experiments.records.workloads import LARGEST
+from gemm_ref.baselines import BASELINES
 from gemm_ref.stage import DEFAULT_VARIANT
 
 # How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
@@ -21,10 +22,23 @@ SIZES = ("m", "n", "k")
 LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 
 
-def with_layout(caption: str, maths: Iterable[str]) -> str:
-    """A caption that says in which of these math modes B is stored by columns, if in any."""
-    by_columns = " and ".join(math for math in maths if LAYOUT[math] == "nk")
-    return f"{by_columns}: {LAYOUT_WORDS['nk']} · {caption}" if by_columns else caption
+def reference(math: str) -> str:
+    """What others' speed is a share of in a math mode: cuBLAS or, where it has no such mode, its SGEMM."""
+    return next(each.title for each in BASELINES.values() if each.backend == "cublas" and math in each.maths)
+
+
+def in_mode(math: str) -> str:
+    """A math mode beside a share, with what that is of where it is not cuBLAS in the same mode."""
+    return f"{math} (of {reference(math)})" if math in gemm_ref.EMULATED else math
+
+
+def with_modes(caption: str, maths: Collection[str]) -> str:
+    """A caption that says in which of these math modes B is stored by columns, and in which cuBLAS is SGEMM."""
+    by_columns = [math for math in maths if LAYOUT[math] == "nk"]
+    emulated = [math for math in maths if math in gemm_ref.EMULATED]
+    of_each = (by_columns, LAYOUT_WORDS["nk"]), (emulated, f"shares of {reference(gemm_ref.EMULATED[0])}")
+    said = [f"{' and '.join(own)}: {what}" for own, what in of_each if own]
+    return " · ".join([*said, caption])
 
 
 def timed(frame: pd.DataFrame, math: str = "fp32") -> pd.DataFrame:

@@ -112,6 +112,19 @@ class Summed(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lost(Checked):
+    """What a product lost on inputs of one kind."""
+
+    view: str = ""  # HARDWARE or PREDICTED
+    max_error: float | None = None  # the largest |error| / (|A| @ |B|) of an element
+    widened: float | None = None  # share of the rows of A and columns of B that parts did not hold
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "view")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timed(Checked):
     """Times of one contender at one problem, checked first."""
 
@@ -354,6 +367,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "epilogues": Finished,
     "accuracy": Checked,
     "rounding": Summed,
+    "emulation": Lost,
     "memory": Counted,
     "instructions": Compiled,
 }

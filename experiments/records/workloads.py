@@ -132,6 +132,7 @@ ACCURACY_SIDE = 256
 ACCURACY_DEPTHS = {"cuda": tuple(4**n for n in range(2, 10)), "cpu": tuple(4**n for n in range(2, 9))}
 ROUNDING_DEPTHS = {DEFAULT: tuple(4**n for n in range(2, 6)), FULL: tuple(4**n for n in range(2, 10))}
 ROUNDING_WHOLE, ROUNDING_KNOWN = 4**7, 4**5  # K up to which a laptop takes whole rungs; that tells how they add
+EMULATION_SIDE, EMULATION_DEPTHS = 64, {DEFAULT: (256, 4096), FULL: (256, 4096, 65536)}
 COUNTED = 256  # whole tiles of every rung; counts grow with the blocks, and shares do not change
 ALIGNED = 4096  # what machine code is compiled for: Triton compiles anew where 16 divides a size
 

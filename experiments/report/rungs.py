@@ -49,7 +49,8 @@ class Speeds:
 
     math: str
     size: str  # of the cube's edge
-    cublas: str  # TFLOP/s
+    library: str  # what shares are of, and
+    cublas: str  # its TFLOP/s
     best: dict[str, Cell]  # by dialect
     variants: list[tuple[str, dict[str, Cell]]]
 
@@ -98,7 +99,7 @@ def groups(views: Sequence[View]) -> list[Group]:
         Group(name, title, maths, {view.slug: modes(view, maths) for view in views})
         for name, title, maths in (
             ("fp32", "In fp32", ("fp32",)),
-            ("tensor-cores", "On tensor cores", (*tensor_tables.MATHS, *gemm_ref.EMULATED)),
+            ("tensor-cores", "On tensor cores", tensor_tables.MATHS),
         )
     ]
 
@@ -147,6 +148,7 @@ def _speeds(stage: Stage, below: Stage | None, mode: Mode, at_size: pd.DataFrame
     return Speeds(
         math=mode.math,
         size=mode.size,
+        library=mode.library,
         cublas=style.number(mode.cublas_tflops),
         best={d: cell(stage, DEFAULT_VARIANT, d, below, at_size) for d in DIALECTS},
         variants=[(v, {d: cell(stage, v, d, below, at_size) for d in DIALECTS}) for v in stage.variants],

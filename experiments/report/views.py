@@ -156,8 +156,8 @@ def tally(checked: pd.DataFrame) -> tuple[int, int]:
 
 
 def beside(best: Best) -> str:
-    """The verdicts on a dialect's fastest kernel, beside CUDA's and beside cuBLAS, in words."""
-    verdicts = {"cuBLAS": best.row.verdict}
+    """The verdicts on a dialect's fastest kernel, beside CUDA's and beside cuBLAS or its SGEMM, in words."""
+    verdicts = {frames.reference(best.row.math): best.row.verdict}
     if best.dialect != BY_HAND:
         verdicts = {DIALECTS[BY_HAND].title: best.beside_hand} | verdicts
     said = {name: _BESIDE[verdict] for name, verdict in verdicts.items() if verdict in _BESIDE}

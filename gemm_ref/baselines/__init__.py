@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gemm_ref.problem import NATIVE
+from gemm_ref.problem import EMULATED, NATIVE
 from gemm_ref.stage import capability_refusal
 
 CANDIDATES = 16  # algorithms that cuBLASLt's heuristic ranks first
@@ -50,6 +50,14 @@ _TABLE = (
         "cuda",
         "cublas",
         NATIVE,
+    ),
+    Baseline(
+        "cublas_sgemm",
+        "cuBLAS SGEMM",
+        "cuBLAS in IEEE fp32, beside modes that cuBLAS has none of on this GPU",
+        "cuda",
+        "cublas",
+        EMULATED,
     ),
     Baseline(
         "cublaslt_best",

@@ -99,6 +99,13 @@ def cublas(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *,
         return torch.mm(a.detach(), b.detach(), out=c)
 
 
+def cublas_sgemm(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, math: str = "fp32"
+) -> torch.Tensor:
+    """`cublas` in fp32, whichever of the modes `math` stands for that take fp32 and give fp32."""
+    return cublas(a, b, _result(a, b, out, "cuda", math))
+
+
 def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     if not (m and n and k):
@@ -193,9 +200,11 @@ def _loop_function() -> Callable[..., None]:
 FUNCTIONS: Mapping[str, Callable[..., torch.Tensor]] = MappingProxyType(
     {
         function.__name__: function
-        for function in (cpu_loop, numpy_blas, torch_blas, cublas, cublaslt_best, cutlass_simt, cutlass_hopper)
+        for function in (
+            cpu_loop, numpy_blas, torch_blas, cublas, cublas_sgemm, cublaslt_best, cutlass_simt, cutlass_hopper,
+        )
     }
-)
+)  # fmt: skip
 # What compiles, before it is called, what a baseline will call: (math, capability).
 BUILDS: Mapping[str, Callable[[str, tuple[int, int]], object]] = MappingProxyType(
     {

@@ -72,7 +72,7 @@ def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.nd
 
 
 def _sheet(size: tuple[float, float], title: str, caption: str, timed: pd.DataFrame, *marked: str) -> Sheet:
-    caption = explained(frames.with_layout(caption, frames.maths_of(timed)), *marked)
+    caption = explained(frames.with_modes(caption, frames.maths_of(timed)), *marked)
     return Sheet(size, title, _SUBTITLE, caption, scale=maps.SHARE)
 
 

@@ -69,6 +69,15 @@ class Emulated:
             return add_products(x[None], y[None], (self.kind, self.kind), zeros, self.how)[0]
 
 
+@dataclass(frozen=True)
+class InTurn:
+    """One multiply-add after another in IEEE fp32."""
+
+    def product(self, a: torch.Tensor, b: torch.Tensor, math: str) -> torch.Tensor:
+        """C (M, N)."""
+        return in_fp32(a, b)
+
+
 def in_fp32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b as one multiply-add after another, each rounded to fp32: what SGEMM computes, in its order of K."""
     sums = torch.zeros(len(a), b.shape[1])
@@ -81,8 +90,10 @@ def _cut(values: np.ndarray) -> np.ndarray:
     return values.view(np.uint32) & np.uint32(0xFFFFE000)
 
 
+Adds = Chain | Emulated | InTurn
 # tf32: what TMA does with fp32 that it copies; cvt.rna; and where neither is asked to, what the instruction leaves out.
-CHAINS: dict[str, tuple[Chain | Emulated, ...]] = {
+CHAINS: dict[str, tuple[Adds, ...]] = {
+    "fp32": (InTurn(),),
     "fp16": (Chain("f16", sum_of("wgmma", "f16", 16)),),
     "bf16": (Chain("bf16", sum_of("wgmma", "bf16", 16)),),
     "tf32": tuple(
@@ -97,3 +108,9 @@ CHAINS: dict[str, tuple[Chain | Emulated, ...]] = {
         for depth in (64, 32)  # the latter is Triton's
     ),
 }
+
+
+def chain_of(math: str, dialect: str) -> Adds:
+    """How SGEMM, TF32 or s20 adds: of s20's slices Triton's are as deep as two of its blocks have room for."""
+    chains = CHAINS[math]
+    return chains[-1] if math == "bf16x6" and dialect == "triton" else chains[0]

@@ -49,6 +49,7 @@ _OTHER = {  # experiment -> a change of its rows, and what is said because of it
     "energy": (_by(10, "tflops", inputs="zeros", math="bf16"), ""),
     "accuracy": (_by(10, "rel_error", stage="s13_split_k", k=262144), ""),
     "rounding": (_by(1.5, "rel_error", view="predicted", math="fp8"), ""),
+    "emulation": (_by(100, "max_error", math="fp16x3", inputs="normal"), "times as large (normal"),
     "memory": (_by(2, "sectors", stage="s01_naive", space="global"), "64 sectors in `s01`"),
     "instructions": (_by(0, "spill_bytes"), "0 of "),
 }

@@ -25,8 +25,7 @@ from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
 SWEEPS = (squares, shapes, modes, energy)
-TENSOR_MODES = [math for math in gemm_ref.NATIVE if math != "fp32"]
-LAST = gemm_ref.stages_in("bf16")[-1].id
+TENSOR_MODES = [math for math in gemm_ref.MATHS if math != "fp32"]
 POOL = contenders()
 
 
@@ -64,8 +63,8 @@ def seen(monkeypatch):
 @pytest.mark.parametrize("module", SWEEPS)
 def test_every_mode_of_a_rung_that_takes_part(module):
     by_default = chosen(module)
-    assert {each.math for each in by_default} == set(gemm_ref.NATIVE)
-    for math in gemm_ref.NATIVE:
+    assert {each.math for each in by_default} == set(gemm_ref.MATHS)
+    for math in gemm_ref.MATHS:
         rungs = [each for each in chosen(module, math=math) if not each.is_baseline]
         assert rungs and {each.math for each in rungs} == {math}
         assert {str(each) for each in rungs} <= {str(each) for each in by_default}
@@ -82,7 +81,7 @@ def test_without_a_gpu_fp32_alone_is_timed():
 def test_a_mode_is_timed_by_itself(module, preset, seen):
     """Each problem beside contenders of its own math alone; B by columns where cuBLAS has only that."""
     list(module.measure(Request("cuda", preset=preset), chosen(module), Bars(None)))
-    assert {problem.math for problem, *_ in seen} == set(gemm_ref.NATIVE)
+    assert {problem.math for problem, *_ in seen} == set(gemm_ref.MATHS)
     for problem, _, who in seen:
         assert {each.math for each in who} == {problem.math} and problem.b_layout == LAYOUT[problem.math]
     assert len({(problem, mode) for problem, mode, _ in seen}) == len(seen)
@@ -119,13 +118,14 @@ def row(experiment, contender, problem, share, **more):
 
 
 def rows(experiment, problems):
-    """Of every rung that takes part on tensor cores: s18 has 0.9 of cuBLAS, and where M is 1 half."""
+    """Of every rung that takes part on tensor cores: s18 has 0.9 of cuBLAS, s20 3.6 of SGEMM, and where M is 1 half."""
+    shares = {"s18": 0.9, "s20": 3.6}
     return [
         row(
             experiment,
             each,
             Problem(*sizes, each.math),
-            (0.9 if each.stage[:3] == "s18" else 0.5) / (1 + (sizes[0] == 1)),
+            shares.get(each.stage[:3], 0.5) / (1 + (sizes[0] == 1)),
         )
         for each in chosen({"squares": squares, "shapes": shapes, "modes": modes}[experiment])
         if each.dialect and each.math != "fp32"
@@ -137,9 +137,17 @@ def test_pictures_of_tensor_cores_name_the_best_rung(drawn):
     found = drawn("squares", rows("squares", [(256,) * 3, (1025,) * 3]))
     assert found.keys() == {"squares_tensor_cores"}
     svg = found["squares_tensor_cores"]
-    for text in ("bf16 Gluon", "fp8 CUDA", "1025", "s18", "90", "fp8: B by columns"):
+    for text in (
+        "bf16 Gluon",
+        "fp8 CUDA",
+        "1025",
+        "s18",
+        "90",
+        "fp8: B by columns",
+        "fp16x3 and bf16x6: shares of cuBLAS SGEMM",
+    ):
         assert text in svg, text
-    assert "s17" not in svg and "s16" not in svg
+    assert "s17" not in svg and "s19" not in svg
     named = [shape.sizes for shape in workloads.named_shapes()]
     found = drawn("shapes", rows("shapes", named))
     assert found.keys() == {"shapes_tensor_cores"}
@@ -157,7 +165,10 @@ def test_modes_have_a_panel_for_each_math(drawn):
     ]
     found = drawn("modes", timed)
     assert found.keys() == {"modes_tensor_cores"}
-    assert all(f"{style.label_of(LAST)} {math}" in found["modes_tensor_cores"] for math in TENSOR_MODES)
+    assert all(
+        f"{style.label_of(gemm_ref.stages_in(math)[-1].id)} {math}" in found["modes_tensor_cores"]
+        for math in TENSOR_MODES
+    )
 
 
 def test_what_is_said_of_tensor_cores(tmp_path):
@@ -175,6 +186,7 @@ def test_what_is_said_of_tensor_cores(tmp_path):
     assert "on tensor cores 64% / 64% / 64% in tf32 at 2" in said and "fp32" not in said
     assert "64% / 64% / 64%（tf32，2 个形状）" in answer.paragraphs("zh")[-1]
     assert "90.0% in fp8 (at 256)" in outcome("squares", store.read(tmp_path, "squares"))
+    assert "360% in fp16x3 (of cuBLAS SGEMM) (at 256)" in outcome("squares", store.read(tmp_path, "squares"))
     assert "at worst 45.0% (tf32, CUDA, 1 x 4096 x 4096)" in outcome("shapes", store.read(tmp_path, "shapes"))
 
 

@@ -25,9 +25,9 @@ SHARES = {stage: 0.3 + i / 100 for i, stage in enumerate(STAGES)}  # of cuBLAS, 
 def rows() -> list[TimedLayout]:
     found = []
     for contender in contenders():
-        if contender.math in ("fp32", *gemm_ref.EMULATED) or contender.devices == ("cpu",):
+        if contender.math == "fp32" or contender.devices == ("cpu",):
             continue
-        share = 1.0 if contender.stage == "cublas" else SHARES.get(contender.stage, 0.9)
+        share = 1.0 if contender.backend == "cublas" else SHARES.get(contender.stage, 0.9)
         share *= {"cuda": 1.0, "triton": 0.9, "gluon": 0.8}.get(contender.dialect, 1.0)
         for size in SIZES:
             for layout in B_LAYOUTS:
@@ -53,7 +53,7 @@ def test_who_takes_part():
     for contender in contenders():
         reason = tensor_cores.unsuited(contender, request())
         assert ("ladder" in reason) == (contender.math == "fp32")
-        assert bool(reason) == (contender.math in ("fp32", *gemm_ref.EMULATED))
+        assert bool(reason) == (contender.math == "fp32")
         assert tensor_cores.unsuited(contender, request("cpu"))
 
 
@@ -78,7 +78,7 @@ def test_each_mode_and_layout_is_a_problem_of_its_own(monkeypatch):
     monkeypatch.setattr(timing, "Bench", Bench)
     chosen = [each for each in contenders() if not tensor_cores.unsuited(each, request())]
     assert list(tensor_cores.measure(request(), chosen, Bars(None))) == []
-    modes = [math for math in gemm_ref.NATIVE if math != "fp32"]
+    modes = [math for math in gemm_ref.MATHS if math != "fp32"]
     assert sorted(seen) == sorted((math, layout, 4096) for math in modes for layout in B_LAYOUTS)
 
 
