@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import emulation, over_shapes, rounding
+from experiments.documents import over_shapes, rounding
 from experiments.documents.ladder_tables import default_row
 from experiments.documents.markdown import listed
 from experiments.plots.look.style import number
@@ -395,7 +395,7 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "correctness": _correctness,
         "accuracy": _accuracy,
         "rounding": rounding.outcome,
-        "emulation": emulation.outcome,
+        "emulation": rounding.of_emulation,
         "roofs": _roofs,
         "registers": _registers,
         "memory": _memory,

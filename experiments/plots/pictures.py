@@ -18,7 +18,6 @@ from experiments.plots import (
     accuracy,
     correctness,
     cost,
-    emulation,
     energy,
     host,
     instructions,
@@ -54,7 +53,7 @@ PICTURES: dict[str, Draw] = {
     "epilogues": tensor_cores.draw_epilogues,
     "accuracy": accuracy.draw,
     "rounding": rounding.draw,
-    "emulation": emulation.draw,
+    "emulation": rounding.draw_emulation,
     "memory": memory.draw,
     "instructions": instructions.draw,
 }

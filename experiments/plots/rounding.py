@@ -1,19 +1,30 @@
-"""The plot of `rounding`: the errors that the reference GPU predicts over K, with those that the GPU had on them."""
+"""The plots of `rounding` and of `emulation`.
+
+The errors that the reference GPU predicts over K, with those that the GPU had on them; what each mode with fp32
+operands loses by inputs, and against the speed that `tensor_cores` found.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+import gemm_ref
 from experiments.plots.accuracy import NAMES, panel
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, store
+from experiments.records import environment, frames, store
 from experiments.records.rows import HARDWARE, PREDICTED
+from gemm_ref import DIALECTS
 
 _WHO = ["stage", "variant", "dialect", "math", "k"]
+_MARKERS = {"fp32": "|", "tf32": "x", **dict(zip(gemm_ref.EMULATED, "os", strict=True))}
+_NAMES = {"fp32": "SGEMM", "tf32": "TF32"}
+_LANE = 0.2  # of a row, from one mode's mark to the next
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -46,3 +57,78 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     ax.set_ylabel("relative error, log scale")
     ax.set_xlabel("K, log scale")
     return sheet.figure
+
+
+def draw_emulation(folder: Path, target: Path) -> list[Path]:
+    """Draw emulation.csv of `folder` into `target` as PNG and SVG; nothing where no error is known."""
+    frame = store.read(folder, "emulation")
+    frame = frame[frame["max_error"].notna()]
+    if frame.empty:
+        return []
+    if (frame["view"] == HARDWARE).any():  # what a GPU lost needs no prediction beside it
+        frame = frame[frame["view"] == HARDWARE]
+    depths = frame[frame["k"] <= 4096]["k"]
+    frame = frame[frame["k"] == (depths.max() if len(depths) else frame["k"].min())]
+    caption = environment.caption(store.runs_of(frame, folder))
+    with style.themed():
+        return style.save(_emulation(frame, _speeds(folder), caption), target, "emulation")
+
+
+def _speeds(folder: Path) -> pd.DataFrame:
+    """Each contender's TFLOP/s at the size of the tables; none where no emulated mode was timed."""
+    own = {math: frames.at_tables(folder, math) for math in _MARKERS}
+    if not any(len(own[math]) for math in gemm_ref.EMULATED):
+        return pd.DataFrame()
+    found = pd.concat([rows for rows in own.values() if len(rows)])
+    return found[["stage", "variant", "dialect", "math", "tflops", "m"]]
+
+
+def _emulation(frame: pd.DataFrame, speeds: pd.DataFrame, caption: str) -> Figure:
+    first, measured = frame.iloc[0], (frame["view"] == HARDWARE).all()
+    kinds = list(dict.fromkeys(frame["inputs"]))
+    subtitle = f"C of {first.m:.0f} × {first.n:.0f}, K = {first.k:.0f}; " + (
+        "measured" if measured else "computed without a GPU, in the order in which each adds"
+    )
+    subtitle += "; less is better\na rung's hollow mark: some lines were widened to fp32"
+    title = "What fp32 from tensor cores loses"
+    sheet = Sheet((style.WIDTH, 1.9 + 0.4 * len(kinds) + 3.4 * (len(speeds) > 0)), title, subtitle, caption)
+    axes = sheet.figure.subplots(
+        1 + (len(speeds) > 0), 1, squeeze=False,
+        gridspec_kw={"height_ratios": [0.4 * len(kinds), 3.4][: 1 + (len(speeds) > 0)]},
+    )[:, 0]  # fmt: skip
+    _by_inputs(axes[0], frame, kinds)
+    if len(speeds):
+        _against_speed(
+            axes[1], frame[frame["inputs"] == "normal"].merge(speeds, on=["stage", "variant", "dialect", "math"])
+        )
+    maths = frames.maths_of(frame)
+    marks = [Line2D([], [], color=style.INK, ls="", marker=_MARKERS[m], label=_NAMES.get(m, m)) for m in maths]
+    marks += style.marks(frame["dialect"], "o")
+    sheet.figure.legend(handles=marks, **style.AT_THE_TOP, ncols=4, fontsize=8)
+    sheet.fit()
+    return sheet.figure
+
+
+def _by_inputs(ax: Axes, frame: pd.DataFrame, kinds: list[str]) -> None:
+    maths = frames.maths_of(frame)
+    style.rows(ax, kinds, size=8)
+    for row in frame.itertuples():
+        y = kinds.index(row.inputs) + _LANE * (maths.index(row.math) - (len(maths) - 1) / 2)
+        ax.plot(row.max_error, y, _MARKERS[row.math], **_look(row))
+    ax.set_xscale("log")
+    ax.set_xlabel("largest error of an element over |A| @ |B|, log scale", size=9)
+
+
+def _against_speed(ax: Axes, frame: pd.DataFrame) -> None:
+    for row in frame.itertuples():
+        ax.plot(row.tflops, row.rel_error, _MARKERS[row.math], **_look(row))
+        name = DIALECTS[row.dialect].title if row.dialect else _NAMES[row.math]
+        ax.annotate(name, (row.tflops, row.rel_error), (5, 4), textcoords="offset points", size=7)
+    ax.set(xscale="log", yscale="log", ylabel="||C - oracle|| / ||oracle||, log scale")
+    style.plain(ax.xaxis)
+    ax.set_xlabel(f"TFLOP/s at M = N = K = {frame['m_y'].max():.0f}, log scale", size=9)
+
+
+def _look(row) -> dict:
+    look = style.look_of(row.dialect or "cublas")
+    return {"color": look.colour, "ms": 5.5, "mew": 1.3, "mfc": "none" if row.widened > 0 else look.colour}
