@@ -13,16 +13,16 @@ import gemm_ref
 from experiments.documents import (
     cost,
     findings,
-    instruction_tables,
     instructions,
-    ladder_tables,
     markdown,
-    memory_tables,
     readme,
-    register_tables,
     rounding,
-    tensor_tables,
 )
+from experiments.documents.tables import instructions as instruction_tables
+from experiments.documents.tables import ladder as ladder_tables
+from experiments.documents.tables import memory as memory_tables
+from experiments.documents.tables import registers as register_tables
+from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.records import store
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS

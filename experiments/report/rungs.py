@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import ladder_tables, markdown, tensor_tables
+from experiments.documents import markdown
 from experiments.documents.answer import Mode
+from experiments.documents.tables import ladder as ladder_tables
+from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.plots.look import style
 from experiments.progress import Bars
 from experiments.records import workloads

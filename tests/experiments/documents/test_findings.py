@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from experiments.documents import findings, memory_tables
+from experiments.documents import findings
 from experiments.documents.findings import SIZE, Data
+from experiments.documents.tables import memory as memory_tables
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.stats import SAME

@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 import gemm_ref
-from experiments.documents import blocks, ladder_tables
+from experiments.documents import blocks
 from experiments.documents.findings import Data
+from experiments.documents.tables import ladder as ladder_tables
 from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
 from experiments.records.stats import SAME, UNSURE

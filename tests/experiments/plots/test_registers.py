@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.documents import register_tables
+from experiments.documents.tables import registers as register_tables
 from experiments.plots import registers
 from experiments.plots.look import style
 from experiments.records import store

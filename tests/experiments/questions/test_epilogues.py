@@ -7,8 +7,8 @@ import contextlib
 import pytest
 import torch
 
-from experiments.documents import tensor_tables
 from experiments.documents.outcomes import outcome
+from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.plots.tensor_cores import draw_epilogues
 from experiments.questions import epilogues as question
 from experiments.records import store

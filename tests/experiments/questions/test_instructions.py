@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from experiments import runner
-from experiments.documents import instruction_tables
+from experiments.documents.tables import instructions as instruction_tables
 from experiments.plots.look import style
 from experiments.questions import instructions
 from experiments.records import store

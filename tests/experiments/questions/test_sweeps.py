@@ -10,9 +10,9 @@ import pytest
 import gemm_ref
 from experiments import runner
 from experiments.bench import timing
-from experiments.documents import tensor_tables
 from experiments.documents.answer import Answer
 from experiments.documents.outcomes import outcome
+from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.plots.look import style
 from experiments.progress import Bars
 from experiments.questions import energy, modes, shapes, squares, timers

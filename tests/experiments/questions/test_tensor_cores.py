@@ -8,7 +8,7 @@ import pytest
 
 import gemm_ref
 from experiments.bench import timing
-from experiments.documents import tensor_tables
+from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.progress import Bars
 from experiments.questions import tensor_cores
 from experiments.records import compare, frames, store

@@ -13,8 +13,8 @@ import pandas as pd
 import gemm_ref
 from experiments.documents import markdown
 from experiments.documents.answer import Answer
-from experiments.documents.ladder_tables import default_row, row_of
 from experiments.documents.markdown import NOT_MEASURED
+from experiments.documents.tables.ladder import default_row, row_of
 from experiments.plots.look import style
 from experiments.records import environment, frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
