@@ -159,9 +159,14 @@ def _list(lines: torch.Tensor) -> str:
     return ", ".join(map(str, found[:8])) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
 
 
+def reads_c(trial: Trial) -> bool:
+    """Whether elements of C were read before anything was written there."""
+    return any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings)
+
+
 def adds_to_c(subject: Subject, trial: Trial) -> str:
     """What to say of a kernel that reads C before anything was written there; empty if it does not."""
-    if not any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings):
+    if not reads_c(trial):
         return ""
     cure = "Sum in a register, and store each element of C once"
     if attempt(subject, trial.problem, zeroed=True).right:

@@ -20,6 +20,8 @@ from gemm_ref import ptx
 from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED
 
 SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
+_FINITE = "it is right only where C is finite"
+_BLAS = "NaN and infinity become NaN; BLAS does not read C then"
 ORDER = (RACE, EARLY, SKIPPED, MIXED)  # findings that sizes do not explain
 MOST_DETECTED = 8 << 20  # products; of larger problems it is seen alone whether they come out right
 
@@ -52,7 +54,11 @@ class Examination:
         """Raises CannotCheck where the reference GPU lacks what the kernel needs, at all sizes."""
         problems = self._given or self._choose()
         for problem in problems:
-            if self._try(problem).endless:  # the others would be, too, and each takes long
+            trial = self._try(problem)
+            if problem is problems[0] and self._needs_finite_c(trial):
+                self._forget()
+                trial = self._try(problem)
+            if trial.endless:  # the others would be, too, and each takes long
                 self._collect_faults()
                 return self.report
             self._require_one_that_runs(problem is problems[-1])
@@ -68,6 +74,20 @@ class Examination:
         if isinstance(self._subject, CudaKernel):
             self._look_at_offsets(self._subject)
         return self.report
+
+    def _needs_finite_c(self, trial: Trial) -> bool:
+        """Whether it is wrong because C, as it was before, is multiplied by a 0 of the source, and added."""
+        if not trial.wrong or not diagnose.reads_c(trial):
+            return False
+        self._subject.finite = True
+        if right := attempt(self._subject, trial.problem).right:
+            self.report.limits.append(f"{_FINITE}: it multiplies C by 0 and adds that ({_BLAS})")
+        self._subject.finite = right
+        return right
+
+    def _forget(self) -> None:
+        """Take back the last run, which is made again in another way."""
+        self._trials.pop(), self.report.verdicts.pop()
 
     # --- sizes -----------------------------------------------------------------------------------------------
 
@@ -102,7 +122,7 @@ class Examination:
         if trial.wrong and cuts and subject.math == "fp32" and not subject.intended:
             subject.judge_as_tf32(f"tensor cores cut its fp32 operands (line {cuts[0].line})")
             self.report.assumed = subject.assumed
-            self._trials.pop(), self.report.verdicts.pop()
+            self._forget()
             self._try(subject.admit(problem), "one_hot")
 
     def _try_without_c(self, whole: Trial) -> None:
@@ -111,10 +131,7 @@ class Examination:
             problem = min((trial.problem for trial in self._trials if trial.right), key=lambda each: each.flops)
             scales = replace(whole.scales, beta=0.0)
             if not attempt(self._subject, problem, scales=scales, zeroed=False).right:
-                self.report.limits.append(
-                    "it is right only where C is finite: where beta is 0 it multiplies C by it all the same, and NaN "
-                    "and infinity become NaN (BLAS does not read C then)"
-                )
+                self.report.limits.append(f"{_FINITE}: where beta is 0 it multiplies C by it all the same ({_BLAS})")
 
     def _run(
         self, problem: gemm_ref.Problem, kind: str = "integers", told: bool = False, detect: bool = False
@@ -229,7 +246,7 @@ class Examination:
             # One short of a whole size leaves out another number of products for each slice depth.
             past = self._run(sizes.moved(base, need.axis, getattr(base, need.axis) - 1, equal), detect=True)
             self._trials.append(past)
-            if not past.fault and not past.right:
+            if past.wrong:
                 self._say(diagnose.explain(self._subject, past))
         if self.report.needs and all(need.multiple for need in self.report.needs):
             self._try(self._subject.admit(sizes.past(base, self.report.needs, equal)))

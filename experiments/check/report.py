@@ -217,6 +217,7 @@ class Report:
                 return f"sound{stored}: right at {where}, without a fault"
             case Word.PARTIAL:
                 seen = ["wrong"] * any(verdict.outcome is Outcome.WRONG for verdict in wrong) + kinds
+                seen = seen or ["refused"]
                 return f"right for {self.needed}{stored}; elsewhere {', '.join(seen)}"
             case Word.REFUSED:
                 why = self.refusal.partition("\n")[0].removesuffix(":")

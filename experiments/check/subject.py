@@ -44,6 +44,7 @@ class Subject(ABC):
     tile: tuple[int, int]  # rows and columns of C that a block owns, as far as they are known
     square: bool = False  # it takes one size for all three
     zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
+    finite: bool = False  # C holds integers when it starts, because it is multiplied by 0 and added
     whole_numbers: bool = False  # its elements have no fractions
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`

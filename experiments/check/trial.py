@@ -108,9 +108,9 @@ def attempt(
     if scales is None:
         scales = drawn(subject, problem) if kind == "integers" else PLAIN
     zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
-    before = integers(problem) if scales.beta else None
+    before = integers(problem) if scales.beta or subject.finite else None
     bias = scales.bias * vector(problem.n) if scales.bias else None
-    detectors = ptx.Detectors(outputs=() if zeroed or scales.beta else ("C",), tile=subject.tile)
+    detectors = ptx.Detectors(outputs=() if zeroed or before is not None else ("C",), tile=subject.tile)
     seen = [Patience(), *observers, *([detectors] if detect else ())]
     left = []
 
@@ -129,7 +129,8 @@ def attempt(
     accuracy = None
     refusal: Exception | None = None
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
-    extras = Extras(c=before, alpha=scales.alpha, beta=scales.beta if scales.beta else None, bias=bias)
+    added = before if scales.beta else None
+    extras = Extras(c=added, alpha=scales.alpha, beta=scales.beta if scales.beta else None, bias=bias)
     try:
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
     except gemm_ref.WrongResult as error:

@@ -185,3 +185,9 @@ def test_tf32_is_judged_as_such_unless_fp32_is_meant(report):
     found = report(TF32, "48x32x16", block="32")
     assert found.sound and "it is judged as tf32, to which tensor cores cut its fp32 operands" in found.notes[-1]
     assert report(TF32, "48x32x16", block="32", math="fp32").word is Word.FAULTY
+
+
+def test_c_times_a_zero_of_the_source(report):
+    found = report(kernel(SUM, STORE % "1 * sum + 0 * C[(size_t)row * N + col]"), "33x17x9", "5x3x2")
+    assert found.sound and "it is right only where C is finite" in found.limits[0] and not found.why
+    assert report(kernel(SUM, STORE % "sum + C[(size_t)row * N + col]"), "33x17x9").word is Word.FAULTY
