@@ -1,6 +1,7 @@
-"""wgmma (PTX ISA, 9.7.15): warpgroups multiply tiles in shared memory asynchronously, with fp32 accumulators.
+"""wgmma (PTX ISA, 9.7.15): warpgroups multiply tiles in shared memory asynchronously, with fp32 or fp16 accumulators.
 
-Sums are those of Hopper's tensor cores to the last bit (`units.tensor_core`).
+Sums are those of Hopper's tensor cores to the last bit (`units.tensor_core`); those in fp16, which have not been
+compared with a GPU, are taken to be added as `mma` adds them.
 
 An instruction is carried out when its warpgroup waits for its group (`wgmma.wait_group`), and it is only then that it
 reads shared memory: a tile that was overwritten before is multiplied as overwritten. Until then its accumulators are in
@@ -104,6 +105,7 @@ class Shape:
     b_sign: int
     a_transposed: bool
     b_transposed: bool
+    sums: np.dtype  # of D: fp32, or fp16 of which a register has two
 
 
 class Warpgroups(Unit):
@@ -118,7 +120,7 @@ class Warpgroups(Unit):
         self._fenced = np.zeros(count, bool)
         self._committed = np.zeros(count, np.int64)
         self._queue: list[Multiply] = []
-        self._accumulators: dict[tuple[int, ...], Accumulator] = {}
+        self._accumulators: dict[tuple[np.dtype, tuple[int, ...]], Accumulator] = {}
         self._assembling: dict[int, None] = {}  # places at which lanes have waited for their warpgroup
         self._in_flight: dict[int, InFlight] = {}  # by register slot
         machine.in_flight = self._in_flight
@@ -166,12 +168,12 @@ class Warpgroups(Unit):
                 f"{instruction.origin}: {self._machine.describe_lane(lane)} has executed no wgmma.fence before its "
                 "first wgmma: registers and shared memory that it reads may not have been written yet"
             )
-        accumulator = self._accumulators.get(slots)
+        accumulator = self._accumulators.get((shape.sums, slots))
         if accumulator is None:
-            sums = np.zeros((self._first.size, ROWS, shape.columns), np.float32)
+            sums = np.zeros((self._first.size, ROWS, shape.columns), shape.sums)
             pending = np.zeros(self._first.size, np.int64)
             lanes = np.zeros(self._machine.lanes, bool)
-            accumulator = self._accumulators[slots] = Accumulator(slots, sums, pending, lanes, instruction)
+            accumulator = self._accumulators[shape.sums, slots] = Accumulator(slots, sums, pending, lanes, instruction)
         accumulator.instruction = instruction
         fresh = groups[accumulator.pending[groups] == 0]
         if fresh.size:
@@ -195,7 +197,7 @@ class Warpgroups(Unit):
             if done.any():
                 part = multiply if done.all() else multiply.only(done)
                 self._multiply(part)
-                landed[multiply.accumulator.slots] = multiply.accumulator
+                landed[id(multiply.accumulator)] = multiply.accumulator
             if not done.all():
                 still.append(multiply.only(~done) if done.any() else multiply)
         self._queue = still
@@ -232,7 +234,7 @@ class Warpgroups(Unit):
                 )
             self._in_flight[slot] = InFlight(machine, value, accumulator)
             machine.registers[slot] = None
-        accumulator.sums[groups] = accumulators_to_matrix(np.stack(held))
+        accumulator.sums[groups] = accumulators_to_matrix(np.stack(held), accumulator.sums.dtype)
         accumulator.lanes[lanes] = True
 
     def _land(self, accumulator: Accumulator, groups: np.ndarray) -> None:
@@ -252,8 +254,8 @@ class Warpgroups(Unit):
                 new = value
             else:
                 held = machine.registers[slot] if machine.registers[slot] is not None else flight.value
-                held = np.float32(0) if held is None else held
-                new = np.array(per_lane(held.view(np.float32), machine.lanes))
+                held = value.dtype.type(0) if held is None else held
+                new = np.array(per_lane(held.view(value.dtype), machine.lanes))
                 new[lanes] = value
             if back:
                 del self._in_flight[slot]
@@ -274,7 +276,7 @@ class Warpgroups(Unit):
             b = b.transpose(0, 2, 1)
         if shape.a_sign * shape.b_sign < 0:
             b = -b
-        before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], np.float32(0))
+        before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], shape.sums.type(0))
         accumulator.sums[groups] = multiply_add("wgmma", a, b, (shape.a_kind, shape.b_kind), before)
         accumulator.pending[groups] -= 1
 

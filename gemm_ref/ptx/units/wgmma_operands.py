@@ -95,18 +95,26 @@ def _pieces(descriptors: Descriptors, rows: int, depth: int, transposed: bool) -
 # --- registers -----------------------------------------------------------------------------------------------
 
 
-def accumulators_to_matrix(registers: np.ndarray) -> np.ndarray:
-    """(N / 2, warpgroups, 128 lanes) registers as (warpgroups, 64, N): PTX ISA, figure 'WGMMA .m64nNk16 D'."""
+def accumulators_to_matrix(registers: np.ndarray, sums: np.dtype) -> np.ndarray:
+    """(registers, warpgroups, 128 lanes) of 32 bits, an fp32 or two fp16 in each, as (warpgroups, 64, N).
+
+    PTX ISA, figure 'WGMMA .m64nNk16 D'.
+    """
     count, groups, _ = registers.shape
-    parts = registers.reshape(count // 4, 2, 2, groups, 4, 8, 4)  # j, half, odd, warpgroup, warp, row, pair
-    return parts.transpose(3, 4, 1, 5, 0, 6, 2).reshape(groups, ROWS, 2 * count)
+    held = 4 // sums.itemsize
+    # j, half, odd, warpgroup, warp, row, pair, odd of a register
+    parts = registers.view(sums).reshape(count * held // 4, 2, 2 // held, groups, 4, 8, 4, held)
+    return parts.transpose(3, 4, 1, 5, 0, 6, 2, 7).reshape(groups, ROWS, 2 * count * held)
 
 
 def matrix_to_accumulators(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of `accumulators_to_matrix`."""
+    """The inverse of `accumulators_to_matrix`: fp32, or uint32 of two fp16."""
     groups, _, columns = matrix.shape
-    parts = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2)
-    return np.ascontiguousarray(parts.transpose(4, 2, 6, 0, 1, 3, 5)).reshape(columns // 2, groups, WARPGROUP)
+    held = 4 // matrix.itemsize
+    parts = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2 // held, held)
+    flat = np.ascontiguousarray(parts.transpose(4, 2, 6, 0, 1, 3, 5, 7))
+    words = flat if held == 1 else flat.view(np.uint32)
+    return words.reshape(columns // 2 // held, groups, WARPGROUP)
 
 
 def fragments_to_matrix(registers: np.ndarray, dtype: np.dtype) -> np.ndarray:

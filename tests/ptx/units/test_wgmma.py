@@ -101,6 +101,31 @@ def computed(body: str, image: torch.Tensor, count: int, threads: int = 128, **o
     return matrix(out, count)
 
 
+def half_instruction(columns: int, a: str, b: str, tail: str, keep: str = "%p1") -> str:
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f16.f16.f16"
+    return f"{name} {vector(columns // 4)}, {a}, {b}, {keep}, {tail};\n"
+
+
+@covers("wgmma")
+@pytest.mark.parametrize("columns", [8, 40])
+def test_sums_in_fp16(columns):
+    """Pairs of a row lie in one register; each instruction rounds its sums to fp16, where 2049 is no number."""
+    a, b = numbers(64, 16, kind="f16"), numbers(columns, 16, kind="f16", seed=1)
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    for at, tile in ((A_AT, a), (B_AT, b)):
+        put(image, at, tile, 0, False, 1152, 144)
+    words = [str(descriptor(at, 1152, 144, 0)) for at in (A_AT, B_AT)]
+    count, out = columns // 4, torch.zeros(columns // 4, 128)
+    begin = "".join(f"mov.b32 %d{i}, 0x68006800; " for i in range(count))  # 2048 in both halves
+    twice = FENCE + 2 * half_instruction(columns, *words, "1, 1, 0, 0") + COMMIT + WAIT.format(0)
+    run_kernel(HEAD + begin + twice + storing(count), [image, out], block=(128, 1, 1))
+    halves = out.view(torch.float16).view(count, 128, 2).permute(0, 2, 1).reshape(2 * count, 128).float()
+    product = a.double() @ b.double().T
+    want = ((2048 + product).half().double() + product).half().float()
+    assert torch.equal(matrix(halves, 2 * count), want)
+    assert not torch.equal(want, (2048 + 2 * product).float())
+
+
 def instruction(kinds: str, columns: int, a: str, b: str, tail: str, first: int = 0, keep: str = "%p1") -> str:
     depth = {"tf32": 8, "e4m3": 32, "e5m2": 32}.get(kinds.split(".")[0], 16)
     name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kinds}"

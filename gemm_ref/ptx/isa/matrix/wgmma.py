@@ -17,13 +17,13 @@ from gemm_ref.ptx.units.formats import BITS, numbers
 from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
-_NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(\w+)\.(\w+)")
+_NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(\w+)\.(\w+)")
 _KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
 _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
 
 
 def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
-    """`wgmma`: `.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, `.fence .commit_group .wait_group`.
+    """`wgmma`: `.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, and of f16 with f16 sums; its groups.
 
     Each waits for all lanes of its warpgroup.
     """
@@ -59,9 +59,10 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine,
 def _shape(instruction: Instruction) -> Shape:
     """What the name and the immediates say. Raises Unsupported, and ParseError for what contradicts itself."""
     match = _NAME.fullmatch(instruction.name)
-    if match is None or (match[3], match[4]) not in _KINDS:
+    kinds = match.groups()[3:] if match else ()
+    if match is None or kinds not in _KINDS or (match[3] == "f16" and kinds != ("f16", "f16")):
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
-    columns, depth, a_kind, b_kind = int(match[1]), int(match[2]), match[3], match[4]
+    columns, depth, (a_kind, b_kind) = int(match[1]), int(match[2]), kinds
     item = BITS[a_kind].itemsize
     signs = [integer(operand) for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
     if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
@@ -74,15 +75,15 @@ def _shape(instruction: Instruction) -> Shape:
         raise ParseError(f"{instruction.origin}: the operands after the predicate do not fit its types")
     a_flag = 0 if item != 2 or from_registers else flags[0]
     b_flag = flags[-1] if flags else 0
-    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag))
+    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag), DTYPES[match[3]])
 
 
 def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:
     """`wgmma.mma_async`: D, A, B, scale-d, scale-a, scale-b, and for 16-bit types how A and B are stored."""
     shape = _shape(instruction)
     d, a, b, scale = instruction.operands[:4]
-    if len(items_of(d)) != shape.columns // 2:
-        raise ParseError(f"{instruction.origin}: D takes {shape.columns // 2} registers")
+    if len(items_of(d)) != shape.columns * shape.sums.itemsize // 8:
+        raise ParseError(f"{instruction.origin}: D takes {shape.columns * shape.sums.itemsize // 8} registers")
     registers = [item for item in map(decoder.named, items_of(d)) if isinstance(item, Register)]
     if len(registers) < len(items_of(d)) or any(decoder.dtype_of(item).itemsize != 4 for item in registers):
         raise ParseError(f"{instruction.origin}: D takes registers of 32 bits")

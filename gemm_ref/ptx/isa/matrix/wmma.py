@@ -50,7 +50,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 
-_ALIGNMENT = 32, 16  # bytes: of a fragment's address, and of the stride between its rows (CUDA guide, 'WMMA')
+_STRIDE = 16  # bytes: what the stride between a fragment's rows is a multiple of (CUDA guide, 'WMMA')
 
 
 class _Matrix:
@@ -88,7 +88,10 @@ class _Matrix:
 
     def _check(self, machine: Machine, mask: Mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
         active = machine.access_mask(mask)
-        for what, values, unit in (("address", addresses, _ALIGNMENT[0]), ("stride", row_bytes, _ALIGNMENT[1])):
+        # An address is a multiple of the size of what a lane gets (PTX ISA, 'Matrix storage'); the CUDA guide, which
+        # asks for 32 bytes of all types, means fp16 and fp32.
+        size = self.fragment.registers * max(self.fragment.word, 4)
+        for what, values, unit in (("address", addresses, size), ("stride", row_bytes, _STRIDE)):
             values = per_lane(values, machine.lanes)
             warps = values.reshape(-1, WARP)
             wrong = values % unit != 0

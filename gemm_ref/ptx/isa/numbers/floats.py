@@ -151,10 +151,10 @@ _WIDE: dict[str, Callable[..., Value]] = {
     "mul": np.multiply,
     "fma": lambda a, b, c, **down: odd_sum(a * b, c, **down),
 }
-# The manual's bounds of a GPU's error, relative to the result where nothing else is said: `rsqrt` 2^-22.9 (f64
-# 2^-20), `ex2` 2^-22 (f16 2^-9.9, bf16 2^-7), `lg2` 2^-22 (absolute between 1/2 and 2), `tanh` 2^-11 (f16 2^-10.987 and
-# bf16 2^-8, absolute), `sin` and `cos` 2^-20.9 absolute between -pi and pi. `rcp` and `sqrt` are near to 1 ulp, `div`
-# to 2, and here they are as `.rn`.
+# The manual's bounds of a GPU's error (PTX ISA 9.1), relative to the result where nothing else is said: `rsqrt`
+# 2^-22.9 (f64 2^-20), `ex2` 2 ulp (f16 2^-9.9, bf16 2^-7), `lg2` 2^-22 (absolute between 1/2 and 2), `tanh` 2^-11 (f16
+# 2^-10.987 and bf16 2^-8, absolute), `sin` and `cos` 2^-20.5 absolute between -2 pi and 2 pi, and 2^-14.7 between
+# -100 pi and 100 pi. `rcp` is near to 1 ulp, `sqrt` to 2^-23 and `div` to 2 ulp, and here they are as `.rn`.
 _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     "rsqrt": lambda a: 1 / np.sqrt(a),
     "ex2": np.exp2,
