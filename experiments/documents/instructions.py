@@ -31,7 +31,7 @@ GPU holds at once. `python -m tests.ptx.fuzz.statements` compares 10,000 random 
 | `mma.m8n8k4` of f16 | Volta's; later GPUs run it slowly, in several instructions |
 | `mma.sp`, sparse `wgmma` | the sums of sparse tensor cores have not been compared with a GPU |
 | `mma` of s4, u4, b1 | taken out of GPUs after Ampere |
-| `wgmma` of fp8 with f16 sums | not known how they round; those of f16 are taken to be as in `mma`, which is not measured |
+| `wgmma` of fp8 with f16 sums | how they round is not known; those of f16 are taken to be as in `mma`, unmeasured |
 | `red.async`, `st.async`, `cp.reduce.async` | nobody waits for them but an mbarrier: no kernel tried has them |
 | `multimem` | of several GPUs |
 | sm_100's: `tcgen05`, pairs of f32, fp4 and fp6 | the reference GPU is an H200 |
