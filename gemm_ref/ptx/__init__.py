@@ -21,7 +21,7 @@ from gemm_ref.ptx.count.counter import Counter
 from gemm_ref.ptx.count.records import Count
 from gemm_ref.ptx.detect.detectors import Detectors
 from gemm_ref.ptx.detect.finding import Finding
-from gemm_ref.ptx.program import Kernel, Pointers, Struct, entries, load, run
+from gemm_ref.ptx.program import Kernel, Pointers, Struct, entries, is_called, load, run
 from gemm_ref.ptx.text.errors import (
     AssertFailed,
     AsyncFault,
@@ -67,6 +67,7 @@ __all__ = [
     "WarpFault",
     "entries",
     "first_block",
+    "is_called",
     "load",
     "run",
     "watched",

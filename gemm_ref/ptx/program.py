@@ -65,10 +65,12 @@ class Kernel:
 class Struct:
     """An argument that is passed by value: its fields as (offset in bytes, type such as `s32`, tensor or number).
 
-    A pointer is a `u64` field with a tensor; a half is `Struct(((0, "f16", 1.5),))`.
+    A pointer is a `u64` field with a tensor; a half is `Struct(((0, "f16", 1.5),))`. names: what messages call the
+    tensors, by their offsets.
     """
 
     fields: tuple[tuple[int, str, torch.Tensor | int | float], ...]
+    names: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,11 @@ def entries(text: str, called: str | None = None) -> tuple[str, ...]:
     A name in PTX is the source's, or the source's with C++'s mangling around it: its length before it, and behind it
     template arguments or parameters. Raises ParseError for text that is not PTX.
     """
-    return tuple(name for name in _parsed(text) if called is None or _is_called(name, called))
+    return tuple(name for name in _parsed(text) if called is None or is_called(name, called))
 
 
-def _is_called(entry: str, name: str) -> bool:
+def is_called(entry: str, name: str) -> bool:
+    """Whether what PTX calls `entry` is the kernel `name` of the source, or an instance of it."""
     return entry == name or (
         entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry) is not None
     )
@@ -246,7 +249,7 @@ def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.
     data = bytearray(size)
     for offset, field, value in struct.fields:
         if isinstance(value, torch.Tensor):
-            value = memory.add(f"{name} + {offset}", value)
+            value = memory.add(dict(struct.names).get(offset, f"{name} + {offset}"), value)
         bits = _parameter(value, field).tobytes()
         if not 0 <= offset <= size - len(bits):
             raise ValueError(f"{name} has {size} bytes: a {field} at byte {offset} is outside")

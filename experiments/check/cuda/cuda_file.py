@@ -16,8 +16,21 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import elements, headers, launch, layouts, nvcc, on_gpu, reading, roles, signature
+from experiments.check.cuda import (
+    by_value,
+    driver,
+    elements,
+    headers,
+    launch,
+    layouts,
+    nvcc,
+    on_gpu,
+    reading,
+    roles,
+    signature,
+)
 from experiments.check.cuda.expressions import constants, evaluate, split
+from experiments.check.cuda.unit import Unit
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
@@ -54,7 +67,7 @@ class CudaKernel(Subject):
     def __init__(self, path: Path, options: Options) -> None:
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
-        self._signature, self.path, source, self._others = _find(path, options.kernel)
+        self._signature, self.path, source = _find(path, options.kernel)
         self.name = self._signature.name
         given = bool(options.grid or options.block)
         flags = (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
@@ -63,16 +76,18 @@ class CudaKernel(Subject):
         names = constants(source, _numbers(defined))
         self._small = {axis: _SMALL[axis] for axis in self._large_constants(names) if axis not in _numbers(defined)}
         self._unit = self._new_unit(path, flags, options)
-        names = constants(headers.with_includes(path, self._unit.text), _numbers(defined))
+        names = constants(self._unit.text, _numbers(defined))
         self._reading, why = (None, "") if given else self._read(path, options)
-        read = self._reading.roles(self._signature) if self._reading else []
+        structs = driver.structs(self._unit.text)
+        read = self._reading.roles(self._signature, structs) if self._reading else []
         told = options.args or set(roles.SIZES) <= {roles.role_of(p.name) for p in self._signature.parameters}
         self.knows_sizes = bool(told)  # whether names, and not their order alone, say which size is which
-        self._roles = roles.roles(self._signature, options.args, read)
+        asked = bool(self._reading and not self._reading.sizes_are_its_own)
+        self._roles = roles.roles(self._signature, options.args, read, host=asked)
         self._template = self._find_template(options)
         names |= _numbers(f"{p.name}={text}" for p, text in self._template)
         self.layout = layouts.parse(options.layout)
-        self._dtypes = self._find_types()
+        self._dtypes = self._find_types(self._element(options))
         self.math = elements.math_of(self._dtypes)
         self.whole_numbers = not all(dtype.is_floating_point for dtype in self._dtypes.values())
         if options.math:
@@ -88,9 +103,9 @@ class CudaKernel(Subject):
         given = {*roles.named(self._signature.parameters), *(p.name for p in self._signature.template)}
         return [axis for axis in roles.SIZES if axis not in given and names.get(axis, 0) > _LARGE]
 
-    def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options) -> nvcc.Unit:
+    def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options) -> Unit:
         """The file with smaller constants for sizes that would take minutes."""
-        unit = nvcc.Unit(path, flags, options.define, Path(self._folder.name))
+        unit = Unit(path, flags, options.define, Path(self._folder.name), self.name)
         for axis, value in self._small.items():
             if unit.set_constant(axis, value):
                 note = f"{axis} is a constant of the source: it is {value} here, which takes less time"
@@ -103,6 +118,7 @@ class CudaKernel(Subject):
         for file in dict.fromkeys(itertools.islice(reading.files(path, self.name), _MOST_FILES)):
             unit = self._new_unit(file, self._unit.flags, options)
             try:
+                self._typedefs |= elements.typedefs(unit.text)
                 found, why_not = reading.read(unit, self._signature, self._element(options), options.template)
             except UsageError as error:
                 failed = failed or error
@@ -132,20 +148,22 @@ class CudaKernel(Subject):
             return list(zip(self._signature.template, texts, strict=False))
         return _template(self._signature, options.template)
 
-    def _find_types(self) -> dict[str, torch.dtype]:
-        """The element type of each matrix, by its role."""
+    def _find_types(self, element: str) -> dict[str, torch.dtype]:
+        """The element type of each matrix, by its role; `element` of those that lie in structs."""
         meant = self._typedefs | {parameter.name: text for parameter, text in self._template}
         found = {
             role: elements.dtype(self.name, parameter.name, elements.plain(parameter.type, meant))
             for parameter, role in self._bound
             if role in roles.POINTERS and role != "NULL"
         }
+        if roles.HOST in self._roles:
+            found = dict.fromkeys(roles.MATRICES, elements.TYPES[element]) | found
         return found if "C" in found else found | {"C": found["D"]}
 
     def _find_sizes(self, names: Mapping[str, int]) -> None:
         """Which of M, N, K the kernel is told, and what the others are."""
         words = set(re.findall(r"\w+", " ".join((*self._roles, *(text for _, text in self._template)))))
-        told = {axis for axis in roles.SIZES if axis in words}
+        told = set(roles.SIZES) if roles.HOST in words else {axis for axis in roles.SIZES if axis in words}
         self._told = told
         missing = [axis for axis in roles.SIZES if axis not in told]
         fixed = {axis.lower(): names[axis] for axis in missing if axis in names}
@@ -198,7 +216,7 @@ class CudaKernel(Subject):
     @property
     def how(self) -> str:
         arguments = ", ".join(
-            p.name if role.upper() == p.name.upper() else f"{p.name} = {role}" for p, role in self._bound
+            p.name if role.upper() in (p.name.upper(), roles.HOST) else f"{p.name} = {role}" for p, role in self._bound
         )
         template = f"<{', '.join(text for _, text in self._template)}>" if self._template else ""
         stored = f", {self.layout}" if self.layout.turned else ""
@@ -260,10 +278,21 @@ class CudaKernel(Subject):
     ) -> None:
         """Run the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes."""
         kernel = self._kernel(self._arguments_of_template(problem))
-        values = [self._value(role, problem, given, scales) for role in self._roles]
+        kinds = [kind for _, kind in kernel.entry.parameters]
+        values = [
+            self._of_the_host(index, kinds[index], problem, given)
+            if role == roles.HOST
+            else self._value(role, problem, given, scales)
+            for index, role in enumerate(self._roles)
+        ]
         called = {"C": "the C that beta multiplies", "D": "C"} if "D" in self._roles else {}
         names = [called.get(role, role) if role in roles.POINTERS else "" for role in self._roles]
         ptx.run(kernel, shape, values, names=names)
+
+    def _of_the_host(self, index: int, kind: str, problem: gemm_ref.Problem, given: Mapping[str, torch.Tensor]):
+        assert self._reading
+        record = self._reading.at(self.layout.called(problem))
+        return by_value.value(record.arguments[index], kind, given, record)
 
     def _value(self, role: str, problem: gemm_ref.Problem, given: Mapping[str, torch.Tensor], scales: Scales = PLAIN):
         known = {**given, "ALPHA": scales.alpha, "BETA": scales.beta, "NULL": 0}
@@ -314,8 +343,6 @@ class CudaKernel(Subject):
 
     def _note_warnings(self, said: str) -> None:
         for file, line, number, message in nvcc.WARNING.findall(said):
-            if any(kernel.line <= int(line) <= kernel.last_line for kernel in self._others):
-                continue  # nvcc compiles the whole file
             if number != nvcc.UNUSED and file == self.path.name:
                 warning = (number, int(line), message.strip())
                 if warning not in self.warnings:
@@ -344,19 +371,16 @@ class CudaKernel(Subject):
         return out
 
 
-def _find(path: Path, wanted: str) -> tuple[signature.Signature, Path, str, list[signature.Signature]]:
-    """(the kernel, the file that has it, that file's text and those that it includes, the file's other kernels)."""
+def _find(path: Path, wanted: str) -> tuple[signature.Signature, Path, str]:
+    """(the kernel, the file that has it, that file's text and those that it includes)."""
     text = source_text.read(path)
     kernels = signature.read(text)
     files = [path] if kernels else headers.included(path, text)
     for file in files:
         kernels += [] if file == path else signature.read(source_text.read(file))
     chosen = signature.choose(kernels, wanted, path.name)
-    for file in files:
-        own = signature.read(source_text.read(file))
-        if chosen in own:
-            return chosen, file, headers.with_includes(path, text), [kernel for kernel in own if kernel != chosen]
-    raise AssertionError
+    file = next(file for file in files if chosen in signature.read(source_text.read(file)))
+    return chosen, file, headers.with_includes(path, text)
 
 
 def _numbers(defines) -> dict[str, int]:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from experiments.check.cuda.host import Function
-from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, named
-from experiments.check.cuda.signature import Parameter
+from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of
+from experiments.check.cuda.signature import Parameter, read_parameters
 
 NUMBERS = ("M", "N", "K", "ALPHA", "BETA")  # as `checked_number` counts them
-_LEADING = {"LDA": "K", "LDB": "N", "LDC": "N"}
-_TENSOR = {"A": (0, 2), "B": (2, 1), "C": (0, 1)}  # a matrix's sizes, as places in NUMBERS
+_LEADING = {"LDA": "K", "LDB": "N", "LDC": "N", "LDD": "N"}
+_SIDES = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}  # of each matrix, its rows and columns
 _TORCH_TYPES = {"float": "Float", "half": "Half", "__half": "Half", "__nv_bfloat16": "BFloat16", "double": "Double"}
-
+_WHOLE = re.compile(r"(?:(?:unsigned|signed|int|long|short|size_t|ptrdiff_t|uint|u?int\d+_t|std::size_t)\s*)+$")
+_STRUCT = re.compile(r"\bstruct\s*(\w*)\s*\{([^{}]*)\}\s*(\w*)\s*;")
+# The fields of a struct that is one matrix.
+_FIELDS = (
+    (re.compile(r"^(?:n?_?cols?|n?_?columns?|width|w|num_?col\w*)$", re.I), 1),
+    (re.compile(r"^(?:n?_?rows?|height|h|num_?row\w*)$", re.I), 0),
+    (re.compile(r"^(?:pitch|stride|ld|ldim|leading_?dim\w*)$", re.I), 1),
+)
+_ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
 _HEAD = """
 double checked_number(int which);
+extern "C" char** checked_words(const char* words, const char* input);
 template <class T> T* checked_pointer(int which) {
     return reinterpret_cast<T*>(static_cast<unsigned long long>(which) << 40);
 }
@@ -24,62 +34,206 @@ template <class T> T* checked_scalar(int which) {
     values[which] = static_cast<T>(static_cast<float>(checked_number(which)));
     return &values[which];
 }
+template <class T> T& checked_zeros() {
+    alignas(64) static char zeros[sizeof(T) + 64];
+    return reinterpret_cast<T&>(zeros);
+}
 """
+_BEGIN = f"{_HEAD}void checked_start(int which) {{\nswitch (which) {{\n"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One way to call a host function."""
+
+    function: Function
+    text: str  # in C++
+    decided: tuple[str, ...] = ()  # `stages = 2`: what nothing tells
 
 
 def text(calls: Sequence[str]) -> str:
-    """What stands behind the user's file: `checked_start`, which makes one of these calls."""
+    """What stands behind the user's file: `checked_start`, which makes one of these calls, each in a line."""
     cases = "".join(f"case {index}: {call}; break;\n" for index, call in enumerate(calls))
-    return f"{_HEAD}void checked_start(int which) {{\nswitch (which) {{\n{cases}}}\n}}\n"
+    return f"{_BEGIN}{cases}}}\n}}\n"
 
 
-def call(function: Function, element: str) -> str:
-    """The call of a host function, empty where it is not known what one of its parameters is.
+def refused(said: str) -> set[int]:
+    """Which of the calls a compiler did not understand: errors in `text`, which is called `checked`."""
+    lines = re.findall(r"^checked(?:\((\d+)\): error|:(\d+):\d+: error)", said, re.M)
+    return {int(line or other) - _BEGIN.count("\n") - 1 for line, other in lines}
 
-    element: the type of the matrices, for a template of it.
+
+def calls(functions: Sequence[Function], element: str, source: str) -> list[Call]:
+    """Ways to call these functions, best first: what is understood whole, then what has the sizes, then a `main`.
+
+    element: the type of the matrices, for a template of it. source: where structs are defined.
     """
-    types = {parameter.name: element for parameter in function.template if parameter.type in ("typename", "class")}
-    given = []
+    found = [call for function in functions for call in _ways(function, element, structs(source))]
+    return sorted(found, key=lambda call: 1 if call.function.name == "main" else 2 * bool(call.decided))
+
+
+def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
+    """The fields of each struct that has nothing else."""
+    found = {}
+    for name, body, alias in _STRUCT.findall(source):
+        fields: list[Parameter] = []
+        for line in filter(None, (line.strip() for line in body.split(";"))):
+            first, *others = read_parameters(line)
+            kind = first.type.removesuffix("*").strip()
+            fields += [first, *(Parameter(kind + "*" * ("*" in x.type), x.name or x.type) for x in others)]
+        if fields and all(field.name for field in fields):
+            found[alias or name] = tuple(fields)
+    return found
+
+
+def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> Iterator[Call]:
     if function.name == "main":
-        both = zip(function.parameters, ("1", "words"), strict=False)
-        words = ", ".join(f"({parameter.type}){word}" for parameter, word in both)
-        return f'{{ static char name[] = "checked"; static char* words[] = {{name, nullptr}}; checked_main({words}); }}'
-    for parameter, role in zip(function.parameters, named(function.parameters), strict=True):
-        if parameter.default:
-            break
-        argument = _argument(parameter, role, types, element)
-        if not argument:
-            return ""
-        given.append(argument)
-    if not any("checked_pointer" in argument for argument in given):
-        return ""
+        yield from _mains(function)
+        return
+    types = {parameter.name: element for parameter in function.template if parameter.type in ("typename", "class")}
     explicit = ""
     if function.template:
         chosen = [types.get(parameter.name, "") for parameter in function.template if not parameter.default]
         if not all(chosen):
-            return ""
+            return
         explicit = f"<{', '.join(chosen)}>" if chosen else ""
-    return f"{function.name}{explicit}({', '.join(given)})"
+    parameters = [parameter for parameter in function.parameters if not parameter.default]
+    plain = [_plain(parameter, types) for parameter in parameters]
+    roles = _roles(parameters, plain, known)
+    given = [_argument(kind, role, element, known) for kind, role in zip(plain, roles, strict=True)]
+    if not any("checked_pointer" in argument for argument in given):
+        return
+    # What nothing tells is tried as what is most usual, and flags both ways.
+    for flag in ("false", "true") if "bool" in plain else ("",):
+        tried, decided = list(given), []
+        for index, (parameter, kind) in enumerate(zip(parameters, plain, strict=True)):
+            if not tried[index]:
+                tried[index], said = _unknown(parameter.name, kind, flag)
+                decided += [f"{parameter.name} = {said}"] if said else []
+        if all(tried):
+            yield Call(function, f"{function.scope}{function.name}{explicit}({', '.join(tried)})", tuple(decided))
 
 
-def _argument(parameter: Parameter, role: str, types: dict[str, str], element: str) -> str:
-    plain = re.sub(r"\b(?:const|volatile|struct)\b|[&\s]", " ", parameter.type)
-    plain = re.sub(r"\b\w+\b", lambda word: types.get(word[0], word[0]), " ".join(plain.split()))
-    if "Tensor" in plain and role in MATRICES:
-        rows, columns = _TENSOR[role]
-        return (
-            f"at::Tensor(checked_pointer<void>({MATRICES.index(role) + 1}), {{(int64_t)checked_number({rows}), "
-            f"(int64_t)checked_number({columns})}}, at::ScalarType::{_TORCH_TYPES.get(element, 'Float')})"
+def _mains(function: Function) -> Iterator[Call]:
+    """With words that its text asks for, and with none."""
+    words = _words(function.body)
+    asked = _asked(function.body)
+    for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
+        first = ", ".join(
+            f"({parameter.type}){value}"
+            for parameter, value in zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
         )
-    if plain.endswith("*"):
-        target = plain.removesuffix("*").strip()
+        told = " ".join(("checked", *given))
+        yield Call(
+            function, f'{{ char** words = checked_words("{told}", "{asked}"); (void)words; checked_main({first}); }}'
+        )
+
+
+def _words(body: str) -> tuple[str, ...]:
+    """What stands for argv[1] and so on: a size where a variable of its name is set, and an option that is compared."""
+    found: dict[int, str] = {}
+    for name, index in re.findall(rf"(\w+)\s*=[^=;,]*?{_ARGV}", body):
+        role = role_of(name)
+        found.setdefault(int(index), role if role in SIZES else "N" if is_alone(name) else _usual(name))
+    for index, option in re.findall(r'\bargv\s*\[\s*(\d)\s*\][^;]{0,20}?"(-+[\w-]+)"', body):
+        found[int(index)] = option
+    wanted = re.search(r"\bargc\s*(?:!=|<)\s*(\d)", body)
+    last = max((*found, int(wanted[1]) - 1 if wanted else 0))
+    usual = dict(enumerate(SIZES, 1)) if not found and last >= len(SIZES) else {}
+    return tuple(found.get(index, usual.get(index, "1")) for index in range(1, last + 1))
+
+
+def _asked(body: str) -> str:
+    """What is read from the standard input: sizes in the order of their names, or in the usual order."""
+    inside = re.search(r"\bscanf\s*\(\s*[^,]*,([^;]*)\)\s*;|\bcin\s*>>([^;]*);", body)
+    if not inside:
+        return ""
+    names = re.findall(r"\w+", inside[1] or inside[2])
+    roles = [role_of(name) for name in names]
+    usual = {1: ["N"], 2: ["M", "N"], 3: [*SIZES], 4: ["M", "K", "K", "N"]}
+    return " ".join(roles if all(role in SIZES for role in roles) else usual.get(len(names), [*SIZES]))
+
+
+def _plain(parameter: Parameter, types: Mapping[str, str]) -> str:
+    text = re.sub(r"\b(?:const|volatile|struct)\b|[&\s]", " ", parameter.type)
+    return re.sub(r"\b\w+\b", lambda word: types.get(word[0], word[0]), " ".join(text.split()))
+
+
+def _roles(
+    parameters: Sequence[Parameter], plain: Sequence[str], known: Mapping[str, tuple[Parameter, ...]]
+) -> list[str]:
+    """Also of structs that are a matrix each, which are A, B and C in order if their names do not say it."""
+    roles = named(parameters)
+    whole = [index for index, kind in enumerate(plain) if any(map(is_pointer, known.get(kind, ())))]
+    if len(whole) == len(MATRICES):
+        told = [role_of(parameters[index].name) for index in whole]
+        for index, role in zip(whole, told if set(told) == set(MATRICES) else MATRICES, strict=True):
+            roles[index] = role
+    return roles
+
+
+def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> str:
+    """In C++, empty where it is not known what it is."""
+    if kind in known:
+        return _struct(kind, role, element, known)
+    if "Tensor" in kind and role in MATRICES:
+        rows, columns = (f"(int64_t)checked_number({NUMBERS.index(side)})" for side in _SIDES[role])
+        scalar = _TORCH_TYPES.get(element, "Float")
+        place = PLACES.index(role) + 1
+        return f"at::Tensor(checked_pointer<void>({place}), {{{rows}, {columns}}}, at::ScalarType::{scalar})"
+    if kind.endswith("*"):
+        target = kind.removesuffix("*").strip()
         if role in PLACES and "*" not in target:
             return f"checked_pointer<{target}>({PLACES.index(role) + 1})"
         return f"checked_scalar<{target}>({NUMBERS.index(role)})" if role in NUMBERS else ""
     role = _LEADING.get(role, role)
     if role in NUMBERS:
         number = f"checked_number({NUMBERS.index(role)})"
-        return f"static_cast<{plain}>({number if role in SIZES else f'static_cast<float>({number})'})"
-    if re.search(r"(?:Handle_t|Stream_t|stream_t|CUstream)$", plain):
-        return f"{plain}{{}}"
+        return f"static_cast<{kind}>({number if role in SIZES else f'static_cast<float>({number})'})"
+    if re.search(r"(?:Handle_t|Stream_t|stream_t|CUstream)$", kind):
+        return f"{kind}{{}}"
     return ""
+
+
+def _struct(kind: str, role: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> str:
+    """A value of a struct, each of whose fields is a role, or which is the matrix `role`; empty where it is neither."""
+    fields, values = known[kind], {}
+    roles = named(fields)
+    if role in MATRICES:
+        roles = [
+            role if is_pointer(field) else next((_SIDES[role][side] for p, side in _FIELDS if p.match(field.name)), "")
+            for field in fields
+        ]
+    if not set(roles) & set(MATRICES):
+        return ""
+    for field, own in zip(fields, roles, strict=True):
+        if argument := _argument(_plain(field, {}), own, element, {}):
+            values[field.name] = argument
+    filled = " ".join(f"made.{name} = {value};" for name, value in values.items())
+    return f"[] {{ {kind} made{{}}; {filled} return made; }}()"
+
+
+def _unknown(name: str, kind: str, flag: str) -> tuple[str, str]:
+    """(argument, what is said of it) for a parameter that nothing tells."""
+    if kind == "bool":
+        return flag, flag
+    if kind.endswith("*"):
+        return f"({kind})nullptr", "nullptr"
+    if _WHOLE.match(kind):
+        return _usual(name), _usual(name)
+    if kind in ("float", "double"):
+        return "1", "1"
+    if kind == "dim3" or "(" in kind:
+        return "", ""
+    return f"checked_zeros<{kind}>()", ""
+
+
+def _usual(name: str) -> str:
+    """The usual value of a number of this name."""
+    if re.search(r"stage", name, re.I):
+        return "2"
+    if re.search(r"block|tile|thread", name, re.I):
+        return "16"
+    if re.search(r"stride", name, re.I):
+        return "2048"
+    return "0" if re.search(r"gpu|device|seed", name, re.I) else "1"

@@ -9,6 +9,7 @@ import gemm_ref
 from experiments.check.cuda.expressions import evaluate
 
 _LARGEST_TILE = 1024
+_ROUNDEST_FIRST = sorted(range(1, _LARGEST_TILE + 1), key=lambda tile: (-(tile & -tile), tile))
 _TILES = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
@@ -40,7 +41,7 @@ def _candidates(values: Mapping[gemm_ref.Problem, int], axis: int) -> Iterator[s
     sizes = {"N": problem.n, "M": problem.m, "K": problem.k}
     order = ("N", "M", "K") if axis != 1 else ("M", "N", "K")
     for name in order:
-        for tile in range(1, _LARGEST_TILE + 1):
+        for tile in _ROUNDEST_FIRST:
             if gemm_ref.cdiv(sizes[name], tile) == value:
                 yield f"cdiv({name}, {tile})"
             if sizes[name] // tile == value:
@@ -55,6 +56,6 @@ def _candidates(values: Mapping[gemm_ref.Problem, int], axis: int) -> Iterator[s
     for rows, columns in itertools.product(_TILES, repeat=2):
         if gemm_ref.cdiv(problem.m, rows) * gemm_ref.cdiv(problem.n, columns) == value:
             yield f"cdiv(M, {rows}) * cdiv(N, {columns})"
-    for tile in range(1, _LARGEST_TILE + 1):
+    for tile in _ROUNDEST_FIRST:
         if gemm_ref.cdiv(problem.m * problem.n, tile) == value:
             yield f"cdiv(M * N, {tile})"

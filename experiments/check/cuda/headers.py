@@ -21,7 +21,7 @@ _OURS = {
 }
 # Libraries of NVIDIA's, of which a stand-in declares the names that the source uses.
 _LIBRARY = re.compile(r"(cublas|curand|cusparse|cusolver|cudnn|cufft|nvml|nccl|cutensor|nvToolsExt|cupti|magma)")
-_QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+\.[^>\n]+)>)', re.M)
 _TOP = (".git", "README*", "LICENSE*")
 _UPWARDS = 4  # folders above the file's in which its project's headers are looked for
 _MOST_FILES = 4000  # of a project, when a header is searched by its name
@@ -45,10 +45,15 @@ def project_folder(path: Path, name: str) -> Path | None:
             if (above / inside / name).is_file():
                 return above / inside
     wanted = PurePosixPath(name).parts
-    for found in itertools.islice(folders[-1].rglob("*"), _MOST_FILES):
+    for found in _files(folders[-1]):
         if found.parts[-len(wanted) :] == wanted and found.is_file():
             return Path(*found.parts[: -len(wanted)])
     return None
+
+
+@functools.lru_cache(maxsize=16)
+def _files(folder: Path) -> tuple[Path, ...]:
+    return tuple(itertools.islice(folder.rglob("*"), _MOST_FILES))
 
 
 def stand_in(name: str, source: str) -> str:
@@ -73,14 +78,21 @@ def names(path: Path, source: str) -> list[str]:
     )
 
 
-def included(path: Path, source: str, deep: int = 3) -> list[Path]:
-    """The files of its project that a file includes, and those that they include."""
-    found: list[Path] = []
-    for name in _QUOTED.findall(source) if deep else ():
-        if folder := project_folder(path, name):
-            file = (folder / name).resolve()
-            found += [*included(file, source_text.read(file), deep - 1), file]
-    return list(dict.fromkeys(found))
+def included(path: Path, source: str) -> list[Path]:
+    """The files of its project that a file includes, and those that they include, each before what includes it."""
+    found: dict[Path, None] = {}
+    _collect(path.resolve(), source, found, set())
+    return list(found)
+
+
+def _collect(path: Path, source: str, found: dict[Path, None], seen: set[Path]) -> None:
+    seen.add(path)
+    for quoted, angles in _INCLUDE.findall(source):
+        folder = project_folder(path, quoted or angles)
+        file = (folder / (quoted or angles)).resolve() if folder else path
+        if file not in seen:
+            _collect(file, source_text.read(file), found, seen)
+            found[file] = None
 
 
 def with_includes(path: Path, source: str) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from experiments.check.cuda.signature import Parameter, closing, read_parameters, template_before, without_comments
+from experiments.check.cuda.signature import (
+    Parameter,
+    angle_closing,
+    closing,
+    read_parameters,
+    template_before,
+    without_comments,
+)
 
 _OPENS = re.compile(r"[{};]")
 _NAME = re.compile(r"([\w:~]+)\s*$")
-_SCOPE = re.compile(r'\b(?:namespace\b[\w\s:]*|extern\s+"[ ]*")\s*$')
+_SCOPE = re.compile(r'\b(?:namespace\b\s*([\w:]*)\s*|extern\s+"[ ]*")\s*$')
 _DEVICE = re.compile(r"\b(?:__global__|__device__)\b")
 
 
@@ -25,6 +32,8 @@ class Function:
     end: int  # behind its closing brace
     body: str
     on_device: bool  # a kernel, or what kernels call
+    is_kernel: bool = False
+    scope: str = ""  # of namespaces: `outer::inner::`
 
     def mentions(self, name: str) -> bool:
         """Whether its body calls or launches what is called `name`."""
@@ -49,29 +58,35 @@ def callers(among: Sequence[Function], kernel: str) -> list[Function]:
 
 
 def blanked(source: str, gone: Iterable[Function]) -> str:
-    """The source without these functions, each line where it was."""
+    """The source with the bodies of these functions empty, each line where it was; without those that are empty."""
     for function in gone:
-        inside = re.sub(r"[^\n]", " ", source[function.start : function.end])
-        source = source[: function.start] + inside + source[function.end :]
+        first, last = function.end - 1 - len(function.body), function.end - 1
+        if not function.body.strip():
+            first, last = function.start, function.end
+        source = source[:first] + re.sub(r"[^\n]", " ", source[first:last]) + source[last:]
     return source
 
 
 def _functions(text: str) -> Iterator[Function]:
     start = position = 0
+    scopes: list[str] = []
     while match := _OPENS.search(text, position):
         position = match.end()
         if match[0] == "{":
             before = text[start : match.start()]
-            if _SCOPE.search(before):
+            if scope := _SCOPE.search(before):
+                scopes.append(f"{scope[1]}::" if scope[1] else "")
                 start = position
                 continue
             end = closing(text, match.start())
             if function := _function(text, start, match.start(), end):
-                yield function
+                yield replace(function, scope="".join(scopes))
                 start = end
             position = end
             if function is None:
                 continue  # a class, or a value: what belongs to it goes on to the semicolon
+        elif match[0] == "}" and scopes:
+            scopes.pop()
         start = position
 
 
@@ -96,6 +111,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
                     end,
                     text[opening + 1 : end - 1],
                     bool(_DEVICE.search(words)),
+                    "__global__" in words,
                 )
         bracket = after
     return None
@@ -104,13 +120,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
 def _behind_template(text: str, begin: int) -> int:
     """The place behind the `template <...>` at `begin`; `begin` itself where there is none."""
     match = re.compile(r"template\s*<").match(text, begin)
-    if not match:
-        return begin
-    depth, position = 1, match.end()
-    while depth and position < len(text):
-        depth += (text[position] == "<") - (text[position] == ">")
-        position += 1
-    return position
+    return angle_closing(text, match.end() - 1) if match else begin
 
 
 def _without_directives(text: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 import gemm_ref
-from experiments.check.cuda.nvcc import Unit
+from experiments.check.cuda.unit import Unit
 from gemm_ref.build import build_library, open_library
 from gemm_ref.toolchain import architecture, find_toolkit
 

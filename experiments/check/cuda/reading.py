@@ -11,16 +11,17 @@ import itertools
 import re
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import driver, fit, headers, host, launch, nvcc, recorder
+from experiments.check.cuda import driver, fit, headers, host, launch, recorder
 from experiments.check.cuda.recorder import PLACE, Program, Recorded
-from experiments.check.cuda.roles import PLACES, SIZES, is_pointer
-from experiments.check.cuda.signature import Signature
+from experiments.check.cuda.roles import HOST, PLACES, SIZES, is_pointer
+from experiments.check.cuda.signature import Signature, angle_closing
+from experiments.check.cuda.unit import Unit
 from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
 
@@ -39,28 +40,37 @@ class Reading:
 
     program: Program
     said: str  # by the compiler
-    call: int
-    function: host.Function
+    index: int  # of the call
+    call: driver.Call
     where: str  # file:line of the function
-    sizes_are_its_own: bool  # of a main, which was run once
     instance: str  # of a template, as in `kernel<32>`, if it was asked for
+    name: str  # of the kernel
     _seen: dict[Problem, Recorded | None] = field(default_factory=dict)
 
     def at(self, problem: Problem) -> Recorded:
         """The launch at these sizes. Raises UsageError where the host code refuses them."""
-        found = self._at(problem.resized())
+        found = self._at(problem)
         if found is None:
-            raise UsageError(f"{self.function.name} ({self.where}) launches nothing at {problem}")
+            raise UsageError(f"{self.call.function.name} ({self.where}) launches nothing at {problem}")
         return found
 
     def _at(self, problem: Problem) -> Recorded | None:
         key = Problem(problem.m, problem.n, problem.k)
         if key not in self._seen:
-            sizes = (key.m, key.n, key.k)
-            runs = self.program.run(self.call, *sizes, ALPHA, BETA, first=self.sizes_are_its_own and not self.instance)
-            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.program.kernel)))]
+            runs = self.program.run(self.index, key.m, key.n, key.k, ALPHA, BETA, all_=bool(self.instance))
+            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.name)))]
             self._seen[key] = ours[0] if ours else None
         return self._seen[key]
+
+    def starts(self) -> bool:
+        """Whether it launches the kernel at all: at sizes that differ, or at equal ones."""
+        return any(self._at(problem) for problem in (WHOLE[0], _OTHERS[0]))
+
+    @functools.cached_property
+    def sizes_are_its_own(self) -> bool:
+        """Whether a `main` launches the same whatever it is told."""
+        first, second = (self._at(problem) for problem in WHOLE[:2])
+        return first is not None and first == second
 
     @functools.cached_property
     def probes(self) -> dict[Problem, Recorded]:
@@ -69,13 +79,17 @@ class Reading:
             return {WHOLE[0]: self.at(WHOLE[0])}
         return {problem: found for problem in (*WHOLE, *_OTHERS) if (found := self._at(problem))}
 
-    def roles(self, chosen: Signature) -> list[str]:
-        """What each parameter is by the value that it is given; empty where that does not tell."""
+    def roles(self, chosen: Signature, structs: Container[str] = ()) -> list[str]:
+        """What each parameter is by the value that it is given; HOST for a struct, empty where that does not tell."""
         if self.sizes_are_its_own:
             return [""] * len(chosen.parameters)
+        first = next(iter(self.probes.values()))
         whole = [(problem, found) for problem, found in self.probes.items() if problem in WHOLE]
         found = []
         for index, parameter in enumerate(chosen.parameters):
+            if len(first.arguments[index]) not in (1, 2, 4, 8) or parameter.type.split()[-1] in structs:
+                found.append(HOST)
+                continue
             told = [_told(record, index, parameter.type, problem) for problem, record in whole]
             common = set.intersection(*told) if told else set()
             named = parameter.name.upper()
@@ -83,7 +97,8 @@ class Reading:
             if not found[-1] and len(common) == 1:
                 found[-1] = common.pop()
         unknown = [index for index, p in enumerate(chosen.parameters) if is_pointer(p) and not found[index]]
-        if "C" not in found and len(unknown) == 1:  # what the host code allocates itself
+        tagged = self.call.function.name != "main"
+        if tagged and "C" not in found and len(unknown) == 1:  # what the host code allocates itself
             found[unknown[0]] = "C"
         return found
 
@@ -98,7 +113,8 @@ class Reading:
         """In a sentence, with the options that say the same."""
         options = "" if "?" in shape.grid else f": --grid '{','.join(shape.grid)}' --block '{','.join(shape.block)}'"
         options += f" --shared '{shape.shared}'" if options and shape.shared != "0" else ""
-        return f"launched as by {self.function.name} ({self.where}){options}"
+        decided = f" with {', '.join(self.call.decided)}" if self.call.decided else ""
+        return f"launched as by {self.call.function.name} ({self.where}){decided}{options}"
 
     def _carried_over(self, chosen: Signature, roles: Sequence[str], names) -> launch.Shape:
         record = next(iter(self.probes.values()))
@@ -168,54 +184,53 @@ class ReadShape(launch.Shape):
 _ORDER = (*PLACES, *SIZES, "ALPHA", "BETA")
 
 
-def read(unit: nvcc.Unit, chosen: Signature, element: str, template: str) -> tuple[Reading | None, str]:
+def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Reading | None, str]:
     """What the file's host code does with the kernel, and why it is not known where it is not.
 
     Raises UsageError where the kernel itself does not compile.
     """
-    places: dict[host.Function, str] = {}
-    for file in (unit.path, *headers.included(unit.path, unit.text)):
-        text = unit.text if file == unit.path else source_text.read(file)
-        for function in host.functions(text):
-            places.setdefault(function, f"{file.name}:{text.count(chr(10), 0, function.start) + 1}")
+    places = {function: f"{file.name}:{line}" for function, file, line in unit.functions()}
     leading = host.callers(list(places), chosen.name)
-    calls = [(function, text) for function in leading if (text := driver.call(function, element))]
+    calls = driver.calls(leading, element, unit.text)
     if not calls:
         return None, "no host function of the file launches it" if not leading else (
             f"{leading[0].name} launches it, whose parameters are not understood"
         )
     try:
-        program, said = recorder.build(unit, chosen.name, [(function.name, text) for function, text in calls])
+        program, said = recorder.build(unit, calls)
     except BuildError:
         return None, "its host code could not be built"
     one = _plain(f"{chosen.name}<{template}>") if template else ""
-    for index, (function, _) in enumerate(calls):
-        if function.name not in unit.left_out:
-            reading = Reading(program, said, index, function, places[function], function.name == "main", one)
-            if any(reading._at(problem) for problem in WHOLE):
+    for index, call in enumerate(calls):
+        if call.function.name not in unit.left_out:
+            reading = Reading(program, said, index, call, places[call.function], one, chosen.name)
+            if reading.starts():
                 return reading, ""
-    return None, f"{calls[0][0].name} was run and launched nothing"
+    return None, f"{calls[0].function.name} was run and launched nothing"
 
 
 def files(path: Path, kernel: str) -> Iterator[Path]:
-    """The file at `path` and, where it does not launch the kernel itself or does not compile alone, others of its
-    project that include it and launch the kernel."""
-    text = source_text.read(path)
-    if host.callers(host.functions(text), kernel):
+    """The files to look for a launch in: the one at `path` and those of its project that include it.
+
+    A header may need what the files that include it have before it, so these come first.
+    """
+    text, ours = source_text.read(path), path.resolve()
+    alone = path.suffix == ".cu" and host.callers(host.functions(text), kernel)
+    if alone:
         yield path
     others = []
     for above in headers.project(path):
         for file in sorted(itertools.chain.from_iterable(above.glob(pattern) for pattern in _NEIGHBOURS)):
             other = source_text.read(file) if file.is_file() and file.stat().st_size < _MOST_BYTES else ""
             launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel)
-            if file == path.resolve() or not launches and path.name not in other:
+            if file.resolve() == ours or not launches and path.name not in other:
                 continue
-            if path.resolve() in headers.included(file, other):
+            if ours in headers.included(file, other):
                 others.append(file)
                 if launches:
                     yield file
-    yield path
     yield from others[:1]
+    yield path
 
 
 def instance(entry: str, name: str) -> str:
@@ -225,14 +240,7 @@ def instance(entry: str, name: str) -> str:
     except OSError:
         return name
     start = re.search(rf"\b{name}<", told)
-    if not start:
-        return name
-    depth = 0
-    for position in range(start.end() - 1, len(told)):
-        depth += (told[position] == "<") - (told[position] == ">")
-        if depth == 0:
-            return told[start.start() : position + 1]
-    return name
+    return told[start.start() : angle_closing(told, start.end() - 1)] if start else name
 
 
 def _plain(text: str) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.check.cuda import driver
-from experiments.check.cuda.nvcc import Unit, mended
+from experiments.check.cuda.nvcc import mended
 from experiments.check.cuda.roles import PLACES
+from experiments.check.cuda.unit import Unit
+from gemm_ref import ptx
 from gemm_ref.build import CACHE, BuildError, digest, find_cxx, keep
 from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit, run_nvcc
@@ -41,24 +43,23 @@ class Program:
     ptx: str
     path: Path
     sizes: Path
-    kernel: str
+    entries: tuple[str, ...]  # the kernel's, one for each instance
 
-    def run(self, call: int, m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, first: bool = False):
-        """The launches of `kernel` by one call, in order, up to the `first` if so asked; none where the call fails."""
+    def run(self, call: int, m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, all_: bool = False):
+        """The kernel's first launch by one call, or all of them in order; none where it launches nothing."""
         out = self.path.with_suffix(".out")
         out.unlink(missing_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
-        command = [str(self.path), str(out), str(self.sizes), self.kernel, str(int(first)), *numbers]
+        command = [str(self.path), str(out), str(self.sizes), str(int(not all_)), *numbers]
         try:
             subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return []
-        lines = out.read_text(encoding="utf-8").split("\n") if out.exists() else []
-        return _read(lines, self.kernel) if lines[-2:-1] == ["end"] or first else []
+        return _read(out.read_text(encoding="utf-8").split("\n"), self.entries) if out.exists() else []
 
 
-def build(unit: Unit, kernel: str, calls: Sequence[tuple[str, str]]) -> tuple[Program, str]:
-    """(program, warnings) of a file and calls of its functions, each by name and in C++.
+def build(unit: Unit, calls: Sequence[driver.Call]) -> tuple[Program, str]:
+    """(program, warnings) of a file and calls of its functions.
 
     Raises UsageError where not even the kernels compile, and BuildError where it cannot be linked.
     """
@@ -66,21 +67,31 @@ def build(unit: Unit, kernel: str, calls: Sequence[tuple[str, str]]) -> tuple[Pr
     folder.mkdir(exist_ok=True)
     source, made = folder / "checked.cu", folder / "checked.o"
 
+    refused: set[int] = set()
+
+    def mend(message: str) -> bool:
+        before = len(refused)
+        refused.update(driver.refused(message))
+        return len(refused) > before or unit.mend(message)
+
     def compile_() -> str:
-        left = [text if name not in unit.left_out else "" for name, text in calls]
+        gone = [index in refused or call.function.name in unit.left_out for index, call in enumerate(calls)]
+        left = ["" if out else call.text for call, out in zip(calls, gone, strict=True)]
         source.write_text(unit.compose(after=driver.text(left)), encoding="utf-8")
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
         kept = ["-keep", "--keep-dir", str(folder), "-gencode", f"arch={arch},code={arch}"]
-        host = ["-Dmain=checked_main", "-Xcompiler", "-O0,-w"]
+        host = ["-Dmain=checked_main", "-Xcompiler", "-O1,-w"]
         return run_nvcc([*unit.arguments(), *host, *kept, "-c", str(source), "-o", str(made)])
 
-    said = mended(unit, compile_)
+    said = mended(unit, compile_, mend)
     text = (folder / "checked.ptx").read_text(encoding="utf-8")
+    bytes_ = {name: _bytes(inside) for name, inside in re.findall(r"\.entry\s+(\w+)\s*\((.*?)\)", text, re.S)}
+    wanted = tuple(name for name in bytes_ if ptx.is_called(name, unit.kernel))
     sizes = folder / "sizes"
-    sizes.write_text("".join(f"{name} {' '.join(map(str, _bytes(inside)))}\n" for name, inside in _entries(text)))
+    sizes.write_text("".join(f"{name} {' '.join(map(str, bytes_[name]))}\n" for name in wanted))
     program = folder / "checked"
     _link(made, program)
-    return Program(text, program, sizes, kernel), said
+    return Program(text, program, sizes, wanted), said
 
 
 def _link(made: Path, program: Path) -> None:
@@ -117,20 +128,16 @@ def _run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _entries(text: str) -> list[tuple[str, str]]:
-    return re.findall(r"\.entry\s+(\w+)\s*\((.*?)\)", text, re.S)
-
-
 def _bytes(parameters: str) -> list[int]:
     """The size of each parameter of a kernel in PTX."""
     return [int(re.sub(r"\D", "", kind)) // 8 * int(count or 1) for kind, count in _PARAMETER.findall(parameters)]
 
 
-def _read(lines: Sequence[str], kernel: str) -> list[Recorded]:
+def _read(lines: Sequence[str], wanted: Sequence[str]) -> list[Recorded]:
     found, tags, allocated = [], dict(enumerate(PLACES, 1)), {}
     raw = []
     for line in lines:
-        kind, *words = line.split()[:1] + line.split()[1:] if line.strip() else ("",)
+        kind, *words = line.split() or [""]
         if kind == "alloc":
             allocated[int(words[0]) >> PLACE] = int(words[1])
         if kind == "copy":
@@ -139,7 +146,7 @@ def _read(lines: Sequence[str], kernel: str) -> list[Recorded]:
                 tags.setdefault(target, tags[source])
             elif target in tags:
                 tags.setdefault(source, tags[target])
-        if kind == "launch" and kernel in words[0]:
+        if kind == "launch" and words[0] in wanted:
             raw.append(words)
     for words in raw:
         numbers = [int(word) for word in words[1:11]]

@@ -13,6 +13,7 @@ MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "L
 # D = alpha A B + beta C, in kernels that have all four; a bias is a vector of N numbers
 PLACES = (*MATRICES, "D")  # a host function's, in the order in which they lie
 POINTERS = (*MATRICES, "D", "BIAS", "NULL")
+HOST = "HOST"  # whatever the host code passes
 ROLES = (*POINTERS, *SIZES, *LEADING, *SCALARS)
 
 _OTHER_NAMES = {
@@ -71,11 +72,16 @@ def named(parameters: Sequence[Parameter]) -> list[str]:
     numbers = [index for index, parameter in enumerate(parameters) if _is_whole(parameter)]
     if len(numbers) == 1 and (not found[numbers[0]] or found[numbers[0]] in SIZES):
         alone = numbers[0]
-        found[alone] = found[alone] or ("N" if _ONE_SIZE.match(parameters[alone].name) else "")
+        found[alone] = found[alone] or ("N" if is_alone(parameters[alone].name) else "")
     elif len(numbers) == len(SIZES) and not any(found[index] for index in numbers):
         for index, size in zip(numbers, SIZES, strict=True):  # the usual order; others are tried
             found[index] = size
     return found
+
+
+def is_alone(name: str) -> bool:
+    """Whether a number of this name is the one size of square matrices."""
+    return _ONE_SIZE.match(name) is not None
 
 
 def is_pointer(parameter: Parameter) -> bool:
@@ -83,11 +89,11 @@ def is_pointer(parameter: Parameter) -> bool:
     return "*" in parameter.type or "Tensor" in parameter.type
 
 
-def roles(signature: Signature, given: str, read: Sequence[str] = ()) -> tuple[str, ...]:
-    """What each parameter is: one of ROLES, or an expression of sizes.
+def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool = False) -> tuple[str, ...]:
+    """What each parameter is: one of ROLES, an expression of sizes, or HOST.
 
-    given: --args; without it what was `read` from a launch, and names, decide. Raises UsageError saying what could not
-    be told, and how --args says it.
+    given: --args; without it what was `read` from a launch, and names, decide; with `host`, what is left is HOST.
+    Raises UsageError saying what could not be told, and how --args says it.
     """
     names = [parameter.name for parameter in signature.parameters]
     if given:
@@ -101,6 +107,8 @@ def roles(signature: Signature, given: str, read: Sequence[str] = ()) -> tuple[s
         if read:
             both = tuple(value or name for value, name in zip(read, meant, strict=True))
             meant = both if all(both.count(role) <= 1 for role in POINTERS) else meant
+        if host:
+            meant = tuple(role or HOST for role in meant)
         unknown = [name for name, role in zip(names, meant, strict=True) if not role]
         if unknown:
             guessed = ",".join(role or "?" for role in meant)
@@ -109,11 +117,15 @@ def roles(signature: Signature, given: str, read: Sequence[str] = ()) -> tuple[s
                 f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
             )
     for role in MATRICES:
-        if meant.count(role) != 1 and not (role == "C" and meant.count("D") == 1 and not meant.count("C")):
+        if (
+            HOST not in meant
+            and meant.count(role) != 1
+            and not (role == "C" and meant.count("D") == 1 and not meant.count("C"))
+        ):
             there = "no" if role not in meant else "more than one"
             raise UsageError(f"{signature.name} has {there} {role}: pass --args, such as --args A,B,C,M,N,K")
     for parameter, role in zip(signature.parameters, meant, strict=True):
-        if is_pointer(parameter) != (role in POINTERS):
+        if role != HOST and is_pointer(parameter) != (role in POINTERS):
             raise UsageError(
                 f"{parameter.type} {parameter.name} of {signature.name} cannot be {role}: pointers are "
                 f"{', '.join(POINTERS)}, and the rest are numbers; pass --args to say which is which"

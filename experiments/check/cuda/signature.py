@@ -11,7 +11,7 @@ from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
 
 _BOUNDS = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
-_BEFORE = re.compile(rf"(?:\s|\b(?:static|inline|extern|void)\b|{_BOUNDS})+$")  # between a template's and `__global__`
+_BEFORE = re.compile(rf"(?:\s|\b(?:static|inline|extern|void)\b|{_BOUNDS})*")  # between a template's and `__global__`
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,22 @@ def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signat
 
 def template_before(text: str, start: int) -> tuple[Parameter, ...]:
     """The parameters of the `template <...>` that ends before `start`, but for attributes, `static` and the like."""
-    before = _BEFORE.sub("", text[:start])
-    if not before.endswith(">"):
+    opening = text.rfind("template", 0, start)
+    inside = text[opening + len("template") : start].strip()
+    if opening < 0 or not inside.startswith("<") or re.search(r"[;{}]", inside):
         return ()
-    opening = before.rfind("template")
-    inside = before[opening + len("template") :].strip()
-    if opening < 0 or ";" in inside or "}" in inside:
-        return ()
-    return read_parameters(inside[1:-1])
+    end = angle_closing(inside, 0)
+    return read_parameters(inside[1 : end - 1]) if _BEFORE.fullmatch(inside[end:]) else ()
+
+
+def angle_closing(text: str, opening: int) -> int:
+    """The place behind the `>` that closes the `<` at `opening`."""
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += (text[position] == "<") - (text[position] == ">")
+        if depth == 0:
+            return position + 1
+    return len(text)
 
 
 def read_parameters(text: str) -> tuple[Parameter, ...]:

@@ -1,8 +1,8 @@
 // The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
 //
-// `program OUT SIZES KERNEL STOP CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
-// OUT gets a line for each allocation, copy and launch; SIZES has, for each kernel, the bytes of its parameters. A
-// launch of KERNEL, a part of its name, ends the program where STOP is 1. A, B, C and D lie at 1 to 4 << 40, what is
+// `program OUT SIZES STOP CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
+// OUT gets a line for each allocation, copy and launch; SIZES has, for each kernel that is looked for, the bytes of its
+// parameters. A launch of one of these ends the program where STOP is 1. A, B, C and D lie at 1 to 4 << 40, what is
 // allocated after them: everything is memory of the host, so copies are copies.
 
 #include <cuda.h>
@@ -26,7 +26,6 @@ constexpr int kFirstFree = 8, kLastFree = 120;
 constexpr unsigned kSeconds = 20;
 
 FILE* out;
-std::string wanted;
 bool stops;
 int next_place = kFirstFree;
 double numbers[5];  // M, N, K, alpha, beta
@@ -63,6 +62,7 @@ cudaError_t copy(void* target, const void* source, size_t bytes) {
 
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, dim3 cluster) {
     const std::string name = kernels()[function];
+    if (!sizes.count(name)) return cudaSuccess;
     fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name.c_str(), grid.x, grid.y, grid.z, block.x, block.y,
             block.z, shared, cluster.x, cluster.y, cluster.z);
     const std::vector<int>& bytes = sizes[name];
@@ -72,11 +72,8 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
             fprintf(out, "%02x", static_cast<const unsigned char*>(arguments[index])[at]);
     }
     fputc('\n', out);
-    if (stops && name.find(wanted) != std::string::npos) {
-        fprintf(out, "end\n");
-        fclose(out);
-        _exit(0);
-    }
+    fflush(out);
+    if (stops) _exit(0);
     return cudaSuccess;
 }
 
@@ -101,6 +98,27 @@ static_assert(sizeof(Encoded) <= sizeof(CUtensorMap));
 void checked_start(int which);  // behind the user's file
 double checked_number(int which) { return numbers[which]; }
 extern "C" void* checked_allocate(size_t bytes) { return allocate(bytes); }
+// Words for a main, or for what it reads: M, N, K are numbers.
+static std::vector<std::string> words_of(const char* text) {
+    std::vector<std::string> found;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        const size_t axis = std::string("MNK").find(word);
+        found.push_back(axis < 3 ? std::to_string(static_cast<long>(numbers[axis])) : word);
+    }
+    return found;
+}
+extern "C" char** checked_words(const char* text, const char* input) {
+    static std::vector<std::string> kept = words_of(text);
+    static std::vector<char*> given;
+    for (std::string& word : kept) given.push_back(&word[0]);
+    given.push_back(nullptr);
+    FILE* read = tmpfile();
+    for (const std::string& word : words_of(input)) fprintf(read, "%s\n", word.c_str());
+    rewind(read);
+    dup2(fileno(read), 0);
+    return given.data();
+}
 
 int main(int, char** argv) {
     out = fopen(argv[1], "w");
@@ -110,13 +128,11 @@ int main(int, char** argv) {
         words >> name;
         for (int size; words >> size;) sizes[name].push_back(size);
     }
-    wanted = argv[3];
-    stops = argv[4][0] == '1';
-    for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[6 + index]);
+    stops = argv[3][0] == '1';
+    for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[5 + index]);
     for (int place = 1; place <= 4; ++place) map_at(place, kLargest);
     alarm(kSeconds);
-    checked_start(atoi(argv[5]));
-    fprintf(out, "end\n");
+    checked_start(atoi(argv[4]));
     fclose(out);
     _exit(0);
 }

@@ -44,6 +44,7 @@ namespace py = pybind11;
 namespace c10 {
 enum class ScalarType { Byte, Char, Short, Int, Long, Half, Float, Double, BFloat16, Bool };
 enum DeviceType { CPU, CUDA };
+inline std::ostream& operator<<(std::ostream& out, ScalarType type) { return out << static_cast<int>(type); }
 using Half = __half;
 using BFloat16 = __nv_bfloat16;
 template <class T> using optional = std::optional<T>;
@@ -68,6 +69,7 @@ struct TensorOptions {
     ScalarType scalar = ScalarType::Float;
     TensorOptions() = default;
     TensorOptions(ScalarType type) : scalar(type) {}
+    friend std::ostream& operator<<(std::ostream& out, const TensorOptions&) { return out; }
     TensorOptions dtype(ScalarType type) const { return type; }
     ScalarType dtype() const { return scalar; }
     template <class... T> TensorOptions device(T&&...) const { return *this; }
@@ -104,6 +106,7 @@ struct Tensor {
 
     Tensor() = default;
     Tensor(void* at, std::vector<int64_t> lengths, ScalarType type) : memory(at), shape(lengths), scalar(type) {}
+    friend std::ostream& operator<<(std::ostream& out, const Tensor&) { return out; }
     bool defined() const { return memory; }
     void* data_ptr() const { return memory; }
     template <class T> T* data_ptr() const { return static_cast<T*>(memory); }

@@ -1,0 +1,89 @@
+"""Arguments of a launch as the host code made them: structs by value, tensor maps and buffers of its own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import torch
+
+from experiments.check.cuda.recorder import PLACE, Recorded
+from experiments.check.cuda.roles import MATRICES
+from experiments.records.request import UsageError
+from gemm_ref import ptx
+
+_MARK = b"checked\0"  # how a CUtensorMap of `standins/recorder.cpp` begins
+_ENCODED = struct.Struct("<8sQ5Q4Q5H5H5B")
+_SWIZZLES = (0, 32, 64, 128)  # by CUtensorMapSwizzle
+_TF32 = 11  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+_POINTER = 8  # bytes
+_LARGEST = 1 << 28  # bytes of a buffer
+
+Value: TypeAlias = torch.Tensor | ptx.Struct | ptx.TensorMap | int
+
+
+def places(record: Recorded) -> dict[int, str]:
+    """What lies at each place that a launch is given: A, B or C; the one of them that is missing is what is left."""
+    known = dict(record.tags)
+    used = [place for raw in record.arguments for _, place, _ in _pointers(raw, record)]
+    missing = [role for role in MATRICES if role not in {known.get(place) for place in used}]
+    left = list(dict.fromkeys(place for place in used if place not in known))
+    return known | ({left[0]: missing[0]} if len(missing) == len(left) == 1 else {})
+
+
+def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: Recorded) -> Value:
+    """One argument for the reference GPU. kind: its type in PTX; given: the matrices by their roles.
+
+    Raises UsageError for a pointer into the middle of a matrix.
+    """
+    if raw.startswith(_MARK):
+        return _tensor_map(raw, given, record)
+    found = {at: _tensor(place, offset, given, record) for at, place, offset in _pointers(raw, record)}
+    if kind.startswith("b8["):
+        words = [(at, "u64", tensor) for at, tensor in found.items()]
+        rest = [(at, "u8", raw[at]) for at in range(len(raw)) if at - at % _POINTER not in found]
+        known = places(record)
+        names = [(at, known.get(place, "a buffer")) for at, place, _ in _pointers(raw, record)]
+        return ptx.Struct((*words, *rest), tuple(names))
+    return found[0] if 0 in found else int.from_bytes(raw, "little", signed=kind.startswith("s"))
+
+
+def _pointers(raw: bytes, record: Recorded) -> Iterator[tuple[int, int, int]]:
+    """(offset in the argument, place, offset from there) of what is an address of something known."""
+    known = {place for place, _ in (*record.tags, *record.allocated)}
+    mapped = raw.startswith(_MARK)
+    for at in range(len(_MARK), 2 * _POINTER, _POINTER) if mapped else range(0, len(raw) - _POINTER + 1, _POINTER):
+        place, offset = divmod(int.from_bytes(raw[at : at + _POINTER], "little"), 1 << PLACE)
+        if place in known:
+            yield at, place, offset
+
+
+def _tensor(place: int, offset: int, given: Mapping[str, torch.Tensor], record: Recorded) -> torch.Tensor:
+    if matrix := places(record).get(place):
+        if offset:
+            raise UsageError(
+                f"the host code passes a pointer to byte {offset} of {matrix}: only to its first is understood"
+            )
+        return given[matrix]
+    size = dict(record.allocated)[place] - offset
+    if not 0 < size <= _LARGEST:
+        raise UsageError(f"the host code passes a buffer of {size} bytes: there may be {_LARGEST}")
+    return torch.zeros(size, dtype=torch.uint8)
+
+
+def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: Recorded) -> ptx.TensorMap:
+    _, base, *numbers = _ENCODED.unpack_from(raw)
+    place, offset = divmod(base, 1 << PLACE)
+    kind, rank, interleave, swizzle, fill = numbers[-5:]
+    if interleave or fill:
+        raise UsageError(
+            "the host code makes a tensor map that is interleaved or filled with NaN: neither is understood"
+        )
+    sizes, strides, boxes = numbers[:rank], numbers[5 : 5 + rank - 1], numbers[9 : 9 + rank]
+    try:
+        return ptx.TensorMap(
+            _tensor(place, offset, given, record), boxes, _SWIZZLES[swizzle], sizes, strides, to_tf32=kind == _TF32
+        )
+    except ValueError as error:
+        raise UsageError(f"the host code makes a tensor map that the driver refuses: {error}") from error

@@ -1,0 +1,153 @@
+"""A user's file, and the files of its project that it includes, as nvcc is given them.
+
+They are copies, in the same folders as the originals, so that what is not needed can be left out of them: the bodies of
+other kernels, which only take time, and host functions that do not compile. What is checked is one kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cuda_kernels import source
+from experiments.check import source_text
+from experiments.check.cuda import headers, host
+from gemm_ref.toolchain import find_toolkit
+
+FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
+_MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
+_ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
+
+
+@dataclass
+class Unit:
+    """A user's file as nvcc is given it, and what had to be done so that it compiles."""
+
+    path: Path
+    flags: tuple[str, ...]
+    defines: tuple[str, ...]  # NAME=VALUE
+    folder: Path  # for the copies and the stand-ins
+    kernel: str  # whose body stays
+    texts: dict[Path, str] = field(default_factory=dict)  # of the files, each after those that it includes
+    include: list[Path] = field(default_factory=list)
+    stood_in: list[str] = field(default_factory=list)  # headers
+    found: list[str] = field(default_factory=list)  # headers of the project
+    left_out: list[str] = field(default_factory=list)  # host functions
+
+    def __post_init__(self) -> None:
+        text = source_text.read(self.path)
+        self.path = self.path.resolve()
+        for file in (*headers.included(self.path, text), self.path):
+            self.texts[file] = source_text.read(file)
+        self._leave_other_kernels_out()
+        toolkit = find_toolkit() / "include"
+        for name in headers.names(self.path, text):
+            if (toolkit / name).exists():
+                continue
+            if folder := headers.project_folder(self.path, name):
+                self._find(name, folder)
+            elif headers.is_known(name):
+                self._add_header(name)
+
+    @property
+    def text(self) -> str:
+        """Of all files, as they are compiled."""
+        return "\n".join(self.texts.values())
+
+    def functions(self) -> list[tuple[host.Function, Path, int]]:
+        """The functions of all files, those of the file itself first, with their files and lines."""
+        return [
+            (function, file, text.count("\n", 0, function.start) + 1)
+            for file, text in reversed(self.texts.items())
+            for function in host.functions(text)
+        ]
+
+    def set_constant(self, name: str, value: int) -> bool:
+        """Give a macro or a constant of the files another value; whether they define it."""
+        macro = rf"^([ \t]*#[ \t]*define[ \t]+{name}[ \t]+)[^\n/]+"
+        constant = rf"(\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+{name}\s*=\s*)[^;,]+"
+        found = 0
+        for file, text in self.texts.items():
+            changed, count = re.subn(f"{macro}|{constant}", lambda m: f"{m[1] or m[2]}{value}", text, flags=re.M)
+            self.texts[file] = changed
+            found += count
+        return found > 0
+
+    def compose(self, before: str = "", after: str = "") -> str:
+        """The text of the file, lines numbered as they are in it, between two others."""
+        # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
+        macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
+        return f'{before}\n{macros}{_numbered(self.path, self.texts[self.path])}\n#line 1 "checked"\n{after}'
+
+    def arguments(self) -> tuple[str, ...]:
+        """For nvcc; the copies are written anew."""
+        for file, text in self.texts.items():
+            if file != self.path:
+                copy = self._copied(file)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_text(_numbered(file, text), encoding="utf-8")
+        originals = [self.path.parent, *self.include]
+        copies = [self._copied(folder) for folder in originals]
+        for folder in copies:
+            folder.mkdir(parents=True, exist_ok=True)  # so that a path may lead through it
+        folders = [*copies, *originals, *([self.folder] if self.stood_in else [])]
+        return (*FLAGS, *self.flags, *(f"-I{folder}" for folder in folders))
+
+    def mend(self, said: str) -> bool:
+        """Whether something could be done about what a compiler said."""
+        if missing := _MISSING.search(said):
+            return self._add_header(missing[1] or missing[2])
+        wrong: dict[str, set[int]] = {}
+        for file, line, other_line in _ERROR.findall(said):
+            wrong.setdefault(os.path.realpath(file), set()).add(int(line or other_line))
+        before = len(self.left_out)
+        for path, text in self.texts.items():
+            gone = []
+            for function in host.functions(text) if str(path) in wrong else ():
+                first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
+                if not function.on_device and any(first <= line <= last for line in wrong[str(path)]):
+                    gone.append(function)
+            self.texts[path] = host.blanked(text, gone)
+            self.left_out += [function.name for function in gone]
+        return len(self.left_out) > before
+
+    def _leave_other_kernels_out(self) -> None:
+        for file, text in self.texts.items():
+            others = [f for f in host.functions(text) if f.is_kernel and f.name != self.kernel and f.body.strip()]
+            self.texts[file] = host.blanked(text, others)
+
+    def _copied(self, path: Path) -> Path:
+        return self.folder / "copies" / path.relative_to(path.anchor)
+
+    def _add_header(self, name: str) -> bool:
+        if name in self.stood_in or Path(name).is_absolute():
+            return False
+        if folder := headers.project_folder(self.path, name):
+            return self._find(name, folder)
+        target = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(headers.stand_in(name, self.text), encoding="utf-8")
+        self.stood_in.append(name)
+        return True
+
+    def _find(self, name: str, folder: Path) -> bool:
+        if folder in self.include:
+            return False
+        self.include.append(folder)
+        self.found.append(name)
+        return True
+
+    @property
+    def notes(self) -> list[str]:
+        told = []
+        if self.stood_in:
+            told.append(f"{', '.join(self.stood_in)} was not found: a stand-in without effect takes its place")
+        if self.left_out:
+            told.append(f"host code that does not compile here was left out: {', '.join(dict.fromkeys(self.left_out))}")
+        return told
+
+
+def _numbered(path: Path, text: str) -> str:
+    return f'#line 1 "{path}"\n{text}'
