@@ -16,20 +16,9 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import (
-    by_value,
-    driver,
-    elements,
-    headers,
-    launch,
-    layouts,
-    nvcc,
-    on_gpu,
-    reading,
-    roles,
-    signature,
-)
+from experiments.check.cuda import elements, headers, launch, layouts, nvcc, on_gpu, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
+from experiments.check.cuda.launches import by_value, driver, reading
 from experiments.check.cuda.unit import Unit
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError

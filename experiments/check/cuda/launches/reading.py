@@ -17,8 +17,9 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import driver, fit, headers, host, launch, recorder
-from experiments.check.cuda.recorder import PLACE, Program, Recorded
+from experiments.check.cuda import headers, host, launch
+from experiments.check.cuda.launches import driver, fit, recorder
+from experiments.check.cuda.launches.recorder import PLACE, Program, Recorded
 from experiments.check.cuda.roles import HOST, PLACES, SIZES, is_pointer
 from experiments.check.cuda.signature import Signature, angle_closing
 from experiments.check.cuda.unit import Unit

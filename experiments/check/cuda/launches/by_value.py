@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import torch
 
-from experiments.check.cuda.recorder import PLACE, Recorded
+from experiments.check.cuda.launches.recorder import PLACE, Recorded
 from experiments.check.cuda.roles import MATRICES
 from experiments.records.request import UsageError
 from gemm_ref import ptx

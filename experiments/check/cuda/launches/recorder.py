@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.check.cuda import driver
+from experiments.check.cuda.launches import driver
 from experiments.check.cuda.nvcc import mended
 from experiments.check.cuda.roles import PLACES
 from experiments.check.cuda.unit import Unit
@@ -19,7 +19,7 @@ from gemm_ref.launch import Launch
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit, run_nvcc
 
 PLACE = 40  # A, B and C lie at 1, 2 and 3 << PLACE, what the program allocates at other multiples
-_SOURCE = Path(__file__).resolve().parent / "standins" / "recorder.cpp"
+_SOURCE = Path(__file__).resolve().parent.parent / "standins" / "recorder.cpp"
 _UNDEFINED = re.compile(r"undefined reference to [`']([\w.$]+)'")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s[^,\[]*)?\w+(?:\[(\d+)\])?")
 _SECONDS = 30
