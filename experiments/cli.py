@@ -274,6 +274,43 @@ def compare(
         tell(each.summary(), out)
 
 
+@app.command()
+def submit(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder of results. [experiments/results/<this machine's GPU>]")
+    ] = None,
+    excuse: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=WHY", help="Publish it though this is lacking. May be repeated.")
+    ] = None,
+) -> None:
+    """Check a card's results, and make the folder that is committed to publish them.
+
+    Asked for: every experiment, with no row that failed, from one commit without local changes and one set of
+    versions; cuBLAS beside itself SAME at 95% of the problems; no time that the card's roofs do not allow. What is
+    lacking is said, with what to do about it, and nothing is written. Exit code: 1 if something is lacking.
+    """
+    from experiments.bench import provenance
+    from experiments.cards.submit import submit as make_ready
+    from experiments.documents import blocks
+    from experiments.documents.blocks import ROOT
+    from experiments.records.store import RESULTS
+    from experiments.selection import choose_device
+
+    given = [text.partition("=") for text in excuse or ()]
+    if wrong := [name for name, _, why in given if not why.strip()]:
+        raise UsageError(f"--excuse {wrong[0]}: give a reason, as in --excuse {wrong[0]}='what keeps it from being so'")
+    folder = folder or RESULTS / provenance.slug(choose_device("auto"))
+    done = make_ready(folder.resolve(), {name.strip(): why.strip() for name, _, why in given})
+    if done.folder is None:
+        rows = [(lack.name if lack.excusable else f"{lack.name} *", lack.found, lack.advice) for lack in done.lacks]
+        rows += [(name, "is excused and not lacking", "take the excuse out") for name in done.needless]
+        _table(f"{folder.name} is not ready", ("lack", "what was found", "what to do"), rows)
+        tell("--excuse NAME=WHY publishes it all the same, with the reason beside it; not where there is a *", out)
+        raise typer.Exit(FAILED)
+    paths = " ".join(str(path.relative_to(ROOT)) for path in (done.folder, *blocks.stale(write=True)))
+    tell(f"{done.folder.name} is ready: git add {paths} && git commit -m 'Results of {done.folder.name}'", out)
+
+
 app.command()(kernel_commands.check)
 app.command()(kernel_commands.trace)
 

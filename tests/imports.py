@@ -43,9 +43,16 @@ STANDS_ON: Mapping[str, tuple[str, ...]] = {
     "experiments.trace": ("experiments.bench",),
     "experiments.plots": ("experiments.records", "experiments.processes"),
     "experiments.documents": ("experiments.plots",),
+    "experiments.cards": ("experiments.bench", "experiments.plots"),
     "experiments.report": ("experiments.documents", "experiments.html", "experiments.progress", "experiments.trace"),
     "experiments.check": ("experiments.bench", "experiments.documents", "experiments.html"),
-    "experiments": ("experiments.questions", "experiments.report", "experiments.check", "experiments.trace"),
+    "experiments": (
+        "experiments.questions",
+        "experiments.report",
+        "experiments.check",
+        "experiments.trace",
+        "experiments.cards",
+    ),
     "tests": ("experiments",),
 }
 

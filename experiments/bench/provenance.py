@@ -19,17 +19,19 @@ from gemm_ref.build import BuildError, version_of
 from gemm_ref.toolchain import find_toolkit
 
 _ROOT = Path(__file__).resolve().parents[2]
+_NAMED = 5  # changed files
 _TOLD = {"": None, "0": False, "1": True}  # by GEMM_LADDER_DIRTY
 
 
 def describe(device: str) -> dict:
     """The environment now, as plain JSON values; `device` is "cpu" or "cuda". None is what cannot be known."""
-    commit, dirty = _commit()
+    commit, dirty, changes = _commit()
     name = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": commit,
         "dirty": dirty,
+        "changes": changes,
         "device": name,
         "slug": slug(device),
         "gpu": gpu() if device == "cuda" else None,
@@ -100,8 +102,8 @@ def _nvml() -> dict:
         nvml.nvmlShutdown()
 
 
-def _commit() -> tuple[str | None, bool | None]:
-    """The commit, and whether the code differs from it; None is what cannot be known.
+def _commit() -> tuple[str | None, bool | None, str]:
+    """The commit, whether the code differs from it, and in which files; None is what cannot be known, and then why.
 
     A copy without its git is told by GEMM_LADDER_COMMIT and GEMM_LADDER_DIRTY (0 or 1) what it is a copy of.
     Raises UsageError for another value of the latter.
@@ -110,14 +112,17 @@ def _commit() -> tuple[str | None, bool | None]:
         told = os.environ.get("GEMM_LADDER_DIRTY", "")
         if told not in _TOLD:
             raise UsageError(f"GEMM_LADDER_DIRTY is {told!r}: give 1 where the code has local changes, 0 where not")
-        return commit, _TOLD[told]
+        return commit, _TOLD[told], "" if told else "unknown: GEMM_LADDER_COMMIT came without GEMM_LADDER_DIRTY"
     commit = _output("git", "-C", str(_ROOT), "rev-parse", "HEAD")
     top = _output("git", "-C", str(_ROOT), "rev-parse", "--show-toplevel")
     if commit is None or top is None or Path(top).resolve() != _ROOT:  # installed within someone else's repository
-        return None, None
+        return None, None, "unknown: this copy has no git repository of its own, or git is not installed"
     # New data is not a change of the code that measured it.
-    changes = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
-    return commit, None if changes is None else bool(changes)
+    status = _output("git", "-C", str(_ROOT), "status", "--porcelain", "--", ".", ":!experiments/results")
+    if status is None:
+        return commit, None, "unknown: git status failed"
+    files = [line.split(maxsplit=1)[1] for line in status.splitlines()]
+    return commit, bool(files), ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" * (len(files) > _NAMED))
 
 
 def _output(*command: str) -> str | None:

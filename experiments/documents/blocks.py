@@ -12,6 +12,7 @@ from pathlib import Path
 import gemm_ref
 from experiments.documents import (
     cost,
+    devices,
     findings,
     instructions,
     markdown,
@@ -52,6 +53,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,
     ROOT / "docs" / "cost.md": cost.render,
+    ROOT / "docs" / "devices.md": devices.render,
     ROOT / "docs" / "instructions.md": instructions.render,
 }
 

@@ -25,6 +25,7 @@ PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "nvidia-h200"  # w
 # Where machines have folders of their own: beside it in a checkout, else in the folder where one works.
 RESULTS = PUBLISHED.parent if CHECKOUT else Path("results").resolve()
 ENVIRONMENT = "environment.json"
+CARD = "card.toml"  # of a published folder: `python -m experiments submit` writes it
 
 _RECORD = {"date", "commit", "dirty", "device", "gpu"}  # what a caption cannot do without
 _DETAIL_LENGTH = 500  # compilers are talkative, and a CSV cell holds this
@@ -44,6 +45,12 @@ def holding(experiment: str) -> list[Path]:
     """The machines' folders that have rows of an experiment, those that came with the package among them."""
     roots = dict.fromkeys((RESULTS, PUBLISHED.parent))
     return [path.parent for root in roots for path in sorted(root.glob(f"*/{experiment}.csv"))]
+
+
+def published(root: Path = PUBLISHED.parent) -> list[Path]:
+    """The folders of cards that are published, that of the README first."""
+    folders = (path.parent for path in root.glob(f"*/{CARD}"))
+    return sorted(folders, key=lambda folder: (folder.name != PUBLISHED.name, folder.name))
 
 
 def prepare(folder: Path) -> None:

@@ -49,6 +49,7 @@ def test_changed_code_is_dirty_and_new_data_are_not(checkout):
     assert recorded() is False
     (checkout / "code.py").write_text("2\n")
     assert recorded() is True
+    assert provenance.describe("cpu")["changes"] == "code.py"
 
 
 def test_another_repository_around_it_is_not_ours(checkout, monkeypatch):
@@ -56,6 +57,7 @@ def test_another_repository_around_it_is_not_ours(checkout, monkeypatch):
     monkeypatch.setattr(provenance, "_ROOT", checkout / "site-packages")
     record = provenance.describe("cpu")
     assert record["commit"] is None and record["dirty"] is None
+    assert record["changes"].startswith("unknown: this copy has no git repository of its own")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,7 @@ def test_a_copy_is_told_what_it_is_a_copy_of(checkout, monkeypatch, told, dirty,
         monkeypatch.setenv("GEMM_LADDER_DIRTY", told)
     record = provenance.describe("cpu")
     assert (record["commit"], record["dirty"]) == (COMMIT, dirty)
+    assert ("without GEMM_LADDER_DIRTY" in record["changes"]) == (dirty is None)
     assert environment.commit_of(record).endswith(words) and words in environment.caption([record])
 
 

@@ -1,0 +1,67 @@
+"""Make a folder of results ready to be committed: checked, with its pictures, where published folders are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.cards.examine import Lack, excuses, open_lacks
+from experiments.plots import pictures
+from experiments.plots.look import style
+from experiments.records import store
+from experiments.records.request import UsageError
+from experiments.records.rows import EXPERIMENTS
+from experiments.records.store import CARD
+from gemm_ref.build import CHECKOUT, write_whole
+
+_HEAD = """\
+# `python -m experiments submit` wrote this file, which makes the folder a published one.
+# Below: what the folder lacks of what `submit` asks for, and why it is published all the same.
+
+[excused]
+"""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What came of it: where the folder is, or what it lacks."""
+
+    folder: Path | None
+    lacks: list[Lack]
+    needless: list[str]  # excuses for what it does not lack
+
+
+def submit(folder: Path, more: Mapping[str, str], published: Path | None = None) -> Submitted:
+    """Check `folder` and copy it, with its pictures, to where published folders are, unless something is lacking.
+
+    more: excuses, besides those in the folder; published: where, if not in this checkout.
+    Raises UsageError without a checkout, and as `examine` does.
+    """
+    if published is None and CHECKOUT is None:
+        raise UsageError("a card is added to a checkout of the repo: run this in one, and name the folder of results")
+    lacks, needless = open_lacks(folder, more)
+    if lacks or needless:
+        return Submitted(None, lacks, needless)
+    target = (published or store.PUBLISHED.parent) / folder.name
+    target.mkdir(parents=True, exist_ok=True)
+    for path in _results(folder):
+        if path != target / path.name:
+            shutil.copyfile(path, target / path.name)
+    write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in _all(folder, more)))
+    places = [(name, target) for name in pictures.PICTURES if store.csv_path(target, name).exists()]
+    for files in pictures.drawn_all(places, style.PNG, style.SVG):
+        for name, content in files.items():
+            write_whole(target / name, content)
+    return Submitted(target, [], [])
+
+
+def _results(folder: Path) -> Iterator[Path]:
+    yield folder / store.ENVIRONMENT
+    yield from (path for name in EXPERIMENTS if (path := store.csv_path(folder, name)).exists())
+
+
+def _all(folder: Path, more: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted((excuses(folder) | dict(more)).items())

@@ -1,0 +1,167 @@
+"""docs/devices.md: what changes from one published card to another; a verdict is on an interval, as everywhere.
+
+The first card is the README's, and each other stands beside it. The words are in devices.md.j2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.documents import markdown
+from experiments.documents.templates import templates
+from experiments.plots.look import style
+from experiments.records import environment, frames, stats, store
+from experiments.records.ceilings import Roofs
+from experiments.records.controls import Controls
+from experiments.records.rows import EXPERIMENTS
+from gemm_ref import DIALECTS, Problem
+
+TEMPLATE = Path(__file__).with_name("devices.md.j2")
+BOUND = 0.7  # of a kernel's time, that reading A, B and writing C takes alone: from here on memory decides
+MOST = 20  # rows of a table; the CSVs have the others
+_COMPARED = ("ladder", "tensor_cores", "squares", "shapes")
+
+
+def render(published: Path = store.PUBLISHED) -> str:
+    """The whole page, of all published cards; `published` is the first of them."""
+    cards = [Card(folder) for folder in store.published(published.parent)]
+    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
+    pairs = [Pair(cards[0], other) for other in cards[1:]]
+    return template.render(cards=cards, pairs=pairs, table=markdown.table, number=style.number, most=MOST, bound=BOUND)
+
+
+class Card:
+    """One published folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def _runs(self) -> list[dict]:
+        return [run for run in store.runs_of(store.read(self.folder, "ladder"), self.folder) if run["gpu"]]
+
+    @property
+    def name(self) -> str:
+        return self._runs[-1]["device"]
+
+    @property
+    def caption(self) -> str:
+        return environment.caption(self._runs)
+
+    @property
+    def gpu(self) -> dict:
+        return self._runs[-1]["gpu"]
+
+    @cached_property
+    def roofs(self) -> Roofs | None:
+        return Roofs.of(self.folder)
+
+    @cached_property
+    def fp32(self) -> pd.DataFrame:
+        """The fp32 rows at the size of the tables."""
+        return frames.at_tables(self.folder, "fp32")
+
+    def cublas(self) -> float:
+        """TFLOP/s."""
+        return self.fp32[self.fp32["backend"] == "cublas"].iloc[0].tflops
+
+    def best(self) -> str:
+        """Its fastest rung in fp32, with its share of cuBLAS."""
+        row = frames.rungs(self.fp32).sort_values("median_us").iloc[0]
+        return f"`{row.stage[:3]}` in {DIALECTS[row.dialect].title}: {style.number(100 * row.vs_cublas)}%"
+
+    @cached_property
+    def bound(self) -> dict[str, tuple[int, int]]:
+        """Rung -> at how many fp32 problems memory decides its time in CUDA, of how many; empty without roofs."""
+        found: dict[str, tuple[int, int]] = {}
+        rows = pd.concat([frames.timed(store.read(self.folder, name)) for name in ("squares", "shapes")])
+        for row in frames.defaults(rows[rows["dialect"] == "cuda"]).itertuples():
+            if self.roofs:
+                share = self.roofs.read_us(Problem(row.m, row.n, row.k, row.math)) / row.median_us
+                some, of = found.get(row.stage, (0, 0))
+                found[row.stage] = some + (share >= BOUND), of + 1
+        return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that two cards have otherwise."""
+
+    kernel: str
+    problem: str
+    here: str
+    there: str
+
+
+class Pair:
+    """Another card beside the first."""
+
+    def __init__(self, first: Card, other: Card) -> None:
+        self.first, self.other = first, other
+
+    @cached_property
+    def verdicts(self) -> dict[str, tuple[int, list[Difference]]]:
+        """Experiment -> how many kernels are judged beside cuBLAS on both cards, and where the verdicts differ."""
+        return {name: (len(both), list(_differences(both))) for name in _COMPARED if len(both := self._both(name))}
+
+    def _both(self, name: str) -> pd.DataFrame:
+        rows = []
+        for card in (self.first, self.other):
+            frame = frames.defaults(store.read(card.folder, name))
+            frame = Controls(frame).passed(frames.rungs(frame))
+            rows.append(frame[frame["verdict"].isin((stats.FASTER, stats.SAME, stats.SLOWER))])
+        return rows[0].merge(rows[1], on=list(EXPERIMENTS[name].key()), suffixes=("", "_there"))
+
+    @cached_property
+    def bound(self) -> list[tuple[str, str, str]]:
+        """Rungs that are bound by memory on one card at other problems than on the other: counts of both."""
+        shared = [stage for stage in self.first.bound if stage in self.other.bound]
+        pairs = [(stage, self.first.bound[stage], self.other.bound[stage]) for stage in shared]
+        return [
+            (f"`{stage}`", f"{here[0]} of {here[1]}", f"{there[0]} of {there[1]}")
+            for stage, here, there in pairs
+            if here[0] or there[0]
+        ]
+
+    @cached_property
+    def choices(self) -> tuple[int, list[Difference]]:
+        """At how many problems both cards chose a tile and blocks (s14, s19), and where they chose otherwise."""
+        key = ["stage", "dialect", "math", *frames.SIZES]
+        chosen = [frame[frame["chosen"] == 1] for frame in map(self._tried, (self.first, self.other))]
+        both = chosen[0].merge(chosen[1], on=key, suffixes=("", "_there"))
+        apart = both[(both["variant"] != both["variant_there"]) | (both["blocks"] != both["blocks_there"])]
+        return len(both), [
+            Difference(
+                _kernel(row),
+                _size(row),
+                f"{row.variant}, {row.blocks} blocks",
+                f"{row.variant_there}, {row.blocks_there} blocks",
+            )
+            for row in apart.itertuples()
+        ]
+
+    def _tried(self, card: Card) -> pd.DataFrame:
+        return frames.rungs(frames.tried(store.read(card.folder, "choice")))
+
+
+def _differences(both: pd.DataFrame) -> Iterator[Difference]:
+    for row in both[both["verdict"] != both["verdict_there"]].itertuples():
+        here, there = (
+            f"{style.number(100 * share)}% {verdict}"
+            for share, verdict in ((row.vs_cublas, row.verdict), (row.vs_cublas_there, row.verdict_there))
+        )
+        yield Difference(_kernel(row), _size(row), here, there)
+
+
+def _kernel(row) -> str:
+    return f"`{row.stage[:3]}` {DIALECTS[row.dialect].title} {row.math}"
+
+
+def _size(row) -> str:
+    size = str(row.m) if row.m == row.n == row.k else f"{row.m} x {row.n} x {row.k}"
+    return f"{size}, {frames.LAYOUT_WORDS[layout]}" if (layout := getattr(row, "b_layout", "")) else size

@@ -1,0 +1,74 @@
+"""docs/devices.md of one card and of two, the second of them made up."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from experiments.documents import devices
+from experiments.records import store
+from experiments.report import choose
+from experiments.report.views import View
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The published folder, and a copy of it as if it were of another card, with a few values changed."""
+    root = tmp_path_factory.mktemp("results")
+    first, other = root / "nvidia-h200", root / "nvidia-h100-80gb-hbm3"
+    for folder in (first, other):
+        shutil.copytree(store.PUBLISHED, folder, ignore=shutil.ignore_patterns("*.png", "*.svg"))
+    path = other / store.ENVIRONMENT
+    path.write_text(path.read_text().replace("NVIDIA H200", H100).replace("nvidia-h200", other.name))
+
+    def change(name, edit):
+        frame = pd.read_csv(other / f"{name}.csv")
+        edit(frame)
+        frame.to_csv(other / f"{name}.csv", index=False)
+
+    def slower(frame):
+        kernel = (frame["stage"] == "s14_register_banks") & (frame["dialect"] == "cuda") & (frame["m"] == 4096)
+        frame.loc[kernel, "verdict"] = "SLOWER"
+
+    def otherwise(frame):
+        row = frame.index[(frame["chosen"] == 1) & (frame["dialect"] == "cuda")][0]
+        frame.loc[row, "blocks"] = 7
+
+    def less_memory(frame):
+        frame.loc[frame["stage"] == "dram_read", "value"] *= 0.7
+
+    change("ladder", slower)
+    change("choice", otherwise)
+    change("roofs", less_memory)
+    return first, other
+
+
+def test_one_card_says_what_two_would_show():
+    text = devices.render()
+    assert "One card is published" in text and "| NVIDIA H200 | 132 | 1980 |" in text and "## " not in text
+
+
+def test_two_cards_are_told_apart(two):
+    text = devices.render(two[0])
+    assert f"## {H100}" in text and "2 cards are published" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| `s14` CUDA fp32 | 4096 |")]
+    assert line.endswith("SLOWER |") and "FASTER" in line
+    assert "**squares**: " in text and "Both cards chose tile and blocks at 12 problems, and otherwise at 1 of" in text
+    assert ", 7 blocks |" in text
+
+
+def test_less_memory_makes_more_wait_for_it(two):
+    (pair,) = [devices.Pair(devices.Card(two[0]), devices.Card(two[1]))]
+    counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.bound}
+    assert counts["`s14_register_banks`"][0] < counts["`s14_register_banks`"][1]
+
+
+def test_the_report_has_a_view_of_each(two):
+    first, other = two
+    folders = choose(other, published=first)
+    assert folders == [other, first] and choose(first.parent / "cpu", published=first) == [first, other]
+    assert [View(folder).device for folder in folders] == [H100, "NVIDIA H200"]
