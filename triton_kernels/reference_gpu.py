@@ -27,7 +27,7 @@ class Started:
     constants: dict[str, object]  # of the kernel, by name, with its sizes
     grid: tuple[int, int, int]
     shared_bytes: int
-    ttir: str  # Triton's first form of the kernel, before it is one for a GPU
+    ttir: str  # Triton's first form of the kernel, before it is one for a GPU; of Gluon none
 
 
 @contextlib.contextmanager
@@ -44,25 +44,29 @@ def on_reference_gpu(
     gives what is around its run; it may raise OutOfResources. choose: from an autotuned function's configurations, as
     its pruning leaves them, to those that will do; the first is run that compiles and has the resources, since nothing
     can be timed. pointed: the tensor at an address, of those whose addresses the code has asked for, since it may pass
-    them on in a tensor. dry: nothing is run, only compiled. It is not for several threads.
+    them on in a tensor. dry: nothing is run, and compiled no further than to TTIR. It is not for several threads.
     """
 
     def launch(kernel: triton.JITFunction, *args, grid, warmup: bool, **kwargs):
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
         if warmup or any(x.untyped_storage().device.type == "cuda" for x in tensors):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
-        compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
-        if compiled is None:  # Triton launches nothing then either
-            return None
         parameters = kernel.signature.parameters
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
         blocks = (*(grid(bound) if callable(grid) else grid), 1, 1)[:3]
+        if dry:
+            with begin(
+                Started(kernel.__name__, bound, blocks, 0, without_gpu.ttir(kernel, *args, grid=grid, **kwargs))
+            ):
+                return None
+        compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
+        if compiled is None:  # Triton launches nothing then either
+            return None
         passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
         with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared, compiled.asm.get("ttir", ""))):
             names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
-            if not dry:
-                run(compiled, blocks, [_argument(x, pointed, name_of) for x in passed], names)
+            run(compiled, blocks, [_argument(x, pointed, name_of) for x in passed], names)
         return compiled
 
     def tune(tuner: Autotuner, *args, **kwargs):

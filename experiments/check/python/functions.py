@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -17,24 +18,30 @@ from experiments.records.request import UsageError
 
 SIZES = ("M", "N", "K")
 MATRICES = ("A", "B", "C")
-SCALARS = ("ALPHA", "BETA")  # of C = alpha * A @ B + beta * C
-# Roles beside these: factors of A, B or both that change nothing, a bias and a matrix that do not either, C's type.
-FACTORS_A, FACTORS_B, FACTOR, BIAS, ADDEND, TYPE = "ones of A", "ones of B", "1.0", "bias", "addend", "type"
+SCALARS = ("ALPHA", "BETA")  # of C = alpha * A @ B + beta * C + a bias
+BIAS = "BIAS"
+# Roles beside these: factors of A, B or both that change nothing, a matrix that is added, C's type.
+FACTORS_A, FACTORS_B, FACTOR, ADDEND, TYPE = "ones of A", "ones of B", "1.0", "addend", "type"
+FACTORS = (FACTORS_A, FACTORS_B)
 
 _NAMES = {
-    "A": "a x lhs left mat1 matrix_a mat_a input inp in1 group_a",
-    "B": "b w weight y rhs right mat2 matrix_b mat_b other in2 group_b",
+    "A": "a x xq act lhs left mat1 matrix_a mat_a input inp in1 group_a",
+    "B": "b w wq weight y rhs right mat2 matrix_b mat_b other in2 group_b quant_w",
     "C": "c out output o result res dest d group_c",
     "ALPHA": "alpha",
     "BETA": "beta",
 }
 _ROLES = {name: role for role, names in _NAMES.items() for name in names.split()}
+PLAIN = "check expects C = A @ B or alpha * A @ B + beta * C, of matrices whose elements are stored one by one"
+_MORE = re.compile(r"softmax|norm|swiglu|geglu|attention|attn|conv|rope|lora", re.I)
 _NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validate|verify|compare|demo)", re.I)
 # What a launcher may leave to its caller, by the words in its name, and a common value of each.
 _VALUES = (
     (r"^(b|blk|block|tile)(_?size)?_?[mn]$|^[mn]_?block", 64),
     (r"^(b|blk|block|tile)(_?size)?_?k$|^k_?block", 32),
-    (r"group(_?size)?(_?m)?$", 8),
+    (r"^group(_?size)?_?m$|^group$", 8),
+    (r"^(group|block)_?size$", 128),
+    (r"^zero_?(point)?s?$|^qzeros$", None),
     (r"warps$", 4),
     (r"stages$|buffers$", 3),
     (r"split_?k$", 2),
@@ -75,8 +82,8 @@ class Launcher:
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """Which of alpha and beta it is given."""
-        return tuple(role for role in SCALARS if any(argument.role == role for argument in self.arguments))
+        """Which of alpha, beta and a bias it is given."""
+        return tuple(role for role in (*SCALARS, BIAS) if any(argument.role == role for argument in self.arguments))
 
     @property
     def fills_c(self) -> bool:
@@ -105,7 +112,7 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
     given: the values of parameters. Raises UsageError with the question that is left.
     """
     launching = _launching(module)
-    if name not in launching and inspect.isfunction(named := module.names.get(name)):
+    if name not in launching and inspect.isfunction(named := _plain(module.names.get(name))):
         launching[name] = named, set()  # what it calls may launch
     where, reasons = module.path.name, dict[str, str]()
     found = {}
@@ -122,7 +129,8 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
         raise UsageError(reasons[name])
     if not name:
         found = {key: one for key, one in found.items() if not _NO_OPERAND.match(key.strip("_"))} or found
-        found = {key: one for key, one in found.items() if not key.startswith("_")} or found
+        for hidden in ("_+$", "_"):
+            found = {key: one for key, one in found.items() if not re.match(hidden, key)} or found
     if len(found) == 1:
         return next(iter(found.values()))
     if found:
@@ -141,18 +149,35 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
 def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
     """Each function of the file that launches, and the kernels that it does; those that call these, where none does."""
     kernels = {name for name, value in module.names.items() if isinstance(value, KernelInterface)}
-    bodies = {node.name: node for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    bodies = {node.name: node for node in _defined(module.tree.body)}
     direct = {name: set(_launched(body)) for name, body in bodies.items() if name not in kernels}
     found: dict[str, tuple[Callable, set[str]]] = {}
     for key, value in module.names.items():
+        if inspect.isclass(value) and issubclass(value, torch.autograd.Function):
+            value = getattr(value, "apply")  # noqa: B009
         owner = _owner(value)
         body = owner.__name__ if owner else key
         if callable(value) and not inspect.isclass(value) and direct.get(body):
-            found[key] = value, direct[body] & kernels
+            found[key] = _plain(value), direct[body] & kernels
+    applied = {owner.__name__ for key, (each, _) in found.items() if (owner := _owner(each)) and key != owner.__name__}
     if found:
-        return found
-    functions = {key: module.names.get(key) for key in bodies if key not in kernels}
+        return {key: each for key, each in found.items() if key not in applied}
+    functions = {key: _plain(module.names.get(key)) for key in bodies if key not in kernels}
     return {key: (value, set()) for key, value in functions.items() if inspect.isfunction(value)}
+
+
+def _defined(statements: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes that statements define, under an `if` or a `try` as well."""
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            yield from _defined(ast.iter_child_nodes(node))
+
+
+def _plain(function: Any) -> Any:
+    """What somebody wrote, of an operator that torch's dispatcher was told of."""
+    return getattr(function, "_init_fn", function)
 
 
 def _owner(function: object) -> type[torch.autograd.Function] | None:
@@ -177,8 +202,10 @@ def _arguments(name: str, function: Callable, module: Module, given: Mapping[str
     scalars = [each.name for each in parameters if each not in required and _role(each.name) in SCALARS]
     roles = _roles([each.name for each in required] + [name for name in scalars if name not in given])
     shown = ", ".join(each.name for each in parameters)
+    if more := _MORE.search(name):
+        raise UsageError(f"{name}({shown}) computes more than a product, by its name ({more[0]}): {PLAIN}")
     if not {"A", "B"} <= set(roles.values()):
-        raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names")
+        raise UsageError(f"{name}({shown}) has no two matrices among its parameters, by their names: {PLAIN}")
     in_order = _owner(function) is not None  # autograd's `apply` takes no names
     told = roles.keys() | given.keys()
     last = max(index for index, each in enumerate(parameters) if each in required or each.name in told)
@@ -216,6 +243,7 @@ def _roles(names: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     taken: set[str] = set()
     known = {name.lower() for name in names}
+    unsaid = [name for name in names if _role(name) == FACTOR]
     for name in names:
         role = _role(name)
         if {"mat1", "mat2"} <= known and role == "A" and name.lower() != "mat1":
@@ -224,6 +252,8 @@ def _roles(names: list[str]) -> dict[str, str]:
             role = "C" if {"A", "B"} <= taken and "C" not in taken else ""
         if role == "C" and "d" in known and name.lower() != "d" or role == BIAS and "beta" in known:
             role = ADDEND  # D = A @ B + C
+        if role == FACTOR and len(unsaid) > 1:
+            role = FACTORS[name != unsaid[0]]
         if role:
             found[name] = role
             taken.add(role)
@@ -237,11 +267,11 @@ def _role(name: str) -> str:
     plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
     if name.upper() in SIZES:
         return name.upper()
-    if re.search(r"scale|^[ab]_s$|^[AB]s$", name):
-        of_a, of_b = (re.search(rf"(^|_){sides}(_|s$|$)", plain) for sides in ("[ax]", "[bwy]"))
+    if re.search(r"scale|^[ab]_s$|^[AB]s$|^(alpha|factor)_(row|col)", name):
+        of_a, of_b = (re.search(rf"(^|_)({sides})(_|s?cale|s$|$)", plain) for sides in ("[ax]|rows?", "[bwy]|cols?"))
         return FACTORS_A if of_a else FACTORS_B if of_b or re.search("weight", plain) else FACTOR
     if plain in ("bias", "residual"):
-        return BIAS
+        return BIAS if plain == "bias" else ADDEND
     if re.search(r"^(out(put)?_|c_)?d?type(_(out|c|dst))?$", plain):
         return TYPE
     return _ROLES.get(plain, "")
@@ -249,9 +279,10 @@ def _role(name: str) -> str:
 
 def _common(parameter: inspect.Parameter) -> object:
     """A value that does for a parameter, by its name or the type that it is said to have; else `empty`."""
+    listed = re.match(r"(typing\.)?[Ll]ist|(typing\.)?Sequence", str(parameter.annotation))
     for pattern, value in _VALUES:
         if re.search(pattern, parameter.name.lower()):
-            return value
+            return (value, value) if listed else value
     said = (
         parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
     )

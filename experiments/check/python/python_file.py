@@ -11,7 +11,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,29 +23,16 @@ from triton.runtime.errors import OutOfResources
 import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda.cuda_file import Options
-from experiments.check.python import explain, functions, module
+from experiments.check.python import explain, functions, module, operands
 from experiments.check.python.stand_in import MODELS, StandIn
-from experiments.check.subject import PLAIN, Scales, Subject
+from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
-from gemm_ref.inputs import aligned
 from triton_kernels.reference_gpu import Started, on_reference_gpu
 
 TILE = (128, 128)  # taken for the tile of C where no constant of the kernel tells
-PROBE = gemm_ref.Problem(512, 768, 1024)  # whole tiles of any size, for a call that launches nothing
-LAYOUTS = {  # of A and B, and what is said of each
-    "kn": "",
-    "nk": "B is passed as it takes it, as N x K",
-    "batch kn": "it takes batches of matrices: it is given a batch of one",
-    "batch nk": "it takes batches of matrices, and B as N x K: it is given a batch of one",
-}
-# The types of A and B in the words of torch, with the math mode that a product of them is judged by.
-_TYPES = {
-    "fp16": r"torch\.(float16|half)\b|\.half\(\)",
-    "bf16": r"torch\.bfloat16\b|\.bfloat16\(\)",
-    "fp32": r"torch\.float(32)?\b|\.float\(\)",
-    "fp8": r"torch\.float8_e4m3fn\b",
-}
+PROBE = gemm_ref.Problem(256, 512, 1024)  # whole tiles of any size, for a call that launches nothing
+MOST_WHOLE = 64  # rows, columns and products of a tile that is the whole matrix
 
 
 class PythonFile(Subject):
@@ -66,29 +52,35 @@ class PythonFile(Subject):
         self.name = self._launcher.name
         self.scalars = self._launcher.scalars
         self.zeroed = not self._launcher.fills_c  # what it allocates itself may hold zeros
-        self._layout = "kn"
+        self._whole = False  # its tile is the whole matrix
         self._started: list[Started] = []
         self._settle(options.math, *problems[:1])
         self._note(options.math)
 
     def _settle(self, wanted: str, probe: gemm_ref.Problem = PROBE) -> None:
-        """Find the type and the layout of operands that the function takes, by calls whose launches are not run."""
-        failed = []
-        for chosen, layout in itertools.product([wanted] if wanted else self._maths(), LAYOUTS):
-            self.math, self._layout, mode = chosen, layout, gemm_ref.MATHS[chosen]
+        """Find the types and the layout of operands that the function takes, by calls whose launches are not run."""
+        failed: list[tuple[operands.Form, UsageError]] = []
+        factors = any(each.role in (*functions.FACTORS, functions.FACTOR) for each in self._launcher.arguments)
+        for form in operands.forms(source_text.read(self.path), self.name, wanted, factors):
+            self._form, self.math, mode = form, form.elements.math, gemm_ref.MATHS[form.elements.math]
             a, b = torch.zeros(probe.a_shape, dtype=mode.dtype), torch.zeros(probe.b_shape, dtype=mode.dtype)
             try:
-                self._call(a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), dry=True)
+                made = self._call(a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), dry=True)
             except UsageError as error:
-                failed.append(error)
+                failed.append((form, error))
             else:
                 break
-        else:  # with the types that the file names most, and the layout with which it went on longer
-            raise max(failed[: len(LAYOUTS)], key=explain.reached)
+        else:  # what stopped it with the likeliest types, in the form with which it went on longest
+            likely = [error for form, error in failed if form.elements == failed[0][0].elements]
+            raise UsageError(f"{max(likely, key=explain.reached)}: {functions.PLAIN}")
+        self.math = form.elements.judged_by(made.dtype if made is not None else None)
+        self.whole_numbers = form.elements.whole
+        self.assumed = "B stored as N x K" if form.turned else ""
         if self.math == "fp32" and not wanted and any("inputPrecision = tf32" in each.ttir for each in self._started):
             self.judge_as_tf32(
                 'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
             )
+        self._whole = any(f"tensor<{probe.m}x{probe.n}x" in each.ttir for each in self._started)
         known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))
         for name in self._given:
             if name not in known:
@@ -96,23 +88,25 @@ class PythonFile(Subject):
         constants = self._started[0].constants
         self.tile = _constant(constants, "m") or TILE[0], _constant(constants, "n") or TILE[1]
 
-    def _maths(self) -> list[str]:
-        """The math modes whose types the file names, those that it names most first, and then the others."""
-        text = source_text.read(self.path)
-        count = {math: len(re.findall(pattern, text)) for math, pattern in _TYPES.items()}
-        return sorted(count, key=lambda math: (math not in self.name, -count[math], math != "fp32", math == "fp8"))
-
     def _note(self, wanted: str) -> None:
         if not self._launcher.fills_c:
             self.notes.append("it allocates C itself, so it is not checked whether it reads C")
-        if LAYOUTS[self._layout]:
-            self.notes.append(LAYOUTS[self._layout])
-        if self.math not in ("fp32", "tf32") and not wanted:
-            self.notes.append(f"A and B are {self.math}, by what the file says of types: --math says another")
+        self.notes += self._form.notes
+        if self._whole:
+            self.notes.append(
+                f"its tile is the whole matrix: it is given none of more than {MOST_WHOLE} rows or columns"
+            )
+        if self._form.elements.name != "fp32" and not wanted:
+            name = self._form.elements.name
+            self.notes.append(f"A and B are {name}, by what the file says of types: --math says another")
         if reasons := self._module.reasons:
             lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])
             more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
             self.notes.append(f"code outside of functions that was left out: {lines}{more}, and what needs it")
+
+    def admit(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
+        most = {axis: min(getattr(problem, axis), MOST_WHOLE) for axis in "mnk"} if self._whole else {}
+        return super().admit(problem.resized(**most))
 
     @property
     def how(self) -> str:
@@ -126,39 +120,44 @@ class PythonFile(Subject):
     def _call(
         self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN, dry: bool = False
     ) -> torch.Tensor | None:
-        """Call the function on CPU tensors; returns C where it makes one. dry: its launches are compiled only."""
-        turned = aligned(b.t().contiguous()) if self._layout.endswith("nk") else b
-        places = {x.untyped_storage().data_ptr(): name for name, x in (("A", a), ("B", turned), ("C", c))}
+        """Call the function on CPU tensors; returns C where it is not in c. dry: its launches are not run."""
+        passed = self._form.passed(a, b, c)
+        places = {x.untyped_storage().data_ptr(): name for name, x in zip("ABC", passed, strict=True)}
 
         def name_of(x: torch.Tensor) -> str:
             own = "C" if x.numel() == c.numel() and not self._launcher.fills_c else f"a tensor of {tuple(x.shape)}"
             return places.get(x.untyped_storage().data_ptr(), own)
 
         self._started = []
-        values = self._values(a, turned, c, scales)
+        values = self._values(*passed, scales)
         pointed = self._stand_in.pointed
         with self._present(), on_reference_gpu(name_of, self._begin, self._configs, pointed, dry):
             with explain.errors(self._module, self.name):
                 made = self._launcher(values)
         if not self._started:
             raise UsageError(f"{self.name} launched no Triton kernel, so there is nothing to check")
-        return None if self._launcher.fills_c else self._product(made, tuple(c.shape))
+        if self._launcher.fills_c:
+            return passed[2] if passed[2] is not c else None
+        return self._product(made, tuple(c.shape))
 
     def _values(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, object]:
         """What each role of a parameter is given: a (M, K), b as the function takes it, c (M, N)."""
-        (m, k), n, batch = a.shape, c.shape[1], self._layout.startswith("batch")
+        (m, k), n = a.shape, c.shape[1]
         addend = c.clone() if "BETA" in self.scalars else torch.zeros_like(c)
         matrices = {"A": a, "B": b, "C": c, functions.ADDEND: addend}
-        more = {
+        of_a, of_b = (torch.ones(shape, device=a.device) for shape in self._form.factor_shapes(m, n, k))
+        return {name: self._form.shaped(x) for name, x in matrices.items()} | {
+            "M": m,
+            "N": n,
+            "K": k,
             "ALPHA": scales.alpha,
             "BETA": scales.beta,
-            functions.FACTORS_A: torch.ones(a.shape, device=a.device),  # of a row, of a block, or of all: as it likes
-            functions.FACTORS_B: torch.ones(b.shape, device=a.device),
-            functions.FACTOR: 1.0,
-            functions.BIAS: torch.zeros(n, dtype=c.dtype, device=a.device),
-            functions.TYPE: gemm_ref.MATHS[self.math].out_dtype,
+            functions.FACTORS_A: of_a,
+            functions.FACTORS_B: of_b,
+            functions.FACTOR: of_b if self._form.factors else 1.0,
+            functions.BIAS: (scales.bias * vector(n)).to(a.device, c.dtype),
+            functions.TYPE: self._form.elements.c,
         }
-        return {name: x[None] if batch else x for name, x in matrices.items()} | {"M": m, "N": n, "K": k} | more
 
     def _configs(self, configs: list[triton.Config]) -> list[triton.Config]:
         """Those with the constants that -D gives."""
@@ -181,7 +180,7 @@ class PythonFile(Subject):
     def _product(self, made: object, shape: tuple[int, ...]) -> torch.Tensor:
         """C among what the function returned."""
         several = made if isinstance(made, list | tuple) else [made]
-        wanted = (1, *shape) if self._layout.startswith("batch") else shape
+        wanted = (1, *shape) if self._form.batched else shape
         found = next((x for x in several if isinstance(x, torch.Tensor) and tuple(x.shape) == wanted), None)
         if found is None:
             what = f"one of {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"a {type(made).__name__}"
@@ -203,13 +202,13 @@ class PythonFile(Subject):
             yield
 
     def gpu_call(self, problem: gemm_ref.Problem) -> Callable[..., torch.Tensor]:
-        @functools.lru_cache(maxsize=8)
-        def turned(b: torch.Tensor) -> torch.Tensor:
-            return b.t().contiguous() if self._layout.endswith("nk") else b
+        passed = functools.lru_cache(maxsize=8)(self._form.passed)
 
         def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-            made = self._launcher(self._values(a, turned(b), out, PLAIN))
-            return out if self._launcher.fills_c else out.copy_(self._product(made, tuple(out.shape)))
+            values = passed(a, b, out)
+            made = self._launcher(self._values(*values, PLAIN))
+            own = values[2] if self._launcher.fills_c else self._product(made, tuple(out.shape))
+            return out if own is out else out.copy_(own)
 
         return call
 
