@@ -33,6 +33,10 @@ def check(path: Path, options: Options, request: Request) -> Report:
                     f"size {problem} has {problem.flops // 2:.2g} multiply-adds, which take the reference GPU minutes: "
                     f"pass a smaller --size, of {MOST_PRODUCTS:.2g} at most"
                 )
+            if problem.k > subject.deepest:
+                raise UsageError(
+                    f"size {problem} is too deep: in {subject.math} sums are exact up to K = {subject.deepest}"
+                )
             if problem.flops == 0:
                 raise UsageError(f"there is nothing to compute at size {problem}")
         subject.intended = options.math

@@ -63,7 +63,13 @@ class Subject(ABC):
         if self.square:
             largest = max(problem.m, problem.n, problem.k)
             problem = gemm_ref.Problem(largest, largest, largest)
+        problem = problem.resized(k=min(problem.k, self.deepest))
         return replace(problem.resized(**self.fixed), math=self.math)
+
+    @property
+    def deepest(self) -> int:
+        """The largest K whose sums of integers are exact."""
+        return gemm_ref.MATHS[self.math].exact_sum // INTEGER_LIMIT**2
 
     def judge_as_tf32(self, why: str) -> None:
         """Judge a kernel for fp32 as one that cuts its operands to tf32, and say so."""

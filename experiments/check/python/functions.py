@@ -154,7 +154,7 @@ def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
     found: dict[str, tuple[Callable, set[str]]] = {}
     for key, value in module.names.items():
         if inspect.isclass(value) and issubclass(value, torch.autograd.Function):
-            value = getattr(value, "apply")  # noqa: B009
+            value = getattr(value, "apply")  # noqa: B009 (mypy takes the class for any)
         owner = _owner(value)
         body = owner.__name__ if owner else key
         if callable(value) and not inspect.isclass(value) and direct.get(body):

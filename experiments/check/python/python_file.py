@@ -80,7 +80,8 @@ class PythonFile(Subject):
             self.judge_as_tf32(
                 'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
             )
-        self._whole = any(f"tensor<{probe.m}x{probe.n}x" in each.ttir for each in self._started)
+        whole = f"tensor<{PROBE.m}x{PROBE.n}x"
+        self._whole = probe is PROBE and any(whole in each.ttir for each in self._started)
         known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))
         for name in self._given:
             if name not in known:

@@ -305,6 +305,48 @@ def test_factors_are_ones_of_any_shape(tmp_path):
     assert found.sound and "A and B are fp16, by what the file says of types: --math says another" in found.notes
 
 
+INT8 = (
+    GLUON.replace("def matmul(a, b):", "def int8_matmul(a, b):\n    assert a.dtype == b.dtype == torch.int8")
+    .replace("gl.float32", "gl.int32")
+    .replace("acc += a * b", "acc += a.to(gl.int32) * b")
+)
+MIXED = "(a, quant_w):\n    b = quant_w\n    assert (a.dtype, b.dtype) == (torch.half, torch.int8)"
+BLOCKS = "    assert a_s.shape == (M, -(-K // block_size[1])) and b_s.shape == (-(-N // 128), a_s.shape[1])\n    c ="
+FORMS = [
+    (INT8.replace("dtype=a.dtype", "dtype=torch.int32"), "int8"),
+    (INT8.replace("dtype=a.dtype", "dtype=torch.float16").replace("+ col, acc,", "+ col, acc.to(gl.float16),"), "int8"),
+    (GLUON.replace("(a, b):", MIXED).replace("a * b", "a.to(gl.float32) * b.to(gl.float32)"), "fp16 and int8"),
+    (GLUON.replace("(a, b):", "_of_blocks(a, b, a_s, b_s, block_size: list[int]):").replace("    c =", BLOCKS), "fp32"),
+]
+
+
+@pytest.mark.parametrize(("text", "elements"), FORMS, ids=["int8", "int8-half", "half-int8", "blocks"])
+def test_what_a_function_takes_is_found(tmp_path, text, elements):
+    found = report(tmp_path, text)
+    assert found.sound, found
+    note = f"A and B are {elements}, by what the file says of types: --math says another"
+    assert elements == "fp32" or note in found.notes
+
+
+def test_a_tile_that_is_the_whole_matrix(tmp_path):
+    text = TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N")
+    found = report(tmp_path, text, sizes=())
+    assert found.sound and "64x64x64" in {verdict.problem for verdict in found.verdicts}
+    assert max(verdict.n for verdict in found.verdicts) == 64
+    assert any("its tile is the whole matrix" in note for note in found.notes)
+
+
+def test_a_bias_is_drawn(tmp_path):
+    text = GLUON.replace("BLOCK: gl.constexpr", "bias_ptr, BLOCK: gl.constexpr").replace(
+        "matmul(a, b)", "linear(x, weight, bias)"
+    )
+    text = text.replace("    (M, K), N", "    a, b = x, weight\n    (M, K), N").replace(
+        "M, N, K, BLOCK=32", "M, N, K, bias, BLOCK=32"
+    )
+    added = text.replace("    gl.store(", "    acc += gl.load(bias_ptr + col, mask=col < N)\n    gl.store(")
+    assert report(tmp_path, added).sound and not report(tmp_path, text).sound
+
+
 def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
     text = TRITON.replace(', input_precision="ieee"', "")
     found = report(tmp_path, text)
@@ -338,6 +380,11 @@ USAGE = [
     ("def f(a, b): pass\ndef g(a, b): pass", {}, "pass --kernel with one of f, g"),
     ("def f(a, b): pass", {"kernel": "g"}, "no function g that launches a kernel: there is f"),
     ("def f(a, n): pass", {}, "f(a, n) has no two matrices among its parameters"),
+    (
+        "def fused_softmax(a, b): pass",
+        {},
+        "fused_softmax(a, b) computes more than a product, by its name (softmax): check",
+    ),
     ("def f(a, b, turns): pass", {}, "f(a, b, turns) takes turns, whose value the file does not tell: pass -D turns="),
     ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),
     ("def f(a, b): a.nothing", {}, "kernel.py:1: `def f(a, b): a.nothing` stops f: AttributeError"),
