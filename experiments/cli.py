@@ -137,6 +137,9 @@ def run(
     math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
+    gpus: Annotated[
+        int, typer.Option(help="Of scaling: on so many GPUs at most; processes on cpu. [all there are]")
+    ] = 0,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure also what cannot have changed since an earlier run.")
     ] = False,
@@ -153,7 +156,7 @@ def run(
     from experiments.selection import load_experiment, make_request, named
 
     given, names = bool(names), named(names or ())
-    request = make_request(stage or (), backend or (), size or (), math, device, preset)
+    request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus)
 
     from experiments import runner  # with pandas and torch, for a command that makes sense
     from experiments.bench import provenance

@@ -19,6 +19,8 @@ from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.problem import MAX_SIZE
 
+MOST_PROCESSES = 16  # that stand for GPUs: each takes half a gigabyte
+
 
 def named(names: Sequence[str]) -> list[str]:
     """The experiments of these names; all of them where there are none. Raises UsageError with the closest names."""
@@ -40,7 +42,13 @@ def questions() -> dict[str, str]:
 
 
 def make_request(
-    stages: Sequence[str], backends: Sequence[str], sizes: Sequence[str], math: str, device: str, preset: str = DEFAULT
+    stages: Sequence[str],
+    backends: Sequence[str],
+    sizes: Sequence[str],
+    math: str,
+    device: str,
+    preset: str = DEFAULT,
+    gpus: int = 0,
 ) -> Request:
     """Check all filters. Raises UsageError naming what was wrong and what would be right."""
     for backend in backends:
@@ -55,7 +63,23 @@ def make_request(
         raise UsageError(str(error)) from error
     for problem in problems:
         _fits(problem)
-    return Request(choose_device(device), ids, tuple(backends), problems, math, preset)
+    device = choose_device(device)
+    _there_are(gpus, device)
+    return Request(device, ids, tuple(backends), problems, math, preset, gpus)
+
+
+def _there_are(gpus: int, device: str) -> None:
+    """Raise UsageError where so many ranks cannot be started; 0 stands for all."""
+    if gpus < 0 or gpus == 1:
+        raise UsageError(f"--gpus {gpus}: a product is divided among 2 or more")
+    most = MOST_PROCESSES
+    if gpus and device == "cuda":
+        import torch
+
+        most = torch.cuda.device_count()
+    if gpus > most:
+        what = "GPUs" if device == "cuda" else "processes at most on the reference GPU"
+        raise UsageError(f"--gpus {gpus}, and there are {most} {what}: pass --gpus {most}, or leave it out")
 
 
 def _fits(problem: gemm_ref.Problem) -> None:

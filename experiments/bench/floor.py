@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from experiments.bench import datasheets
 from experiments.records.rows import COLD, FAIL, Row, Timed
+from gemm_ref.distributed.layouts import WAYS
 from gemm_ref.problem import MATHS, Problem
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -24,20 +25,29 @@ def judged(row: AnyRow, environment: dict) -> AnyRow:
     """
     if not isinstance(row, Timed) or not row.mode or row.median_us is None or not row.m * row.n * row.k:
         return row
-    reason = too_fast(row.median_us, Problem(row.m, row.n, row.k, row.math), row.mode, environment)
+    problem = Problem(row.m, row.n, row.k, row.math)
+    reason = too_fast(row.median_us, problem, row.mode, environment, cards_of(row))
     if not reason:
         return row
     nothing: dict[str, Any] = dict.fromkeys(_MEASURED)
     return replace(row, status=FAIL, detail=reason, verdict="", **nothing)
 
 
-def too_fast(us: float, problem: Problem, mode: str, environment: dict) -> str:
-    """Why nothing on this GPU can have computed the product in so many microseconds; empty where something can."""
+def cards_of(row: Any) -> int:
+    """How many GPUs computed what a row, of any experiment, is about."""
+    return row.gpus if getattr(row, "way", "") in WAYS else 1
+
+
+def too_fast(us: float, problem: Problem, mode: str, environment: dict, cards: int = 1) -> str:
+    """Why nothing on this GPU, or on so many, can have computed the product in so many microseconds.
+
+    Empty where something can.
+    """
     gpu, sheet = environment["gpu"] or {}, datasheets.find(environment["device"])
     math = MATHS[problem.math]
     needs = [(0.0, "")]  # microseconds, and why
     if rate := datasheets.by_clock(problem.math, gpu):
-        least = problem.flops / rate / 1e6
+        least = problem.flops / cards / rate / 1e6
         needs.append((least, f"its multiply-adds take {least:.4g} us at the highest clock, {rate:.0f} TFLOP/s"))
     if mode == COLD and sheet:
         # The sets of operands that take turns are twice the L2 cache at least, which so has half of one at most.

@@ -35,6 +35,7 @@ def describe(device: str) -> dict:
         "device": name,
         "slug": slug(device),
         "gpu": gpu() if device == "cuda" else None,
+        "links": links() if device == "cuda" else None,
         "events_us": timers.events_us() if device == "cuda" else None,
         "cuda": torch.version.cuda,
         "cpu": cpu_name(),
@@ -82,6 +83,26 @@ def gpu() -> dict:
         return known | _nvml()
     except Exception as error:  # no management library, or a virtual GPU that hides it: its absence is recorded
         return known | {"nvml_error": str(error)}
+
+
+def links() -> dict:
+    """How many GPUs there are, whether each may address the others' memory, and this one's NVLinks that are up."""
+    count = torch.cuda.device_count()
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    found = {"gpus": count, "peer_access": all(torch.cuda.can_device_access_peer(*pair) for pair in pairs)}
+    try:
+        nvml, gpu = open_gpu()
+    except Exception as error:  # as in `gpu`
+        return found | {"nvlinks": None, "nvml_error": str(error)}
+    up = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                up.append(nvml.nvmlDeviceGetNvLinkVersion(gpu, link))
+        except nvml.NVMLError:  # a link that this GPU lacks
+            continue
+    nvml.nvmlShutdown()
+    return found | {"nvlinks": len(up), "nvlink_version": max(up, default=None)}
 
 
 def _nvml() -> dict:

@@ -174,7 +174,8 @@ def _too_fast(found: Mapping[str, pd.DataFrame], runs: Mapping[str, dict]) -> It
         own = frame[frame["median_us"].notna() & (frame["mode"] != "") & (frame[list(frames.SIZES)] > 0).all(axis=1)]
         for row in own.itertuples():
             problem = Problem(row.m, row.n, row.k, row.math)
-            reason = floor.too_fast(row.median_us, problem, row.mode, runs[row.run]) if row.run in runs else ""
+            at = (row.median_us, problem, row.mode)
+            reason = floor.too_fast(*at, runs[row.run], floor.cards_of(row)) if row.run in runs else ""
             if reason:
                 said = f"{name}: {row.stage} {row.dialect} {row.math} at {row.m}x{row.n}x{row.k}: {reason}"
                 yield Lack("roofs", said, "find out what the timer missed; such a row is never published", False)

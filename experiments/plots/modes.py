@@ -1,7 +1,7 @@
-"""The plots of `modes` and of `timers`.
+"""The plots of `modes`, of `timers` and of `host`.
 
-The time of each kernel warm and from a graph, as a share of its time from a cold cache; and what other ways of taking
-a time say.
+The time of each kernel warm and from a graph, as a share of its time from a cold cache; what other ways of taking a
+time say; and what a call of each rung's default variant costs the host, beside torch's own `a @ b`.
 """
 
 from __future__ import annotations
@@ -142,3 +142,51 @@ def _stopwatch(ax: Axes, own: pd.DataFrame) -> None:
     best = frames.rungs(own).groupby("mode")["vs_cublas"].max()
     for way, share in best.dropna().items():
         style.note(ax, WAYS.index(way), f"{style.percent(100 * share)}%", right=True)
+
+
+def draw_host(folder: Path, target: Path) -> list[Path]:
+    """Draw host.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
+    frame = store.read(folder, "host")
+    frame = frame[frame["median_us"].notna()]
+    if frame.empty:
+        return []
+    with style.themed():
+        return style.save(_calls(frame, environment.caption(store.runs_of(frame, folder))), target, "host")
+
+
+def _calls(frame: pd.DataFrame, caption: str) -> Figure:
+    torch = frame[frame["dialect"] == ""]
+    rungs = frames.defaults(frames.rungs(frame))
+    names = style.rungs_of(rungs) if len(rungs) else []
+    titles = [style.label_of(name) for name in names]
+    titles += [f"{style.label_of(stage)}, {math}" for stage, math in _libraries(torch)]
+    sizes = sorted(set(frame["m"]))
+    subtitle = "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
+    sheet = Sheet((style.WIDTH, 1.8 + 0.34 * len(titles)), "What a call costs the host", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(sizes), sharey=True, sharex=True, squeeze=False)[0]
+    for ax, size in zip(axes, sizes, strict=True):
+        for row in rungs[rungs["m"] == size].itertuples():
+            look = style.look_of(row.dialect)
+            _point(ax, row, names.index(row.stage) + style.LANE * look.lane, look)
+        for place, (stage, math) in enumerate(_libraries(torch), len(names)):
+            own = torch[(torch["m"] == size) & (torch["stage"] == stage) & (torch["math"] == math)]
+            for row in own.itertuples():
+                _point(ax, row, place, style.look_of(row.dialect))
+                ax.plot([row.median_us] * 2, [-0.5, place], color=style.BASELINE, lw=0.8, zorder=1)
+        ax.set_title(f"M = N = K = {size}", size=9.5)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("microseconds; less is better", size=9)
+        style.rows(ax, titles, size=8)
+        style.gaps(ax, names, rungs[rungs["m"] == size])
+    style.legend(sheet.figure, rungs["dialect"])
+    sheet.fit()
+    return sheet.figure
+
+
+def _libraries(torch: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(zip(torch["stage"], torch["math"], strict=True)))
+
+
+def _point(ax: Axes, row, y: float, look: style.Look) -> None:
+    ax.plot((row.p20_us, row.p80_us), (y, y), color=look.colour, lw=1.2)
+    ax.plot(row.median_us, y, look.marker, color=look.colour, ms=4)

@@ -28,4 +28,5 @@ class Request:
     problems: tuple[Problem, ...] = ()
     math: str = ""  # empty: what the experiment is about, fp32 in most
     preset: str = DEFAULT
+    gpus: int = 0  # that `scaling` takes, or processes on a CPU; 0: all that there are
     kept: Kept | None = None  # what need not be measured again; None measures all

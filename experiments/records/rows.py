@@ -19,6 +19,9 @@ MODES = (COLD, WARM, GRAPH)
 # How others take times; `experiments.bench.other_timers` has them.
 PROFILER, DO_BENCH, EVENTS, HOST = "profiler", "do_bench", "events", "host clock"
 WAYS = (*MODES, PROFILER, DO_BENCH, EVENTS, HOST)
+STRONG, WEAK = "strong", "weak"  # of `scaling`: one problem divided, or one that grows with the cards
+# What is timed there beside the ways of `gemm_ref.distributed.layouts`; the last two are of one card.
+COLLECTIVE, COPIES, PRODUCT, ONE_CARD = "collective", "copies", "product", "one card"
 BURST, SUSTAINED = "burst", "sustained"  # of `energy`: back to back for some milliseconds, and for seconds
 HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside `written` and `compiled`; or its sums,
 PREDICTED = "predicted"  # beside those of the reference GPU
@@ -213,6 +216,28 @@ class Finished(Timed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scaled(Timed):
+    """As `Timed`, of a product on several cards, beside the library's in turn; or of a part of it.
+
+    Sizes are those of the whole product; of PRODUCT and ONE_CARD, those of what a card computes by itself.
+    """
+
+    layout: str = ""  # of `gemm_ref.distributed.layouts.LAYOUTS`
+    way: str = ""  # of its WAYS, or one of COLLECTIVE, COPIES, PRODUCT, ONE_CARD
+    gpus: int = 0  # ranks; processes on a CPU
+    grid: str = ""  # rows x columns of ranks, where they are a grid
+    scaling: str = ""  # STRONG or WEAK
+    link_bytes: int = 0  # that each rank receives in a call
+    efficiency: float | None = None  # speed of a card as a share of ONE_CARD in the same rounds: the median, and
+    efficiency_low: float | None = None  # its 95% interval
+    efficiency_high: float | None = None
+
+    @classmethod
+    def key(cls) -> tuple[str, ...]:
+        return (*super().key(), "layout", "way", "gpus", "scaling")
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCost(Row):
     """What one call of a contender costs the host: the time until it is in the GPU's queue, C allocated."""
 
@@ -365,6 +390,7 @@ EXPERIMENTS: dict[str, type[Row]] = {
     "tensor_cores": TimedLayout,
     "energy": Timed,
     "epilogues": Finished,
+    "scaling": Scaled,
     "accuracy": Checked,
     "rounding": Summed,
     "emulation": Lost,

@@ -75,6 +75,11 @@ TENSOR_CORES = {DEFAULT: (4096,), FULL: (2048, 4096, 8192)}
 EPILOGUES = (cube(4096), cube(8192), (2048, 11008, 4096), (512, 4096, 14336), (16, 4096, 4096))
 ENERGY = {DEFAULT: (8192,), FULL: (LARGEST, 8192)}  # long enough calls to hold a GPU at its power cap
 
+# From where the links count most to where hardly; on a CPU, what two ranks divide unevenly.
+SCALING = {DEFAULT: (cube(8192), cube(16384)), FULL: (cube(4096), cube(8192), cube(16384), cube(32768))}
+SCALING_WEAK_MOST = 16384  # every GPU draws the whole A and B, which are so many times larger
+SCALING_ON_CPU = ((71, 67, 45),)
+
 # Of `choice`: nobody chose them, and the model is judged at none that it was fitted on.
 FLOPS, MOST_BYTES = (1e8, 4e11), 1e9
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from gemm_ref.distributed import transport as transports
 from gemm_ref.distributed.chunks import gathered, length, nth, part, ring
@@ -21,7 +22,8 @@ from gemm_ref.problem import MATHS, Problem
 
 IN_TURN, FUSED, OVERLAPPED = "in turn", "fused", "overlapped"
 WAYS = (IN_TURN, FUSED, OVERLAPPED)
-_TILE = 128 * 128  # elements of C that a block of a large kernel computes
+Way = Callable[[], torch.Tensor]
+TILE = 128 * 128  # elements of C that a block of a large kernel computes
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,6 @@ class Product:
 class Layout:
     """A problem divided among the ranks of a group. All ranks make it together, `load` it, and call a way of it."""
 
-    name: str
     columns: slice  # of C, and
     rows: slice  # that `c` is
     c: torch.Tensor
@@ -53,7 +54,7 @@ class Layout:
         self.dtype, self.out_dtype = MATHS[problem.math].dtype, MATHS[problem.math].out_dtype
         if least is None:
             sms = torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else 1
-            least = sms * _TILE
+            least = sms * TILE
         self._least = least
 
     def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -61,14 +62,26 @@ class Layout:
         raise NotImplementedError
 
     @property
-    def ways(self) -> dict[str, Callable[[], None]]:
-        """What computes this rank's `c`, by name; all ranks call the same."""
+    def ways(self) -> dict[str, Way]:
+        """What computes this rank's part of C and returns it, by name; all ranks call the same."""
         return {IN_TURN: self.in_turn, OVERLAPPED: self.overlapped}
 
-    def in_turn(self) -> None:
+    def collective(self) -> None:
+        """What `in_turn` asks of the library, alone."""
         raise NotImplementedError
 
-    def overlapped(self) -> None:
+    def copies(self) -> None:
+        """The copies of `overlapped` alone, and what ends them."""
+        raise NotImplementedError
+
+    def multiply(self) -> None:
+        """The local product of `in_turn` alone."""
+        raise NotImplementedError
+
+    def in_turn(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    def overlapped(self) -> torch.Tensor:
         raise NotImplementedError
 
     def _empty(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -77,8 +90,6 @@ class Layout:
 
 class AllGather(Layout):
     """All-gather, then product: A by rows and B by columns; each rank has those columns of C."""
-
-    name = "all-gather"
 
     def __init__(self, transport: Transport, problem: Problem, product: Product, **options: Any) -> None:
         super().__init__(problem, product, **options)
@@ -100,37 +111,35 @@ class AllGather(Layout):
         self.b.copy_(b[:, self.columns])
 
     @property
-    def ways(self) -> dict[str, Callable[[], None]]:
+    def ways(self) -> dict[str, Way]:
         even = self.problem.m % self._at.ranks == 0 and self.problem.n % self._at.ranks == 0
         fused = self.device == "cuda" and self.product.is_cublas and even
         return super().ways | ({FUSED: self.fused} if fused else {})
 
     def collective(self) -> None:
-        """The collective alone."""
         transports.all_gather_single(self.whole, self.a.own, group=self._at.group)
 
     def copies(self) -> None:
-        """The copies of `overlapped` alone."""
         self._at.offer(self.a)
         for peer in ring(self._at.rank, self._at.ranks):
             self._at.pull(self.a, peer, self._chunks[peer])
         self._at.close(self.a)
 
     def multiply(self) -> None:
-        """The local product alone."""
         self.product.gemm(self.whole[: self.problem.m], self.b, out=self.c)
 
-    def in_turn(self) -> None:
+    def in_turn(self) -> torch.Tensor:
         self.collective()
         self.multiply()
+        return self.c
 
-    def fused(self) -> None:
+    def fused(self) -> torch.Tensor:
         _, (c,) = torch.ops.symm_mem.fused_all_gather_matmul(
             self.a.own, [self.b], 0, self._at.group.group_name, return_A=False
         )
-        self.c = c
+        return c
 
-    def overlapped(self) -> None:
+    def overlapped(self) -> torch.Tensor:
         at, gemm = self._at, self.product.gemm
         at.offer(self.a)
         coming = {peer: at.pull(self.a, peer, self._chunks[peer]) for peer in ring(at.rank, at.ranks)}
@@ -142,6 +151,7 @@ class AllGather(Layout):
                 coming[peer].wait()
             gemm(self.whole[rows], b, out=self.c[rows])
         at.close(self.a)
+        return self.c
 
 
 class ReduceScatter(Layout):
@@ -149,8 +159,6 @@ class ReduceScatter(Layout):
 
     Parts of the sum are of C's type, as in torch and NCCL. Overlapped, they are added in the order of ranks.
     """
-
-    name = "reduce-scatter"
 
     def __init__(self, transport: Transport, problem: Problem, product: Product, **options: Any) -> None:
         super().__init__(problem, product, **options)
@@ -173,34 +181,32 @@ class ReduceScatter(Layout):
         self.b.copy_(b[self._depth])
 
     @property
-    def ways(self) -> dict[str, Callable[[], None]]:
+    def ways(self) -> dict[str, Way]:
         even = self.problem.m % self._at.ranks == 0 and self.problem.k % self._at.ranks == 0
         fused = self.device == "cuda" and self.product.is_cublas and even
         return super().ways | ({FUSED: self.fused} if fused else {})
 
     def collective(self) -> None:
-        """The collective alone."""
         transports.reduce_scatter_single(self._sum, self.whole, group=self._at.group)
 
     def copies(self) -> None:
-        """The copies of `overlapped` alone, and the sum."""
         self._at.accept(self._parts)
         for peer in ring(self._at.rank, self._at.ranks):
             self._at.push(self._leaving[0], self._parts, peer)
         self._add()
 
     def multiply(self) -> None:
-        """The local product alone."""
         self.product.gemm(self.a, self.b, out=self.whole[: self.problem.m])
 
-    def in_turn(self) -> None:
+    def in_turn(self) -> torch.Tensor:
         self.multiply()
         self.collective()
+        return self.c
 
-    def fused(self) -> None:
-        self.c = torch.ops.symm_mem.fused_matmul_reduce_scatter(self.a, self.b, "sum", 0, self._at.group.group_name)
+    def fused(self) -> torch.Tensor:
+        return torch.ops.symm_mem.fused_matmul_reduce_scatter(self.a, self.b, "sum", 0, self._at.group.group_name)
 
-    def overlapped(self) -> None:
+    def overlapped(self) -> torch.Tensor:
         at = self._at
         at.accept(self._parts)
         b = self.product.prepare(self.b)
@@ -213,6 +219,7 @@ class ReduceScatter(Layout):
             left.append(at.push(leaving, self._parts, peer))
         self._partial(at.rank, b, self._parts.own[at.rank])
         self._add()
+        return self.c
 
     def _partial(self, owner: int, b: Any, out: torch.Tensor) -> None:
         """This rank's part of the sum in the rows of C that `owner` has."""
@@ -232,8 +239,6 @@ class Grid(Layout):
     the columns of B, likewise. So K is never divided, and sums are those of one card. Overlapped, the rows of A come
     first and are multiplied with the columns of B that are here; then the columns of B come, meeting the whole of A.
     """
-
-    name = "grid"
 
     def __init__(self, across: Transport, down: Transport, problem: Problem, product: Product, **options: Any) -> None:
         """across: the ranks of this grid row; down: those of this grid column."""
@@ -258,25 +263,23 @@ class Grid(Layout):
         self._b.own[:, : length(own)].copy_(b[:, own])
 
     def collective(self) -> None:
-        """The two collectives alone."""
         transports.all_gather_single(self._as.flatten(0, 1), self._a.own, group=self._across.group)
         transports.all_gather_single(self._bs.flatten(0, 1), self._b.own, group=self._down.group)
 
     def copies(self) -> None:
-        """The copies of `overlapped` alone."""
         self._begin()
         self._end()
 
     def multiply(self) -> None:
-        """The local product alone."""
         for peer in range(self._down.ranks):
             self._times(slice(0, length(self.rows)), peer, self._bs[peer])
 
-    def in_turn(self) -> None:
+    def in_turn(self) -> torch.Tensor:
         self.collective()
         self.multiply()
+        return self.c
 
-    def overlapped(self) -> None:
+    def overlapped(self) -> torch.Tensor:
         of_a, of_b = self._begin()
         down, mine = self._down.rank, self._rows_of(self._across.rank)
         own = self.product.prepare(self._b.own[:, : length(self._columns_of(down))])
@@ -291,6 +294,7 @@ class Grid(Layout):
             arrival.wait()
             self._times(slice(0, length(self.rows)), peer, self._bs[peer])
         self._end()
+        return self.c
 
     def _begin(self) -> tuple[dict[int, transports.Arrival], dict[int, transports.Arrival]]:
         """What was asked of the grid row, and of the grid column."""
@@ -322,3 +326,32 @@ class Grid(Layout):
         columns = self._columns_of(peer)
         if length(rows) and length(columns):
             self.product.gemm(a, b, out=self.c[rows, columns])
+
+
+ALL_GATHER, REDUCE_SCATTER, GRID = "all-gather", "reduce-scatter", "grid"
+LAYOUTS = (ALL_GATHER, REDUCE_SCATTER, GRID)
+
+
+def sides(ranks: int) -> tuple[int, int]:
+    """The grid of so many ranks that is nearest to a square: its rows and columns, no more rows than columns."""
+    high = max(side for side in range(1, ranks + 1) if ranks % side == 0 and side * side <= ranks)
+    return high, ranks // high
+
+
+def grown(one: Problem, layout: str, ranks: int) -> Problem:
+    """A problem so much larger that each rank's product is `one`: the side grows along which it is divided."""
+    if layout == ALL_GATHER:
+        return one.resized(n=one.n * ranks)
+    if layout == REDUCE_SCATTER:
+        return one.resized(k=one.k * ranks)
+    high, wide = sides(ranks)
+    return one.resized(m=one.m * high, n=one.n * wide)
+
+
+def make(name: str, problem: Problem, product: Product, device: str, least: int | None = None) -> Layout:
+    """One of LAYOUTS over all ranks, whose default group must exist; all of them call this."""
+    options: dict[str, Any] = {"device": device, "least": least}
+    if name == GRID:
+        return Grid(*transports.grid(*sides(dist.get_world_size()), device), problem, product, **options)
+    kind = {ALL_GATHER: AllGather, REDUCE_SCATTER: ReduceScatter}[name]
+    return kind(transports.connect(dist.group.WORLD, device), problem, product, **options)

@@ -7,6 +7,7 @@ it has for the others. `close` ends either. On a GPU all of these are put into q
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -171,6 +172,16 @@ class CopyEngines:
         return done
 
 
+@functools.cache
 def connect(group: dist.ProcessGroup, device: str) -> Transport:
     """The transport for tensors on a device, "cpu" or "cuda"."""
     return CopyEngines(group) if device == "cuda" else Messages(group)
+
+
+@functools.cache
+def grid(high: int, wide: int, device: str) -> tuple[Transport, Transport]:
+    """Of a grid of all ranks, row by row: the transports within this rank's row, and within its column."""
+    rank = dist.get_rank()
+    rows = [dist.new_group([i * wide + j for j in range(wide)]) for i in range(high)]
+    columns = [dist.new_group([i * wide + j for i in range(high)]) for j in range(wide)]
+    return connect(rows[rank // wide], device), connect(columns[rank % wide], device)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from experiments.documents import rounding
-from experiments.documents.outcomes import kernels, shapes, speeds, times
+from experiments.documents.outcomes import cards, kernels, shapes, speeds, times
 from experiments.records import frames, stats
 
 
@@ -62,5 +62,6 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
         "timers": times.timers,
         "energy": times.energy,
         "epilogues": times.epilogues,
+        "scaling": cards.scaling,
     }
 )

@@ -72,7 +72,7 @@ def test_it_follows_the_rows(name):
 
 
 def test_none_is_left_untested():
-    asked_elsewhere = {"correctness", "choice", "epilogues", "timers"}  # beside their questions
+    asked_elsewhere = {"correctness", "choice", "epilogues", "timers", "scaling"}  # beside their questions
     assert OF.keys() == {*_OTHER, *asked_elsewhere}
 
 

@@ -9,10 +9,9 @@ import torch
 import torch.distributed as dist
 
 import gemm_ref
-from gemm_ref import Problem
 from gemm_ref.baselines.products import fp32_products
-from gemm_ref.distributed.layouts import AllGather, Grid, Layout, Product, ReduceScatter
-from gemm_ref.distributed.transport import connect
+from gemm_ref.distributed import layouts
+from gemm_ref.distributed.layouts import Product
 
 
 def in_torch(a, b, out):
@@ -30,32 +29,20 @@ def product(name: str) -> Product:
     return Product(lambda a, b, out: cuda_kernels.gemm(a, b, stage=stage, math=math, out=out), **prepare)
 
 
-def layout(name: str, grid: tuple[int, int], problem: Problem, local: Product, least: int) -> Layout:
-    if name == "grid":
-        rank, (high, wide) = dist.get_rank(), grid
-        rows = [dist.new_group([i * wide + j for j in range(wide)]) for i in range(high)]
-        columns = [dist.new_group([i * wide + j for i in range(high)]) for j in range(wide)]
-        across, down = connect(rows[rank // wide], "cpu"), connect(columns[rank % wide], "cpu")
-        return Grid(across, down, problem, local, least=least)
-    kind = {"all-gather": AllGather, "reduce-scatter": ReduceScatter}[name]
-    return kind(connect(dist.group.WORLD, "cpu"), problem, local, least=least)
-
-
 def compute(cases, say):
     """For each case say the whole C of each way, put together from the parts of the ranks, of two calls."""
     torch.set_num_threads(1)
-    for name, grid, problem, kind, local, least in cases:
+    for name, problem, kind, local, least in cases:
         a, b = gemm_ref.make_inputs(problem, kind)
-        found = layout(name, grid, problem, product(local), least)
+        found = layouts.make(name, problem, product(local), "cpu", least)
         found.load(a, b)
         said = {}
         with fp32_products("ieee"):
             for way, call in found.ways.items():
                 for _ in range(2):
                     found.c.fill_(float("nan"))
-                    call()
                     parts = [None] * dist.get_world_size()
-                    dist.all_gather_object(parts, (found.rows, found.columns, found.c))
+                    dist.all_gather_object(parts, (found.rows, found.columns, call()))
                     c = torch.full((problem.m, problem.n), float("nan"), dtype=found.out_dtype)
                     for rows, columns, part in parts:
                         assert c[rows, columns].isnan().all(), "two ranks have one part of C"

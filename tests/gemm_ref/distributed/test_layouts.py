@@ -9,11 +9,10 @@ import gemm_ref
 from gemm_ref import Problem
 from gemm_ref.distributed import launch
 from gemm_ref.distributed.chunks import gathered, length, part, ring
-from gemm_ref.distributed.layouts import IN_TURN, OVERLAPPED, AllGather, Product
+from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, AllGather, Product, sides
 from tests.gemm_ref.distributed.forked import Forked
 
-RANKS, GRID = 4, (2, 2)
-LAYOUTS = ("all-gather", "reduce-scatter", "grid")
+RANKS = 4
 SIZES = {
     Problem(5, 3, 2): 1,  # the last rank has no row, one no column, and of K two have nothing
     Problem(33, 31, 37): 1,  # nothing is divided evenly
@@ -26,10 +25,8 @@ KERNELS = {
     ("reduce-scatter", "s19_any_shape bf16"): "one_hot",
     ("grid", "s20_emulated fp16x3"): "normal",
 }
-CASES = [(name, GRID, problem, "integers", "torch", least) for name in LAYOUTS for problem, least in SIZES.items()]
-CASES += [
-    (name, GRID, Problem(70, 66, 40, local.split()[1]), kind, local, 1) for (name, local), kind in KERNELS.items()
-]
+CASES = [(name, problem, "integers", "torch", least) for name in LAYOUTS for problem, least in SIZES.items()]
+CASES += [(name, Problem(70, 66, 40, local.split()[1]), kind, local, 1) for (name, local), kind in KERNELS.items()]
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +37,9 @@ def found():
         return list(launch.run("tests.gemm_ref.distributed.in_ranks:compute", CASES, RANKS, "cpu", 300.0, 250.0))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[2]}-{case[4]}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}")
 def test_it_is_the_product_and_the_same_bits_again(found, case):
-    name, _, problem, kind, _, _ = case
+    name, problem, kind, _, _ = case
     said, link_bytes = found[CASES.index(case)]
     a, b = gemm_ref.make_inputs(problem, kind)
     assert set(said) == {IN_TURN, OVERLAPPED} and link_bytes > 0
@@ -67,6 +64,12 @@ def test_parts_are_the_whole_and_each_peer_comes_once(size, ranks):
             assert all(length(rows) >= least or rows.stop in (size, parts[rank].start) for _, rows in joined)
     for step in zip(*(ring(rank, ranks) for rank in range(ranks)), strict=True):
         assert len(set(step)) == ranks  # no two at one peer
+
+
+def test_grids_are_near_squares():
+    assert [sides(ranks) for ranks in (1, 2, 4, 6, 7, 8, 1024)] == [
+        (1, 1), (1, 2), (2, 2), (2, 3), (1, 7), (2, 4), (32, 32)
+    ]  # fmt: skip
 
 
 def test_a_problem_without_products_is_refused():

@@ -1,0 +1,136 @@
+"""The plots of `scaling`: how much of its speed a GPU keeps beside others; and, by the model, beside how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments.plots.look import style
+from experiments.plots.look.sheet import Sheet
+from experiments.records import environment, scaling, store
+from experiments.records.rows import STRONG, WEAK
+from gemm_ref import MATHS
+from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
+from gemm_ref.distributed.model import Model
+from gemm_ref.problem import Problem
+
+COLOURS = {IN_TURN: "#9aa5b1", FUSED: "#c05621", OVERLAPPED: "#1c6fb5"}
+_MARKERS = {True: "o", False: "s"}  # of cuBLAS, and of our rungs
+_LINES = {STRONG: "-", WEAK: ":"}
+
+
+def draw(folder: Path, target: Path) -> list[Path]:
+    """Draw scaling.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
+    frame = store.read(folder, "scaling")
+    own = scaling.timed(frame)
+    if own.empty:
+        return []
+    caption = environment.caption(store.runs_of(own, folder))
+    with style.themed():
+        paths = style.save(_measured(own, caption), target, "scaling")
+        if models := scaling.models(folder, scaling.ASSUMED):
+            paths += style.save(
+                _predicted(scaling.compared(own, scaling.models(folder)), models, caption), target, "scaling_model"
+            )
+    return paths
+
+
+def _measured(frame: pd.DataFrame, caption: str) -> Figure:
+    maths = [math for math in MATHS if (frame["math"] == math).any()]
+    layouts = [layout for layout in LAYOUTS if (frame["layout"] == layout).any()]
+    subtitle = (
+        "speed of a GPU as a share of one that is alone, in the same rounds: median and its 95% interval;\n"
+        "from left to right the sizes, first divided among the GPUs, then growing with them (hollow)"
+    )
+    sheet = Sheet(
+        (style.WIDTH, 1.9 + 1.75 * len(maths)), "What a GPU keeps of its speed beside others", subtitle, caption
+    )
+    axes = sheet.figure.subplots(len(maths), len(layouts), squeeze=False, sharey=True)
+    for line, math in zip(axes, maths, strict=True):
+        for ax, layout in zip(line, layouts, strict=True):
+            own = frame[(frame["math"] == math) & (frame["layout"] == layout)]
+            _efficiencies(ax, own)
+            ax.set_title(f"{layout}, {math}", size=9.5)
+        line[0].set_ylabel("% of alone", size=9)
+    _legend(sheet.figure, _key())
+    sheet.fit()
+    return sheet.figure
+
+
+def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
+    """A group of points for each number of GPUs, and in it one for each size and way."""
+    gpus = sorted(set(frame["gpus"]))
+    keys = sorted(
+        {(row.scaling, row.m * row.n * row.k // (row.gpus if row.scaling == WEAK else 1)) for row in frame.itertuples()}
+    )
+    who = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], frame["way"], strict=True)))
+    width = 0.8 / max(1, len(keys) * len(who))
+    for row in frame.itertuples():
+        place = keys.index((row.scaling, row.m * row.n * row.k // (row.gpus if row.scaling == WEAK else 1)))
+        step = place * len(who) + who.index((row.stage, row.dialect, row.way))
+        x, colour = gpus.index(row.gpus) - 0.4 + width * (step + 0.5), COLOURS[row.way]
+        ax.plot([x, x], [100 * row.efficiency_low, 100 * row.efficiency_high], color=colour, lw=1.2)
+        fill = {"mfc": "none"} if row.scaling == WEAK else {}
+        ax.plot(x, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4, **fill)
+    ax.axhline(100, color=style.BASELINE, lw=1)
+    ax.set_xticks(range(len(gpus)), [f"{count} GPUs" for count in gpus])
+    ax.set_ylim(bottom=0)
+
+
+def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], caption: str) -> Figure:
+    """For one local product: our last rung in the math mode with the most, or else cuBLAS; fused ones are cuBLAS'."""
+    kernel = max(models, key=lambda each: (each[2] == "bf16", bool(each[1]), each[0]))
+    library = next((each for each in models if each[2] == kernel[2] and not each[1]), kernel)
+    sizes = frame.loc[(frame["scaling"] == STRONG) & (frame["math"] == kernel[2]), "m"]
+    edge = int(sizes.max())
+    one = Problem(edge, edge, edge, kernel[2])
+    off = 100 * frame["error"].abs()
+    subtitle = (
+        f"{style.label_of(kernel[0])}, {kernel[2]}, {one.m} × {one.m} × {one.m}: divided (—), or for each GPU (···); "
+        f"marks: measured\nthe model is off by {off.median():.0f}% (median) and {off.max():.0f}% (most) at "
+        f"{len(off)} points; past 8 GPUs one adapter of 400 Gb/s each is assumed, not measured"
+    )
+    sheet = Sheet((style.WIDTH, 4.3), "What the model expects of up to 1024 GPUs", subtitle, caption)
+    axes = sheet.figure.subplots(1, len(LAYOUTS), sharey=True)
+    counts = 2 ** np.arange(scaling.MOST_GPUS.bit_length())
+    for ax, layout in zip(axes, LAYOUTS, strict=True):
+        for way, colour in COLOURS.items():
+            own = library if way == FUSED else kernel
+            if way == FUSED and (layout == LAYOUTS[2] or library[1]):
+                continue
+            for kind, line in _LINES.items():
+                shares = [100 * models[own].efficiency(layout, way, one, int(count), kind == WEAK) for count in counts]
+                ax.plot(counts, shares, line, color=colour, lw=1.3)
+                there = frame[(frame["layout"] == layout) & (frame["way"] == way) & (frame["scaling"] == kind)]
+                for row in there.itertuples():
+                    alone = one.flops * (row.gpus if kind == WEAK else 1)
+                    if (row.stage, row.dialect, row.math) == own and 2 * row.m * row.n * row.k == alone:
+                        ax.plot(row.gpus, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks([1, 8, 64, 1024], ["1", "8", "64", "1024"])
+        ax.set_title(layout, size=9.5)
+        ax.set_xlabel("GPUs", size=9)
+    axes[0].set_ylabel("speed of a GPU, % of alone", size=9)
+    axes[0].set_ylim(0, 110)
+    _legend(sheet.figure, _key()[: len(COLOURS)])
+    sheet.fit()
+    return sheet.figure
+
+
+def _legend(figure: Figure, handles: list[Line2D]) -> None:
+    figure.legend(
+        handles=handles, ncols=len(handles), fontsize=8, handletextpad=0.1, columnspacing=1, **style.AT_THE_TOP
+    )
+
+
+def _key() -> list[Line2D]:
+    ways = [Line2D([], [], color=colour, marker="o", ms=4, lw=0, label=way) for way, colour in COLOURS.items()]
+    kinds = {True: "cuBLAS", False: "our rungs"}
+    who = [Line2D([], [], color=style.INK, marker=_MARKERS[of], ms=4, lw=0, label=name) for of, name in kinds.items()]
+    return ways + who

@@ -1,0 +1,76 @@
+"""The model of `gemm_ref.distributed.model`, made from the rows of `scaling`, and how far it is from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.records import store
+from experiments.records.ceilings import Roofs
+from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT
+from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, sides
+from gemm_ref.distributed.model import Link, Model, Network, Speed
+from gemm_ref.problem import Problem
+
+MOST_GPUS = 1024
+# Not measured: hosts of 8 GPUs with an adapter of 400 Gb/s for each, and what a message between hosts takes.
+ASSUMED = Network(8, Link(5.0, 50.0))
+
+Kernel = tuple[str, str, str]  # stage, dialect, math
+
+
+def timed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the ways that have a time."""
+    return frame[frame["median_us"].notna() & frame["way"].isin(WAYS) & frame["efficiency"].notna()]
+
+
+def kernels(frame: pd.DataFrame) -> list[Kernel]:
+    """The local products that were timed, in order."""
+    own = timed(frame)
+    return list(dict.fromkeys(zip(own["stage"], own["dialect"], own["math"], strict=True)))
+
+
+def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
+    """A model for each local product in scaling.csv of a folder; empty where nothing was timed."""
+    frame = store.read(folder, "scaling")
+    gpus = [run["gpu"] for run in store.runs_of(frame, folder) if run.get("gpu")]
+    roofs = Roofs.of(folder)
+    links = {way: _links(frame[frame["way"] == way]) for way in (COLLECTIVE, COPIES)}
+    if not all(links.values()) or not gpus:
+        return {}
+    found = {}
+    for kernel in kernels(frame):
+        own = frame[_is(frame, kernel) & frame["way"].isin((ONE_CARD, PRODUCT)) & frame["median_us"].notna()]
+        points = [(2.0 * row.m * row.n * row.k, row.median_us) for row in own.itertuples()]
+        if points:
+            speed = Speed.of(points, roofs.read * 1e3 if roofs else float("inf"))
+            found[kernel] = Model(speed, links[COLLECTIVE], links[COPIES], gpus[-1]["multiprocessors"], network)
+    return found
+
+
+def compared(frame: pd.DataFrame, by: Mapping[Kernel, Model]) -> pd.DataFrame:
+    """The timed rows whose kernel has a model, with what that says (`predicted_us`), and its `error` as a share."""
+    own = timed(frame)
+    own = own[[(row.stage, row.dialect, row.math) in by for row in own.itertuples()]]
+    predicted = [
+        by[row.stage, row.dialect, row.math].us(row.layout, row.way, Problem(row.m, row.n, row.k, row.math), row.gpus)
+        for row in own.itertuples()
+    ]
+    return own.assign(predicted_us=predicted, error=predicted / own["median_us"] - 1)
+
+
+def _is(frame: pd.DataFrame, kernel: Kernel) -> pd.Series:
+    stage, dialect, math = kernel
+    return (frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["math"] == math)
+
+
+def _links(rows: pd.DataFrame) -> dict[str, Link]:
+    """By layout; one that was not measured, as the grid of two GPUs, is taken as all-gather."""
+    rows = rows[rows["median_us"].notna()]
+    found = {}
+    for layout, own in rows.groupby("layout", sort=False):
+        messages = [sum(side - 1 for side in sides(n)) if layout == GRID else n - 1 for n in own["gpus"]]
+        found[str(layout)] = Link.fit(zip(messages, own["link_bytes"], own["median_us"], strict=True))
+    return {layout: found.get(layout, found[ALL_GATHER]) for layout in LAYOUTS} if ALL_GATHER in found else {}

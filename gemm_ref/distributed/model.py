@@ -1,0 +1,192 @@
+"""How long a way of a layout takes on so many GPUs, from the links' latency and bandwidth and the product's speed.
+
+In turn is a collective and a product. Overlapped is the schedule of `layouts`, carried out on paper: chunks arrive one
+after another, and each is multiplied once it is here and what came before is done. torch's fused operator is taken as
+the same schedule with no chunks joined. Past one host the links are a network's: a collective sends each byte to a host
+once, over all of the host's adapters, while a rank that pulls by itself has one adapter for all that it pulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemm_ref.distributed.chunks import gathered, length, nth, part, ring
+from gemm_ref.distributed.layouts import (
+    ALL_GATHER,
+    GRID,
+    IN_TURN,
+    LAYOUTS,
+    OVERLAPPED,
+    REDUCE_SCATTER,
+    TILE,
+    grown,
+    sides,
+)
+from gemm_ref.launch import cdiv
+from gemm_ref.problem import MATHS, Problem
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a rank receives takes so long for each message and so long for its bytes."""
+
+    latency_us: float
+    gb_per_s: float
+
+    def us(self, messages: int, received: float) -> float:
+        """Microseconds for so many messages, one after another, of so many bytes together."""
+        return messages * self.latency_us + received / self.gb_per_s / 1e3
+
+    @classmethod
+    def fit(cls, measured: Iterable[tuple[int, float, float]]) -> Link:
+        """From (messages, bytes, microseconds), by least squares of the relative errors; neither part is negative.
+
+        Raises ValueError where nothing was measured.
+        """
+        from scipy.optimize import nnls
+
+        points = np.array(list(measured), dtype=float)
+        if not len(points):
+            raise ValueError("a link is fitted to measured copies, and there are none")
+        (latency, by_byte), _ = nnls(points[:, :2] / points[:, 2:], np.ones(len(points)))
+        return cls(float(latency), 1e-3 / by_byte if by_byte else float("inf"))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The product's time on one GPU, by its operations: measured ones, and between them straight lines of logarithms.
+
+    Past them the rate is that of the nearest. `read_gb_per_s`: below it no product reads A and B and writes C.
+    """
+
+    flops: Sequence[float]  # ascending
+    us: Sequence[float]
+    read_gb_per_s: float = float("inf")
+
+    @classmethod
+    def of(cls, measured: Iterable[tuple[float, float]], read_gb_per_s: float = float("inf")) -> Speed:
+        """From (operations, microseconds); of several with as many operations, the median."""
+        found: dict[float, list[float]] = {}
+        for flops, us in measured:
+            found.setdefault(flops, []).append(us)
+        if not found:
+            raise ValueError("a speed is that of measured products, and there are none")
+        return cls(sorted(found), [float(np.median(found[flops])) for flops in sorted(found)], read_gb_per_s)
+
+    def time(self, problem: Problem) -> float:
+        """Microseconds of one product."""
+        if not problem.flops:
+            return 0.0
+        flops = float(np.clip(problem.flops, self.flops[0], self.flops[-1]))
+        measured = np.exp(np.interp(np.log(flops), np.log(self.flops), np.log(self.us)))
+        return max(float(measured) * problem.flops / flops, problem.min_bytes / self.read_gb_per_s / 1e3)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Between hosts: one adapter for each GPU."""
+
+    gpus_per_host: int
+    adapter: Link
+
+
+@dataclass(frozen=True)
+class Model:
+    """One kind of local product on one kind of host; `collective` and `copies` are by layout."""
+
+    speed: Speed
+    collective: dict[str, Link]
+    copies: dict[str, Link]
+    sms: int
+    network: Network | None = None  # None: all GPUs are linked as those of one host
+
+    def us(self, layout: str, way: str, problem: Problem, ranks: int) -> float:
+        """Microseconds of a problem of any size; on one rank those of the product alone.
+
+        Raises ValueError for another layout than LAYOUTS.
+        """
+        if layout not in LAYOUTS:
+            raise ValueError(f"unknown layout {layout!r}: there are {', '.join(LAYOUTS)}")
+        if ranks == 1:
+            return self.speed.time(problem)
+        if way == IN_TURN:
+            return self._in_turn(layout, problem, ranks)
+        least = self.sms * TILE if way == OVERLAPPED else 1
+        if layout == ALL_GATHER:
+            return self._all_gather(problem, ranks, least)
+        return self._reduce_scatter(problem, ranks) if layout == REDUCE_SCATTER else self._grid(problem, ranks)
+
+    def efficiency(self, layout: str, way: str, one: Problem, ranks: int, weak: bool) -> float:
+        """The speed of a GPU as a share of one that is alone; `one` is divided, or in weak scaling what each has."""
+        problem = grown(one, layout, ranks) if weak else one
+        shares = 1 if weak else ranks
+        return self.speed.time(one) / shares / self.us(layout, way, problem, ranks)
+
+    def _in_turn(self, layout: str, problem: Problem, ranks: int) -> float:
+        m, n, k = problem.m, problem.n, problem.k
+        size, out = self._bytes(problem)
+        if layout == ALL_GATHER:
+            moved, local = [(ranks, cdiv(m, ranks) * k * size)], problem.resized(n=cdiv(n, ranks))
+        elif layout == REDUCE_SCATTER:
+            moved, local = [(ranks, cdiv(m, ranks) * n * out)], problem.resized(k=cdiv(k, ranks))
+        else:
+            high, wide = sides(ranks)
+            local = problem.resized(m=cdiv(m, high), n=cdiv(n, wide))
+            moved = [(wide, cdiv(local.m, wide) * k * size), (high, cdiv(local.n, high) * k * size)]
+        return self.speed.time(local) + sum(self._collective(layout, *each) for each in moved)
+
+    def _collective(self, layout: str, ranks: int, chunk: float) -> float:
+        inside = self.collective[layout].us(ranks - 1, (ranks - 1) * chunk)
+        if self.network is None or ranks <= self.network.gpus_per_host:
+            return inside
+        adapter, gpus = self.network.adapter, self.network.gpus_per_host
+        return max(inside, adapter.us(cdiv(ranks, gpus) - 1, (ranks - gpus) * chunk / gpus))
+
+    def _copy(self, layout: str, peer: int, chunk: float) -> float:
+        """Of one chunk to or from a peer of rank 0."""
+        near = self.network is None or peer < self.network.gpus_per_host
+        return (self.copies[layout] if near or self.network is None else self.network.adapter).us(1, chunk)
+
+    def _all_gather(self, problem: Problem, ranks: int, least: int) -> float:
+        width, (size, _) = cdiv(problem.n, ranks), self._bytes(problem)
+        chunk = cdiv(problem.m, ranks) * problem.k * size
+        arrived, here = 0.0, {}
+        for peer in ring(0, ranks):
+            arrived += self._copy(ALL_GATHER, peer, chunk)
+            here[peer] = arrived
+        done = self.speed.time(problem.resized(m=cdiv(problem.m, ranks), n=width))
+        for peers, rows in gathered(problem.m, ranks, 0, cdiv(least, width)):
+            done = max(done, here[peers[-1]]) + self.speed.time(problem.resized(m=length(rows), n=width))
+        return max(done, arrived)
+
+    def _reduce_scatter(self, problem: Problem, ranks: int) -> float:
+        depth, (_, out) = cdiv(problem.k, ranks), self._bytes(problem)
+        chunk = cdiv(problem.m, ranks) * problem.n * out
+        done = sent = 0.0
+        for peer in ring(0, ranks):
+            done += self.speed.time(problem.resized(m=length(part(problem.m, ranks, peer)), k=depth))
+            sent = max(sent, done) + self._copy(REDUCE_SCATTER, peer, chunk)
+        return max(sent, done + self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth)))
+
+    def _grid(self, problem: Problem, ranks: int) -> float:
+        high, wide = sides(ranks)
+        size, _ = self._bytes(problem)
+        block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
+        rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
+        done, arrived = self.speed.time(block.resized(m=rows, n=columns)), 0.0
+        for peer in ring(0, wide):
+            arrived += self._copy(GRID, peer, rows * block.k * size)
+            own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)
+            done = max(done, arrived) + self.speed.time(own)
+        for peer in ring(0, high):
+            arrived += self._copy(GRID, peer * wide, columns * block.k * size)
+            done = max(done, arrived) + self.speed.time(block.resized(n=length(nth(block.n, columns, peer))))
+        return done
+
+    @staticmethod
+    def _bytes(problem: Problem) -> tuple[int, int]:
+        """Of an element of A and B, and of one of C."""
+        return MATHS[problem.math].dtype.itemsize, MATHS[problem.math].out_dtype.itemsize

@@ -1,0 +1,176 @@
+"""The model on made-up points: it finds the links and speeds that they were made from, and is drawn and told of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.documents.outcomes import outcome
+from experiments.plots import scaling as plots
+from experiments.records import scaling, store
+from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
+from gemm_ref import Problem
+from gemm_ref.distributed import layouts
+from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOUTS, OVERLAPPED, REDUCE_SCATTER
+from gemm_ref.distributed.model import Link, Model, Network, Speed
+from tests.experiments.fixtures import ENVIRONMENT, H200
+
+LINK, PULLS = Link(12.0, 300.0), Link(6.0, 350.0)
+SIZES, COUNTS = (4096, 8192, 16384), (2, 4, 8)
+ON_H200 = ENVIRONMENT | {"gpu": ENVIRONMENT["gpu"] | H200}
+WHO = {"cublas": "", "s19_any_shape": "cuda"}
+
+
+def product_us(problem: Problem) -> float:
+    return 5.0 + problem.flops / 700e6
+
+
+def true_model() -> Model:
+    flops = np.geomspace(1e8, 1e14, 200)
+    speed = Speed(list(flops), [5.0 + each / 700e6 for each in flops])
+    return Model(speed, dict.fromkeys(LAYOUTS, LINK), dict.fromkeys(LAYOUTS, PULLS), 132)
+
+
+def received(layout: str, problem: Problem, ranks: int) -> int:
+    if layout == GRID:
+        high, wide = layouts.sides(ranks)
+        return 2 * problem.k * ((wide - 1) * problem.m // ranks + (high - 1) * problem.n // ranks)
+    return 2 * (ranks - 1) * (problem.m // ranks) * (problem.k if layout == ALL_GATHER else problem.n)
+
+
+def local(layout: str, problem: Problem, ranks: int) -> Problem:
+    if layout == ALL_GATHER:
+        return problem.resized(n=problem.n // ranks)
+    if layout == REDUCE_SCATTER:
+        return problem.resized(k=problem.k // ranks)
+    high, wide = layouts.sides(ranks)
+    return problem.resized(m=problem.m // high, n=problem.n // wide)
+
+
+def made_up() -> list[Scaled]:
+    """Rows in which each time is what the true model says, give or take a percent."""
+    dice, model, rows = np.random.default_rng(0), true_model(), []
+
+    def row(stage, dialect, problem, layout, way, ranks, how, us, **values):
+        us *= 1 + 0.01 * dice.uniform(-1, 1)
+        who = {"stage": stage, "backend": dialect or stage, "dialect": dialect, "math": "bf16", "dtype": "bfloat16"}
+        sizes = {"m": problem.m, "n": problem.n, "k": problem.k, "median_us": us, "p20_us": us, "p80_us": us}
+        more = {"layout": layout, "way": way, "gpus": ranks, "scaling": how} | values
+        rows.append(Scaled(experiment="scaling", **who, **sizes, **more))
+
+    for ranks in COUNTS:
+        for layout in LAYOUTS[: 3 if ranks > 2 else 2]:
+            for size in SIZES:
+                one = Problem(size, size, size, "bf16")
+                for how in (STRONG, WEAK):
+                    whole = one if how == STRONG else layouts.grown(one, layout, ranks)
+                    moved = received(layout, whole, ranks)
+                    messages = sum(each - 1 for each in layouts.sides(ranks)) if layout == GRID else ranks - 1
+                    for way, link in ((COLLECTIVE, LINK), (COPIES, PULLS)):
+                        row(way, "", whole, layout, way, ranks, how, link.us(messages, moved), link_bytes=moved)
+                    for stage, dialect in WHO.items():
+                        part = local(layout, whole, ranks)
+                        row(stage, dialect, part, layout, PRODUCT, ranks, how, product_us(part), mode=WARM)
+                        row(stage, dialect, one, layout, ONE_CARD, ranks, how, product_us(one), mode=WARM)
+                        fused = [FUSED] if stage == "cublas" and layout != GRID else []
+                        for way in (IN_TURN, *fused, OVERLAPPED):
+                            us = model.us(layout, way, whole, ranks)
+                            share = product_us(one) / us / (ranks if how == STRONG else 1)
+                            spread = {"efficiency_low": share / 1.01, "efficiency_high": share * 1.01}
+                            row(
+                                stage,
+                                dialect,
+                                whole,
+                                layout,
+                                way,
+                                ranks,
+                                how,
+                                us,
+                                mode=WARM,
+                                efficiency=share,
+                                **spread,
+                            )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scaling")
+    store.save(folder, "scaling", made_up(), ON_H200)
+    return folder
+
+
+def test_the_model_is_within_a_tenth_of_what_it_is_made_from(folder):
+    frame, models = store.read(folder, "scaling"), scaling.models(folder)
+    assert list(models) == [("cublas", "", "bf16"), ("s19_any_shape", "cuda", "bf16")]
+    found = scaling.compared(frame, models)
+    assert len(found) == len(scaling.timed(frame)) and found["error"].abs().max() < 0.1
+    assert found["error"].abs().median() < 0.02
+    link = next(iter(models.values())).collective[REDUCE_SCATTER]
+    assert link.gb_per_s == pytest.approx(300, rel=0.03) and link.latency_us == pytest.approx(12, rel=0.3)
+
+
+def test_nothing_is_said_of_kernels_without_points(folder, tmp_path):
+    rows = [row for row in made_up() if row.way not in (COLLECTIVE, COPIES)]
+    store.save(tmp_path, "scaling", rows, ON_H200)
+    assert scaling.models(tmp_path) == {}
+    assert scaling.compared(store.read(tmp_path, "scaling"), {}).empty
+
+
+def test_a_link_that_was_not_measured_is_no_link():
+    with pytest.raises(ValueError, match="there are none"):
+        Link.fit([])
+    with pytest.raises(ValueError, match="there are none"):
+        Speed.of([])
+    with pytest.raises(ValueError, match="unknown layout 'ring'"):
+        true_model().us("ring", IN_TURN, Problem(64, 64, 64), 2)
+
+
+def test_the_schedule_on_paper_is_that_of_the_ranks():
+    """By hand, for 2 GPUs with links of 1 µs for each chunk: the second half comes while the first is multiplied."""
+    speed = Speed([1.0, 2.0], [1.0, 2.0])  # a microsecond for each operation
+    chunk = Link(0.0, 64 * 32 * 4 / 1e3)
+    model = Model(speed, dict.fromkeys(LAYOUTS, chunk), dict.fromkeys(LAYOUTS, chunk), 1)
+    problem = Problem(64, 64, 64)
+    halves = problem.flops / 4
+    assert model.us(ALL_GATHER, IN_TURN, problem, 2) == pytest.approx(1 + 2 * halves)
+    assert model.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves)
+    slow = dataclasses.replace(model, copies=dict.fromkeys(LAYOUTS, Link(3 * halves, float("inf"))))
+    assert model.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves)
+    for layout in (ALL_GATHER, REDUCE_SCATTER):  # the copy ends two halves after the first product
+        assert slow.us(layout, OVERLAPPED, problem, 2) == pytest.approx(4 * halves)
+    assert model.us(GRID, OVERLAPPED, problem, 1) == pytest.approx(problem.flops)
+
+
+def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
+    near, one = true_model(), Problem(8192, 8192, 8192, "bf16")
+    far = dataclasses.replace(near, network=Network(8, Link(5.0, 50.0)))
+    for layout in LAYOUTS:
+        for way in (IN_TURN, OVERLAPPED):
+            assert far.efficiency(layout, way, one, 8, True) == near.efficiency(layout, way, one, 8, True)
+    shares = {way: far.efficiency(ALL_GATHER, way, one, 64, True) for way in (IN_TURN, OVERLAPPED)}
+    assert shares[OVERLAPPED] < shares[IN_TURN]
+    assert near.efficiency(ALL_GATHER, OVERLAPPED, one, 64, True) > near.efficiency(ALL_GATHER, IN_TURN, one, 64, True)
+
+
+def test_pictures_and_sentences_follow_the_rows(folder, tmp_path, svg_alone):
+    assert [path.name for path in plots.draw(folder, tmp_path)] == ["scaling.svg", "scaling_model.svg"]
+    text = (tmp_path / "scaling_model.svg").read_text(encoding="utf-8")
+    assert "the model is off by" in text and "not measured" in text
+    frame = store.read(folder, "scaling")
+    said = outcome("scaling", frame)
+    assert "On 8 GPUs, all-gather with a product in bf16 at 16384 takes" in said and "overlapped (" in said
+    own = frame["way"] == OVERLAPPED
+    frame.loc[own, "median_us"] *= 2
+    assert outcome("scaling", frame) != said
+    assert plots.draw(tmp_path, tmp_path) == []
+
+
+def test_without_a_gpu_it_says_what_was_checked():
+    rows = [dataclasses.replace(row, median_us=None, efficiency=None) for row in made_up()]
+    frame = pd.DataFrame([dataclasses.asdict(row) for row in rows])
+    ways = frame["way"].isin(layouts.WAYS).sum()
+    assert f"{ways} of {ways} ways are right" in outcome("scaling", frame)
