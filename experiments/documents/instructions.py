@@ -34,7 +34,7 @@ GPU holds at once. `python -m tests.ptx.fuzz.statements` compares 10,000 random 
 | `wgmma` of fp8 with f16 sums | how they round is not known; those of f16 are taken to be as in `mma`, unmeasured |
 | `red.async`, `st.async`, `cp.reduce.async` | nobody waits for them but an mbarrier: no kernel tried has them |
 | `multimem` | of several GPUs |
-| sm_100's: `tcgen05`, pairs of f32, fp4 and fp6 | the reference GPU is an H200 |
+| sm_100's: `tcgen05`, loads of 256 bits, pairs of f32, fp4 and fp6 | the reference GPU is an H200 |
 
 Clocks count instructions, since time is not modelled. Approximate functions give the true value to nearest, where a GPU
 may be off by what the manual says."""
