@@ -48,6 +48,7 @@ class Examination:
             notes=subject.notes,
             assumed=subject.assumed,
             square=subject.square,
+            fixed=subject.fixed,
         )
 
     def run(self) -> Report:
@@ -193,10 +194,18 @@ class Examination:
             base = self._explain_whole(whole)
         if base and self._right(base) and (self.report.equal or len(self.report.why) == told):
             self._say_needs(base)
+        if base and (self.report.needs or self.report.equal):
+            self._try_as_asked(base)
         if len(self.report.why) == said:
             first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem)
             self._say(diagnose.explain(self._subject, first))
         return base
+
+    def _try_as_asked(self, base: gemm_ref.Problem) -> None:
+        """What was found without alpha, beta and a bias holds with them."""
+        if (self._subject.zeroed, self._subject.scalars) != self._asked:
+            self._subject.zeroed, self._subject.scalars = self._asked
+            self._try(base)
 
     def _explain_scales(self, whole: Trial) -> Trial:
         """Whether alpha or beta are the reason; what else is wrong is looked for without them, in the run returned."""

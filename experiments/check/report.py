@@ -160,6 +160,7 @@ class Report:
     needs: list[Need] = field(default_factory=list)  # what sizes must be multiples of
     equal: str = ""  # of MNK, the sizes that must be equal
     square: bool = False  # it takes one size for all three
+    fixed: dict[str, int] = field(default_factory=dict)  # sizes that it has of itself, by `m`, `n`, `k`
     faults: list[Fault] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)  # what is no fault at the sizes that were run
     counted_at: str = ""
@@ -240,7 +241,7 @@ class Report:
         for multiple, axes in by_multiple.items():
             own = [axis for axis in axes if axis not in equal]
             parts += [f"{', '.join(own)} % {multiple}"] if own else []
-        told = {*equal, *(need.axis.upper() for need in self.needs)}
+        told = {*equal, *(need.axis.upper() for need in self.needs), *(axis.upper() for axis in self.fixed)}
         free = [axis.upper() for axis in AXES if axis.upper() not in told]
         return " and ".join(parts) + (f", any {' and '.join(free)}" if free and self.needs else "")
 
