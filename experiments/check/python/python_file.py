@@ -90,6 +90,8 @@ class PythonFile(Subject):
         self.tile = _constant(constants, "m") or TILE[0], _constant(constants, "n") or TILE[1]
 
     def _note(self, wanted: str) -> None:
+        if ones := [each.name for each in self._launcher.arguments if each.role in functions.FACTORS]:
+            self.notes.append(f"{', '.join(ones)} hold ones, so it is not checked which of them an element takes")
         if not self._launcher.fills_c:
             self.notes.append("it allocates C itself, so it is not checked whether it reads C")
         self.notes += self._form.notes

@@ -191,3 +191,22 @@ def test_c_times_a_zero_of_the_source(report):
     found = report(kernel(SUM, STORE % "1 * sum + 0 * C[(size_t)row * N + col]"), "33x17x9", "5x3x2")
     assert found.sound and "it is right only where C is finite" in found.limits[0] and not found.why
     assert report(kernel(SUM, STORE % "sum + C[(size_t)row * N + col]"), "33x17x9").word is Word.FAULTY
+
+
+def test_sizes_that_must_be_whole_with_alpha(report):
+    """What is found without alpha is right with it, too."""
+    whole = SUM.removeprefix("if (row < M && col < N) ")
+    stored = (STORE % "alpha * sum").removeprefix("if (row < M && col < N) ")
+    found = report(kernel(whole, stored, more=", float alpha"), grid="M/16,N/16")
+    assert found.headline.startswith("right for M = N % 16, any K; elsewhere")
+
+
+def test_a_size_that_is_fixed_is_not_any(report):
+    text = """#define M 1
+__global__ void k(const float* A, const float* B, float* C, int N, int K) {
+    float sum = 0;
+    for (int i = 0; i < K; ++i) sum += A[i] * B[(size_t)(blockIdx.x * 16 + threadIdx.x) * K + i];
+    C[blockIdx.x * 16 + threadIdx.x] = sum;
+}"""
+    found = report(text, block="16", grid="cdiv(N,16)")
+    assert found.headline.startswith("right for N % 16, any K, with B stored as N x K; elsewhere")
