@@ -217,9 +217,9 @@ class Report:
                 where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
                 return f"sound{stored}: right at {where}, without a fault"
             case Word.PARTIAL:
-                seen = ["wrong"] * any(verdict.outcome is Outcome.WRONG for verdict in wrong) + kinds
-                seen = seen or ["refused"]
-                return f"right for {self.needed}{stored}; elsewhere {', '.join(seen)}"
+                outcomes = [str(verdict.outcome) for verdict in wrong]
+                seen = ["wrong"] * (Outcome.WRONG in outcomes) + (kinds or outcomes) or ["refused"]
+                return f"right for {self.needed}{stored}; elsewhere {', '.join(dict.fromkeys(seen))}"
             case Word.REFUSED:
                 why = self.refusal.partition("\n")[0].removesuffix(":")
                 return f"refused: {why or 'it cannot be run here at any size, which says nothing of the kernel'}"
