@@ -149,10 +149,10 @@ def _run_on_reference_gpu(
         maps = tensor_map.for_reference_gpu(boxed)
         matrices: dict[str, Any] = dict(zip(("left", "right", "C"), maps, strict=True))
         sizes: list[Any] = [rows, columns, k]
+        sizes += [launch.shared_tiles] if implementation.stage.deal else []
         if isinstance(a, Split):
             sizes += [a.whole, b.whole, a.exponents, b.exponents]
         else:
-            sizes += [launch.shared_tiles] if implementation.stage.deal else []
             sizes += [0 if scale is None else scale for scale in extras[:2]]
         sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
     else:

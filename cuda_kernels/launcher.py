@@ -15,6 +15,7 @@ from gemm_ref.call import Call
 from gemm_ref.call.flags import flags_for
 from gemm_ref.call.plan import Launcher, stream_of
 from gemm_ref.epilogue import Extras
+from gemm_ref.grids import is_turned
 from gemm_ref.launch import Launch
 from gemm_ref.operands import whole_pairs
 from gemm_ref.operands.split import Split
@@ -93,17 +94,17 @@ def _prepare_in_parts(
     call: Call, launch: Launch, a: Split, b: Split, c: torch.Tensor, rules: tuple[str, ...]
 ) -> Launcher:
     boxed, rows, columns = tensor_map.operands(call, a, b, c)
-    start, maps_at = _start(call, c.device, rows, columns, rules), tensor_map.for_gpu(boxed)
-
-    @functools.lru_cache(maxsize=MOST_SHAPES)
-    def shape_at(left: int, right: int, result: int, *exponents: int) -> _LaunchShape:
-        shape = _LaunchShape.of(launch)
-        shape.kept = maps_at(left, right, result)
-        shape.tensor_maps, shape.exponents[:] = ctypes.addressof(shape.kept), exponents
-        return shape
+    problem, config = call.problem, call.implementation.config
+    turned = is_turned(config, problem.math, problem.b_layout)
+    shape_at = _shape_with_maps(launch, tensor_map.for_gpu(boxed))
+    start, room_for = _start(call, c.device, rows, columns, rules), _room(launch, c.device.index)
 
     def launch_in_parts(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> None:
-        start(a.whole, b.whole, c, shape_at(*(x.data_ptr() for x in (a.parts, b.parts, c, a.exponents, b.exponents))))
+        left, right = (b, a) if turned else (a, b)
+        room = room_for(c)
+        matrices = left.parts.data_ptr(), right.parts.data_ptr(), c.data_ptr()
+        lines = a.exponents.data_ptr(), b.exponents.data_ptr()
+        start(a.whole, b.whole, c, shape_at(*matrices, 0, 0, *_addresses(room), *lines))
 
     return launch_in_parts
 
@@ -155,7 +156,9 @@ def _shape_with_maps(launch: Launch, maps_at: Callable[[int, int, int], ctypes.A
         shape, maps = _LaunchShape.of(launch), maps_at(left, right, result)
         shape.tensor_maps, shape.scales[:] = ctypes.addressof(maps), more[:2]
         shape.partials, shape.flags = more[2:4]
-        if of_epilogue := more[4:]:
+        if len(more) == 6:
+            shape.exponents[:] = more[4:]
+        elif of_epilogue := more[4:]:
             shape.bias, shape.addend, shape.addend_step, shape.alpha, shape.beta = of_epilogue
         shape.shared_tiles = launch.shared_tiles
         shape.kept = maps

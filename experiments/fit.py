@@ -166,7 +166,7 @@ def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list
         family = rungs[stage][dialect]
         if tile:
             own = choice.Costs(*costs[first : first + SIZES[2]])
-            rungs[stage][dialect] = replace(family, tiles={**family.tiles, tile[0]: own})
+            rungs[stage][dialect] = replace(family, tiles={**family.tiles, tile[0]: own}, fitted=True)
         else:
             shares, cache = costs[first : first + SIZES[0]], costs[first + SIZES[0] : first + sum(SIZES[:2])]
             rungs[stage][dialect] = replace(family, shares=choice.Shares(*shares), cache=choice.Cache(*cache))
@@ -209,7 +209,7 @@ def written(table: dict[str, choice.Device]) -> str:
     for name, gpu in table.items():
         lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in OF_GPU), ""]
         for stage, dialects in gpu.rungs.items():
-            for dialect, family in dialects.items():
+            for dialect, family in ((key, each) for key, each in dialects.items() if each.fitted):
                 lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]
                 lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
     return "\n".join(lines).rstrip() + "\n"

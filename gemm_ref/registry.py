@@ -52,12 +52,6 @@ _WGMMA_B = MappingProxyType(
 _ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
 
-# Slices are of one part of A and one of B: 3 steps of fp16x3, or 2 of bf16x6.
-_IN_PARTS = Config(
-    BLOCK_M=128, BLOCK_N=128, BLOCK_K_BYTES=128, NUM_STAGES=6, GROUP_M=8, CLUSTER_M=2, PERSISTENT=1, SWAPPED=0,
-    PROMOTE=64,
-)  # fmt: skip
-
 
 def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
     """The same variants with that many slices in shared memory."""
@@ -277,14 +271,15 @@ _LADDER = (
         idea="fp32 in and out: operands in parts of 16 bits, multiplied apart; partial sums added outside tensor cores",
         variants=MappingProxyType(
             {
-                "pairs": _IN_PARTS,
-                "alone": replace(_IN_PARTS, CLUSTER_M=1),
-                "narrow": replace(_IN_PARTS, BLOCK_M=64, NUM_STAGES=4, CLUSTER_M=1, BLOCKS_PER_SM=2),
+                DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
+                "alone": tiles.EMULATED["cuda"]["tile128"],
+                "narrow": tiles.NARROW,
             }
         ),
-        best=_each(gluon="alone"),
-        only=_each(cuda=("pairs", "alone"), triton=("narrow",), gluon=("alone",)),
-        launch_shape=grids.persistent_clusters,
+        only=_each(cuda=(DEFAULT_VARIANT,), triton=("narrow",), gluon=("alone",)),
+        tiles=tiles.EMULATED,
+        launch_shape=grids.dealt_wgmma_tiles,
+        deal=grids.deal_wgmma,
         boxes=grids.wgmma_boxes,
         waits=True,
         tma=("A", "B", "C"),

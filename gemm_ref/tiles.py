@@ -112,12 +112,13 @@ REGISTER_BANKS: Mapping[str, Mapping[str, Config]] = MappingProxyType(
 
 def _wgmma_tile(
     BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
-    BLOCKS_PER_SM: int = 1,
+    BLOCKS_PER_SM: int = 1, **more: int,
 ) -> Config:  # fmt: skip
-    """A tile of s19."""
+    """A tile of s19; and of s20, with PROMOTE and NUM_STAGES slices of one part each."""
     return Config(
         BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=128, GROUP_M=8, NUM_STAGES=NUM_STAGES,
         BLOCKS_PER_SM=BLOCKS_PER_SM, CLUSTER_M=CLUSTER_M, SWAPPED=SWAPPED, CLUSTER_K=CLUSTER_K,
+        **more,
     )  # fmt: skip
 
 
@@ -168,3 +169,22 @@ ANY_SHAPE: Mapping[str, Mapping[str, Config]] = MappingProxyType(
         "gluon": MappingProxyType(_GLUON_WGMMA_TILES),
     }
 )
+
+# Of s20, named as s19's. Three sums of a thread have BLOCK_N / 2 registers each, so no tile has more than 128 columns.
+EMULATED: Mapping[str, Mapping[str, Config]] = MappingProxyType(
+    {
+        "cuda": MappingProxyType(
+            {
+                "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2, PROMOTE=64),
+                "tile128": _wgmma_tile(128, 128, NUM_STAGES=6, PROMOTE=64),
+                "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8, PROMOTE=64),
+                "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8, PROMOTE=64),
+                "tile64": _wgmma_tile(64, 64, NUM_STAGES=12, PROMOTE=64),
+                "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, SWAPPED=1, PROMOTE=64),
+                "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1, PROMOTE=64),
+                "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1, PROMOTE=64),
+            }
+        )
+    }
+)
+NARROW = _wgmma_tile(64, 128, NUM_STAGES=4, BLOCKS_PER_SM=2, PROMOTE=64)  # of s20 in Triton

@@ -3,17 +3,18 @@
 #pragma once
 #include "tensor_tile.cuh"
 
-// The operands, A by rows and B as config::B_LAYOUT says, and the exponents of their lines.
+// The operands, A by rows and B as config::B_LAYOUT says, and of left @ right the sizes and the exponents of its lines.
 struct Whole {
     const float *A, *B;
     const int *of_rows, *of_columns;
     int M, N, K;
 
-    __device__ __forceinline__ float a(int m, int k) const { return m < M ? A[static_cast<size_t>(m) * K + k] : 0.0f; }
+    __device__ __forceinline__ float a(int m, int k) const { return A[static_cast<size_t>(m) * K + k]; }
     __device__ __forceinline__ float b(int k, int n) const {
-        if (n >= N) return 0.0f;
-        return B[B_BY_ROWS ? static_cast<size_t>(k) * N + n : static_cast<size_t>(n) * K + k];
+        return B[B_BY_ROWS ? static_cast<size_t>(k) * (TURNED ? M : N) + n : static_cast<size_t>(n) * K + k];
     }
+    __device__ __forceinline__ float left(int m, int k) const { return m >= M ? 0.0f : TURNED ? b(k, m) : a(m, k); }
+    __device__ __forceinline__ float right(int k, int n) const { return n >= N ? 0.0f : TURNED ? a(n, k) : b(k, n); }
     __device__ __forceinline__ int row_exponent(int m) const { return m < M ? of_rows[m] : 0; }
     __device__ __forceinline__ int column_exponent(int n) const { return n < N ? of_columns[n] : 0; }
 };
@@ -26,16 +27,21 @@ __device__ __forceinline__ float times_power_of_two(float x, int exponent) {
     return x * power_of_two(half) * power_of_two(exponent - half);
 }
 
-// acc = C, of a warpgroup's 64 rows from (row, col) on: acc and 2^-PART_SHIFT small add up to it, but for the powers of
-// two.
-__device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const float (&small)[ACCUMULATORS],
-                                            const Whole& whole, int row, int col) {
+// acc += small, whose products are 2^PART_SHIFT times as large.
+__device__ __forceinline__ void join_sums(float (&acc)[ACCUMULATORS], const float (&small)[ACCUMULATORS]) {
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; ++i) acc[i] = fmaf(small[i], power_of_two(-config::PART_SHIFT), acc[i]);
+}
+
+// acc = left @ right, of a warpgroup's 64 rows from (row, col) on: it is that but for the powers of two.
+__device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const Whole& whole, int row, int col) {
+    constexpr int READS = (config::BLOCK_N + 31) / 32;
     const int lane = threadIdx.x % 32, m = row + threadIdx.x / 32 % 4 * 16 + lane / 4, n = col + lane % 4 * 2;
     const int of_rows[2] = {whole.row_exponent(m), whole.row_exponent(m + 8)};
-    int of_columns[config::BLOCK_N / 32];  // column l + 32 i in lane l
+    int of_columns[READS];  // column l + 32 i in lane l
     bool wide = of_rows[0] == config::WIDE || of_rows[1] == config::WIDE;
 #pragma unroll
-    for (int i = 0; i < config::BLOCK_N / 32; ++i) {
+    for (int i = 0; i < READS; ++i) {
         of_columns[i] = whole.column_exponent(col + i * 32 + lane);
         wide |= of_columns[i] == config::WIDE;
     }
@@ -44,8 +50,7 @@ __device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const fl
     };
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; ++i) {
-        acc[i] = times_power_of_two(fmaf(small[i], power_of_two(-config::PART_SHIFT), acc[i]),
-                                    -(of_rows[i / 2 % 2] + column_exponent(i)));
+        acc[i] = times_power_of_two(acc[i], -(of_rows[i / 2 % 2] + column_exponent(i)));
     }
     if (!__any_sync(~0u, wide)) return;
 #pragma unroll
@@ -57,7 +62,7 @@ __device__ __forceinline__ void finish_sums(float (&acc)[ACCUMULATORS], const fl
         for (int k = 0; k < whole.K; ++k) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                sums[j / 2][j % 2] = fmaf(whole.a(m + j / 2 * 8, k), whole.b(k, at + j % 2), sums[j / 2][j % 2]);
+                sums[j / 2][j % 2] = fmaf(whole.left(m + j / 2 * 8, k), whole.right(k, at + j % 2), sums[j / 2][j % 2]);
             }
         }
 #pragma unroll

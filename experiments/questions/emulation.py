@@ -7,8 +7,8 @@ exponents of a row spread further than parts reach, the row is widened, and lose
 Method: C of 64 x 64, K up to 65536; normal inputs, uniform ones on [0, 1), neighbours that cancel, and the spreads phi
 that GEMMul8 is judged by; the error against the float64 oracle in the Frobenius norm, and the largest of an element
 against |A| @ |B|. On a GPU the kernels and cuBLAS run there. Without one the order in which each of them adds is
-followed on the CPU (`parts.chains`, whose bits are those of the kernels): SGEMM's is taken to be one multiply-add after
-another. How fast they are `tensor_cores` says, and the picture has both.
+followed on the CPU (`parts.chains`, whose bits are those of the kernels where no blocks share a tile): SGEMM's is taken
+to be one multiply-add after another. How fast they are `tensor_cores` says, and the picture has both.
 
 Run: `python -m experiments run emulation [--preset full] [--math fp16x3] [--backend B] [--size 64x64x65536]`
 """

@@ -110,7 +110,11 @@ def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender,
     found: dict[str, list[Adds]] = {}
     for chain in CHAINS[case.problem.math]:
         found.setdefault(_checksum(chain.product(case.a, case.b, case.problem.math)), []).append(chain)
-    fixed = {contender: row for contender, row in rows.items() if contender.kernel and not contender.kernel.stage.tiles}
+    fixed = {
+        contender: row
+        for contender, row in rows.items()
+        if contender.kernel and contender.dialect not in contender.kernel.stage.tiles
+    }
     own = {contender: found.get(row.checksum, []) for contender, row in fixed.items()}
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 

@@ -56,7 +56,7 @@ def settle(call: Call, a: torch.Tensor, b: torch.Tensor) -> Call:
     if item.dialect not in item.stage.tiles:
         return call
     tile = "" if item.variant == DEFAULT_VARIANT else item.variant
-    vectors = copies_vectors(item.dialect, a, b)
+    vectors = bool(item.stage.tma) or copies_vectors(item.dialect, a, b)
     chosen = choice.choose(item.stage, item.dialect, problem, call.sms, vectors, call.gpu, tile)
     return replace(call, implementation=replace(item, variant=chosen.tile), blocks=chosen.blocks)
 
@@ -109,8 +109,9 @@ def validate(
             f"on_range is 'widen' or 'raise', in {' and '.join(EMULATED)} alone: it is {on_range!r} in {math}"
         )
     sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
-    if max(sizes.values()) > MAX_SIZE:
-        raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {MAX_SIZE}; they are {sizes}")
+    most = MAX_SIZE // MATHS[math].parts  # parts are stored one below the other
+    if max(sizes.values()) > most:
+        raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {most}; they are {sizes}")
     check_extras(more, a, problem)
     if out is not None:
         check_out(out, a, b, problem, more)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gemm_ref.choice.work import Wave, Work
+from gemm_ref.tiles import EMULATED
 
 IN_A_WAVE = 4  # sharpness of `_longest`
 SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
+# A rung that was not fitted on a GPU has the figures of the tiles of these names: the slices are the same, and `work`
+# counts each once for every product of parts.
+_AS = {"s20_emulated": ("s19_any_shape", EMULATED)}
 TABLE = Path(__file__).with_name("costs.toml")
 
 
@@ -51,6 +56,7 @@ class Family:
     shares: Shares
     cache: Cache
     tiles: dict[str, Costs]
+    fitted: bool = True  # whether they are its own, and not those of another rung
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,14 @@ def devices() -> dict[str, Device]:
     for name, about in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
         shared = {key: about.pop(key) for key in list(about) if not isinstance(about[key], dict)}
         rungs = {rung: {dialect: _family(of) for dialect, of in each.items()} for rung, each in about.items()}
+        for rung, (like, tiles) in _AS.items():
+            rungs.setdefault(rung, {name: _some(rungs[like][name], tiles[name]) for name in tiles})
         found[name] = Device(**shared, rungs=rungs)
     return found
+
+
+def _some(family: Family, tiles: Iterable[str]) -> Family:
+    return replace(family, tiles={name: family.tiles[name] for name in tiles}, fitted=False)
 
 
 def _family(of: dict[str, list[float]]) -> Family:

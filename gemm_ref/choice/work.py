@@ -26,7 +26,7 @@ LEAST = 2  # slices that a share of a tile must have to be worth its start
 class Wave:
     """Blocks that a multiprocessor runs at a time, all alike. Numbers, or arrays of as many candidates."""
 
-    slices: float  # of a block, one after another
+    slices: float  # of a block, one after another; those of operands in parts once for each product of parts
     begins: float  # tiles of it whose first slices it waits for
     busiest: float  # slices of the multiprocessor, where they are those of its busiest scheduler
     stores: float  # tiles of the multiprocessor
@@ -68,7 +68,7 @@ def cluster_of(config: Config) -> int:
 def tiles_of(config: Config, problem: Problem) -> tuple[int, int, int]:
     """Tiles of a cluster down and to the right in what the kernel computes, C or C^T, and slices along K."""
     rows, columns = _sides(config, problem)
-    depth = config.BLOCK_K or config.BLOCK_K_BYTES // MATHS[problem.math].dtype.itemsize
+    depth = config.BLOCK_K or config.BLOCK_K_BYTES // MATHS[problem.math].part_dtype.itemsize
     down, right = cdiv(rows, config.BLOCK_M * (config.CLUSTER_M or 1)), cdiv(columns, config.BLOCK_N)
     return down, right, max(1, cdiv(problem.k, depth))
 
@@ -103,14 +103,14 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
     slices, clusters = cdiv(slices, config.CLUSTER_K or 1), blocks // cluster
     rounds, left = divmod(tiles, clusters)
     share = cdiv(left * slices, clusters)
-    full, wave = 0, NOTHING
+    full, wave, products = 0, NOTHING, MATHS[problem.math].products
     if clusters != tiles:  # no more than there is room for: each has whole tiles, and a share of one or two
         parts = rounds + (0 if not left else 1 if slices % share == 0 else 2)
-        last = _wave(config, cdiv(blocks, sms), rounds * slices + share, parts)
+        last = _wave(config, cdiv(blocks, sms), products * (rounds * slices + share), parts)
     elif uses_tma(config):
         at_once = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
         rounds = cdiv(tiles, at_once)
-        last = _wave(config, cdiv(at_once * cluster, sms), rounds * slices, rounds)
+        last = _wave(config, cdiv(at_once * cluster, sms), products * rounds * slices, rounds)
     else:  # a tile for each block, so many blocks at a time
         most = config.BLOCKS_PER_SM
         full, rest = divmod(cdiv(tiles, sms), most)
@@ -148,17 +148,18 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
 
 def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float]:
     """`read`, `again`, `cached` and `split` of a `Work`."""
-    element, element_c = (dtype.itemsize for dtype in (MATHS[problem.math].dtype, MATHS[problem.math].out_dtype))
+    mode = MATHS[problem.math]
+    element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
     rows, columns = _sides(config, problem)
     down, right, _ = tiles_of(config, problem)
     read, again, cached, split = element_c * rows * columns, 0.0, 0.0, 0.0
-    lines = _lines(config, problem, element)
+    lines = _lines(config, problem, mode.part_dtype.itemsize)
     for side, times, (asked, in_two) in zip((rows, columns), (right, down), lines, strict=True):
         once = element * problem.k * side
         read += once
         again += once * (1 - 1 / times)
-        cached += asked * times
-        split += asked * times * in_two
+        cached += mode.parts * asked * times
+        split += mode.parts * asked * times * in_two
     return read, again, cached, split
 
 

@@ -9,7 +9,10 @@ import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
 from experiments.questions.parts.chains import CHAINS
-from gemm_ref import EMULATED, Problem, make_inputs, ptx
+from experiments.records.contenders import dealt
+from gemm_ref import B_LAYOUTS, EMULATED, Problem, make_inputs, ptx
+from gemm_ref.choice import tiles_of
+from gemm_ref.choice.work import cluster_of
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
@@ -22,16 +25,31 @@ def same(c: torch.Tensor, want: torch.Tensor) -> bool:
     return torch.equal(c.isnan(), want.isnan()) and torch.equal(c.nan_to_num(nan=0.0), want.nan_to_num(nan=0.0))
 
 
-@pytest.mark.parametrize("layout", ["kn", "nk"])
-@pytest.mark.parametrize("math", EMULATED)
-def test_the_bits_are_the_models(math, layout):
-    """At sizes that are no multiple of anything, with more slices than stages, in pairs of blocks and alone."""
-    for variant, sizes in zip(RUNG.variants_in("cuda"), ((70, 133, 259), (131, 9, 70)), strict=True):
-        a, b = make_inputs(Problem(*sizes, math, layout), "normal", seed=5)
-        with ptx.watched(detectors := ptx.Detectors()):
-            c = cuda_kernels.gemm(a, b, stage="s20", variant=variant, math=math)
-        assert not detectors.findings
-        assert same(c, CHAINS[math][0].product(a, b, math))
+@pytest.mark.parametrize(("number", "tile"), enumerate(RUNG.tiles["cuda"]))
+def test_the_bits_are_the_models(number, tile):
+    """Of each tile, at sizes that are no multiple of anything, with more slices than stages; modes in turn."""
+    math, layout = EMULATED[number % 2], B_LAYOUTS[number // 2 % 2]
+    item = gemm_ref.Implementation(RUNG, tile, "cuda", math, layout)
+    problem = Problem(70, 133, 259, math, layout)
+    a, b = make_inputs(problem, "normal", seed=5)
+    down, right, _ = tiles_of(item.config, problem)
+    with ptx.watched(detectors := ptx.Detectors()):
+        c = dealt(item, down * right * cluster_of(item.config)).load()(a, b)
+    assert not detectors.findings
+    assert same(c, CHAINS[math][0].product(a, b, math))
+
+
+@pytest.mark.parametrize(("tile", "blocks"), [("tile64", 4), ("swapped64x16", 3)])
+def test_shares_of_tiles(tile, blocks):
+    """Tiles of which several blocks have a share each, with a row that is wide."""
+    a, b = make_inputs(Problem(70, 40, 130, "fp16x3"), "normal", seed=5)
+    a[3, 1] = INF
+    with ptx.watched(detectors := ptx.Detectors()):
+        c = dealt(gemm_ref.Implementation(RUNG, tile, "cuda", "fp16x3"), blocks).load()(a, b)
+    assert not detectors.findings
+    assert same(c[3], CHAINS["fp16x3"][0].product(a, b, "fp16x3")[3])  # as SGEMM, one product after another
+    rest = [row for row in range(70) if row != 3]
+    assert gemm_ref.check(c[rest], a[rest], b, math="fp16x3").rel_error < 3e-7
 
 
 @pytest.mark.parametrize("math", EMULATED)

@@ -132,7 +132,7 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
     config, math = implementation.config, implementation.math
     slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].part_dtype.itemsize
     m, n, deep = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
-    if implementation.stage.tiles:  # so that a share behind a tile uses every stage again
+    if implementation.dialect in implementation.stage.tiles:  # so that a share behind a tile uses every stage again
         deep *= 2
     chunks = Problem(m + 16, n + 16, deep + 16, math)
     yield Problem(3, 2, 1, math), ""
