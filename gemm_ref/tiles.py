@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from gemm_ref.stage import Config
 
@@ -112,7 +113,7 @@ REGISTER_BANKS: Mapping[str, Mapping[str, Config]] = MappingProxyType(
 
 def _wgmma_tile(
     BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
-    BLOCKS_PER_SM: int = 1, **more: int,
+    BLOCKS_PER_SM: int = 1, **more: Any,
 ) -> Config:  # fmt: skip
     """A tile of s19; and of s20, with PROMOTE and NUM_STAGES slices of one part each."""
     return Config(

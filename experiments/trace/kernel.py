@@ -48,7 +48,7 @@ def problem_of(item: Implementation) -> Problem:
     Where K is always split, it has the slices that make two splits.
     """
     config, depth = item.config, depth_of(item)
-    slices = (config.NUM_STAGES or 1) + 1 if depth > 1 else _ALONE
+    slices = (config.NUM_STAGES or 1) // MATHS[item.math].parts + 1 if depth > 1 else _ALONE
     if item.stage.second_kernel and item.stage.deal is None:
         slices = 2 * MIN_SLICES
     while slices * depth % _EVEN:
