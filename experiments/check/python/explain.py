@@ -45,7 +45,7 @@ def errors(module: Module, function: str) -> Iterator[None]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
         line = frames[-1].lineno or 0 if frames else 0
         place = f"{module.path.name}:{line}: `{frames[-1].line}` " if frames else ""
-        missing = module.why_missing(error.name or "") if isinstance(error, NameError) else ""
+        missing = module.why_missing(error.name or "") if isinstance(error, NameError) else module.why_bare
         left = f" ({missing})" if missing else ""
         said = f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}"
         raise _Stopped(said, frames[0].lineno or 0 if frames else 0) from error

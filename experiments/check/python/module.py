@@ -37,6 +37,7 @@ class LeftOut:
     why: str
     names: frozenset[str]  # that it would have given a value
     needs: str = ""  # the name that had none
+    bare: str = ""  # a function that was defined without a decorator for it
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Module:
     tree: ast.Module
     names: dict[str, object]
     project: Project
+    others: dict[str, Module] = field(default_factory=dict)  # of its project, which it imports, by their names
     left_out: list[LeftOut] = field(default_factory=list)
 
     @property
@@ -71,12 +73,26 @@ class Module:
                 found[name] = text
         return found
 
+    @property
+    def why_bare(self) -> str:
+        """Why a function of the file lacks a decorator, of the first that does; empty where none does."""
+        found = next((each for each in self.left_out if each.bare), None)
+        why = (self.why_missing(found.needs) or found.why) if found else ""
+        return f"{found.bare} is without a decorator of its own: {why}" if found else ""
+
     def why_missing(self, name: str) -> str:
-        """Why the file gives a name no value; empty where it never would."""
-        found = next((each for each in self.left_out if name in each.names), None)
-        while found and found.needs and (cause := next((e for e in self.left_out if found.needs in e.names), None)):
-            found = cause
-        return f"line {found.line}: {found.why}" if found else ""
+        """Why the file gives a name no value, in the end; empty where it never would."""
+        seen: list[LeftOut] = []
+        said = ""
+        while name:
+            places = ((module, each) for module in (self, *self.others.values()) for each in module.left_out)
+            module, found = next(((m, e) for m, e in places if name in e.names and e not in seen), (self, None))
+            if not found:
+                break
+            seen.append(found)
+            said = f"{'' if module is self else module.path.name + ' '}line {found.line}: {found.why}"
+            name = found.needs or name  # another file may have left it out before
+        return said
 
 
 def load(path: Path, stand_in: StandIn) -> Module:
@@ -85,19 +101,20 @@ def load(path: Path, stand_in: StandIn) -> Module:
         tree = ast.parse(source_text.read(path), str(path))
     except SyntaxError as error:
         raise UsageError(f"{path.name}:{error.lineno}: {error.msg}: is it Python 3?") from error
-    project = Project(path, tree, _fill)
-    loaded = Module(path, tree, vars(project.module), project)
+    others: dict[str, Module] = {}
+
+    def fill(beside: Path, made: types.ModuleType) -> None:
+        module = Module(beside, ast.parse(source_text.read(beside), str(beside)), vars(made), project, others)
+        others[made.__name__] = module
+        for statement in module.tree.body:
+            _execute(statement, module)
+
+    project = Project(path, tree, fill)
+    loaded = Module(path, tree, vars(project.module), project, others)
     with _as_script(path), project.present(), stand_in.present(reading=True), _launching_nothing():
         for statement in tree.body:
             _execute(statement, loaded)
     return loaded
-
-
-def _fill(path: Path, made: types.ModuleType, project: Project) -> None:
-    """Execute a file of the project that another imports, as that one is."""
-    module = Module(path, ast.parse(source_text.read(path), str(path)), vars(made), project)
-    for statement in module.tree.body:
-        _execute(statement, module)
 
 
 def _execute(statement: ast.stmt, module: Module) -> None:
@@ -109,15 +126,17 @@ def _execute(statement: ast.stmt, module: Module) -> None:
             _run(statement, module)
     except (Exception, SystemExit) as error:
         names = set(_bound(statement))
+        bare = ""
         if isinstance(statement, ast.FunctionDef) and statement.decorator_list:
-            names -= _decorated(statement, module)
+            names -= (defined := _decorated(statement, module))
+            bare = "".join(defined)
         elif isinstance(statement, ast.ImportFrom):
             found = {each.asname or each.name: _ALIASES[each.name] for each in statement.names if each.name in _ALIASES}
             module.names.update(found)
             names -= found.keys()
         why = str(error) if isinstance(error, NotOnStandIn) else f"{type(error).__name__}: {error}"
         needs = error.name if isinstance(error, NameError) else ""
-        module.left_out.append(LeftOut(statement.lineno, why, frozenset(names), needs or ""))
+        module.left_out.append(LeftOut(statement.lineno, why, frozenset(names), needs or "", bare))
 
 
 def _decorated(statement: ast.FunctionDef, module: Module) -> set[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 _ROOTS = (".git", "pyproject.toml", "setup.py")  # of what a project's files import each other from
 _MOST_FOLDERS = 6  # above the file's that are searched for it
 
-Execute = Callable[[Path, types.ModuleType, "Project"], None]
+Execute = Callable[[Path, types.ModuleType], None]
 
 
 class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -26,7 +26,7 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """
 
     def __init__(self, path: Path, tree: ast.Module, execute: Execute) -> None:
-        self.execute = execute
+        self._execute = execute
         self.module = types.ModuleType(f"checked_{path.stem}")
         self.module.__file__ = str(path.resolve())
         self._modules = {self.module.__name__: self.module}
@@ -36,7 +36,7 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         packages = above[: max(len(inside), _relative(tree))]
         for depth, package in enumerate(reversed(packages)):
             name = ".".join(each.name for each in packages[: -depth - 2 : -1])
-            self._modules[name] = _Package(name, package, self)
+            self._modules[name] = _Package(name, package, execute)
             self.module.__package__ = name
         roots = [each for each in above if any((each / name).exists() for name in _ROOTS)][:1]
         self._folders = [str(each) for each in dict.fromkeys((folder, above[len(inside)], *roots))]
@@ -69,17 +69,17 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         self._modules[module.__name__] = module
-        self.execute(Path(module.__file__ or ""), module, self)
+        self._execute(Path(module.__file__ or ""), module)
 
 
 class _Package(types.ModuleType):
     """A package whose `__init__.py` is executed when a name is asked for that is no file in it."""
 
-    def __init__(self, name: str, folder: Path, project: Project) -> None:
+    def __init__(self, name: str, folder: Path, execute: Execute) -> None:
         super().__init__(name)
         self.__path__ = [str(folder)]
         self._start: Path | None = folder / "__init__.py"
-        self._project = project
+        self._execute = execute
 
     def __getattr__(self, name: str) -> object:
         start, inside = self._start, Path(self.__path__[0]) / name
@@ -87,7 +87,7 @@ class _Package(types.ModuleType):
         if name.startswith("__") or a_file or not (start and start.exists()):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         self._start = None
-        self._project.execute(start, self, self._project)
+        self._execute(start, self)
         return getattr(self, name)
 
 
