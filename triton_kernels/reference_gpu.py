@@ -40,6 +40,8 @@ def on_reference_gpu(
 ) -> Iterator[None]:
     """Inside, `kernel[grid](...)` with CPU tensors runs on the reference GPU, for Triton and Gluon functions alike.
 
+    A kernel that was compiled before may be launched in this way, too.
+
     For code that launches by itself. name_of: what messages call a tensor argument. begin: is told of each launch, and
     gives what is around its run; it may raise OutOfResources. choose: from an autotuned function's configurations, as
     its pruning leaves them, to those that will do; the first is run that compiles and has the resources, since nothing
@@ -61,13 +63,26 @@ def on_reference_gpu(
             ):
                 return None
         compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
-        if compiled is None:  # Triton launches nothing then either
-            return None
-        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
-        with begin(Started(kernel.__name__, bound, blocks, compiled.metadata.shared, compiled.asm.get("ttir", ""))):
-            names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
-            run(compiled, blocks, [_argument(x, pointed, name_of) for x in passed], names)
+        if compiled is not None:  # else Triton launches nothing either
+            execute(compiled, bound, blocks)
         return compiled
+
+    def execute(compiled: CompiledKernel, bound: dict[str, object], blocks: tuple[int, int, int]) -> None:
+        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+        shared, ttir = compiled.metadata.shared, compiled.asm.get("ttir", "")
+        with begin(Started(compiled.src.fn.__name__, bound, blocks, shared, ttir)):
+            names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)
+            if not dry:
+                run(compiled, blocks, [_argument(x, pointed, name_of) for x in passed], names)
+
+    def compiled_before(compiled: CompiledKernel, grid: tuple[int, int, int]):
+        def runner(*args, stream=None) -> None:
+            parameters = compiled.src.fn.params
+            if len(args) < len(parameters):  # older ones took what is no constant alone
+                parameters = [each for each in parameters if not each.is_constexpr]
+            execute(compiled, {each.name: x for each, x in zip(parameters, args, strict=True)}, grid)
+
+        return runner
 
     def tune(tuner: Autotuner, *args, **kwargs):
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
@@ -82,17 +97,29 @@ def on_reference_gpu(
         return start(tuner, last, args, kwargs)
 
     def start(tuner: Autotuner, config: Config, args: tuple, kwargs: dict):
+        tuner.best_config = config  # which callers may ask for
         if config.pre_hook:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
         return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
 
-    launches = {kind: kind.run for kind in (triton.JITFunction, Autotuner)}
-    triton.JITFunction.run, Autotuner.run = launch, tune
+    tuners = [Autotuner, *(kind for kind in _derived(Autotuner) if "run" in vars(kind))]
+    launches, take = {kind: kind.run for kind in (triton.JITFunction, *tuners)}, CompiledKernel.__getitem__
+    for kind in launches:
+        kind.run = tune if kind in tuners else launch
+    CompiledKernel.__getitem__ = compiled_before
     try:
         yield
     finally:
+        CompiledKernel.__getitem__ = take
         for kind, before in launches.items():
             kind.run = before
+
+
+def _derived(kind: type) -> Iterator[type]:
+    each: type
+    for each in kind.__subclasses__():
+        yield each
+        yield from _derived(each)
 
 
 def run(

@@ -305,6 +305,31 @@ def test_factors_are_ones_of_any_shape(tmp_path):
     assert found.sound and "A and B are fp16, by what the file says of types: --math says another" in found.notes
 
 
+# A tuner of somebody's own, which times by itself, and a kernel that is launched as it was compiled before.
+OWN_TUNER = TUNED.replace("@triton.autotune(", "@tuned(").replace(
+    "\n@tuned(",
+    """
+class Tuner(triton.runtime.Autotuner):
+    def run(self, *args, **kwargs):
+        self.best_config = min(self.configs, key=lambda config: self._bench(*args, config=config, **kwargs))
+
+
+def tuned(configs, key):
+    return lambda fn: Tuner(fn, fn.arg_names, configs, key, None, None)
+
+
+@tuned(""",
+)
+AGAIN = GLUON.replace("    kernel[-(-N", "    made = kernel[-(-N").replace(
+    "    return c", "    c.zero_()\n    made and made[-(-N // 32), -(-M // 32), 1](a, b, c, M, N, K, 32)\n    return c"
+)
+
+
+@pytest.mark.parametrize("text", [OWN_TUNER, AGAIN], ids=["tuner", "again"])
+def test_other_ways_to_launch(tmp_path, text):
+    assert report(tmp_path, text).sound
+
+
 INT8 = (
     GLUON.replace("def matmul(a, b):", "def int8_matmul(a, b):\n    assert a.dtype == b.dtype == torch.int8")
     .replace("gl.float32", "gl.int32")
