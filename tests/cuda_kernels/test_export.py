@@ -28,7 +28,10 @@ def text(item: Implementation, problem: Problem = RAGGED) -> str:
     return export(item, replace(problem, math=item.math, b_layout=item.b_layout))
 
 
-@pytest.mark.parametrize("item", EXPORTED, ids=str)
+# Each kernel's text; in another math mode other values go into the same one, of which s19's makes most.
+@pytest.mark.parametrize(
+    "item", [i for i in EXPORTED if i.math in i.stage.maths[:1] or i.stage.id == "s19_any_shape"], ids=str
+)
 def test_an_export_compiles(item, tmp_path):
     """Its main too, which nvcc reads before it makes PTX of the kernels; neither is optimised, for time."""
     file = tmp_path / "exported.cu"

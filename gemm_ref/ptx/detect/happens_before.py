@@ -228,22 +228,27 @@ class Order:
         threads: numbers in the whole grid, negative for nobody, whose accesses are before everything.
         """
         if lanes.size > 1 and lanes[0] == lanes[-1]:  # one lane's, and what it touches was touched in few pieces
+            lane = int(lanes[0])
             cuts = np.flatnonzero((times[1:] != times[:-1]) | (threads[1:] != threads[:-1])) + 1
-            if cuts.size < lanes.size // 4:
-                first = np.concatenate(([0], cuts))
-                loose = self._concurrent(lanes[first], threads[first], times[first])
-                return np.repeat(loose, np.diff(first, append=lanes.size))
+            if cuts.size >= lanes.size // 4:
+                return self._concurrent(lane, threads, times)
+            first = np.concatenate(([0], cuts))
+            loose = self._concurrent(lane, threads[first], times[first])
+            if not np.count_nonzero(loose):
+                return np.zeros(lanes.size, bool)
+            return np.repeat(loose, np.diff(first, append=lanes.size))
         return self._concurrent(lanes, threads, times)
 
-    def _concurrent(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
+    def _concurrent(self, lanes: np.ndarray | int, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """As `concurrent`; a lane by itself is that of all threads."""
         loose = times > self.since[lanes]
         if self._size > 1:  # barriers of a block alone are for its own threads
             elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
             loose |= elsewhere & (threads >= 0)
-        if not np.count_nonzero(loose) or (self._seen is None and self._met is None):
-            return loose
         left = np.flatnonzero(loose)
-        lane, time = lanes[left], times[left]
+        if not left.size or (self._seen is None and self._met is None):
+            return loose
+        lane, time = lanes if isinstance(lanes, int) else lanes[left], times[left]
         other, thread = np.divmod(threads[left], self._launch.threads)
         block, warp = self._block_of[other], thread // 32
         ordered = np.zeros(left.size, bool)

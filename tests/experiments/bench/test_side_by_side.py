@@ -12,6 +12,7 @@ from itertools import islice
 
 import pytest
 
+from experiments import processes
 from experiments.bench import side_by_side
 from experiments.records.contenders import contenders
 from experiments.records.rows import Checked
@@ -21,6 +22,12 @@ from tests.experiments.fixtures import NoBars
 MANY = [contender for contender in contenders() if contender.kernel][: side_by_side.ALONE]
 PARTS = [(Problem(1, 1, k), "normal") for k in (1, 2)]
 JOBS = [(contender, PARTS) for contender in MANY]
+
+
+@pytest.fixture(autouse=True)
+def _two_at_most(monkeypatch):
+    """Each process takes seconds to start."""
+    monkeypatch.setattr(processes, "_cores", lambda: 2)
 
 
 def rows_of(contender, parts):
@@ -74,13 +81,15 @@ def test_whoever_stops_listening_waits_for_nobody():
     assert multiprocessing.active_children() == [] and time.monotonic() - began < 60
 
 
-def test_an_error_comes_through_and_ends_the_others():
+def test_an_error_comes_through_and_ends_the_others(monkeypatch):
+    monkeypatch.setattr(processes, "_cores", lambda: 1)
     with pytest.raises(ValueError, match="no measure of s01_naive cuda"):
         list(measure(JOBS, failing))
     assert multiprocessing.active_children() == []
 
 
-def test_a_process_that_dies_is_an_error_and_no_wait():
+def test_a_process_that_dies_is_an_error_and_no_wait(monkeypatch):
+    monkeypatch.setattr(processes, "_cores", lambda: 1)
     with pytest.raises(BrokenProcessPool):
         list(measure(JOBS, killed))
     assert multiprocessing.active_children() == []
