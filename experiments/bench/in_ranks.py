@@ -147,15 +147,16 @@ class _Measured:
         if turn.way == PRODUCT:
             return layout.multiply()
         if turn.way == ONE_CARD:
-            m, n, k = (getattr(self._case.alone, size) for size in "mnk")
-            return layout.product.gemm(self._a[:m, :k], self._b[:k, :n], out=self._alone[:m, :n])
+            a, b, c = self._alone
+            return layout.product.gemm(a, b, out=c)
         return layout.ways[turn.way]()
 
     @functools.cached_property
-    def _alone(self) -> torch.Tensor:
-        return torch.empty(
-            (self._case.alone.m, self._case.alone.n), dtype=self._layout.out_dtype, device=self._case.device
-        )
+    def _alone(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The operands of what one card computes, stored as all are, and its C."""
+        alone = self._case.alone
+        c = torch.empty((alone.m, alone.n), dtype=self._layout.out_dtype, device=self._case.device)
+        return self._a[: alone.m, : alone.k].contiguous(), self._b[: alone.k, : alone.n].contiguous(), c
 
     def _check(self, work: timers.Work) -> tuple[str, gemm_ref.Accuracy]:
         """What is wrong with a way on any rank, if anything, and the accuracy of this rank's part of C."""
@@ -293,8 +294,9 @@ def _inputs(problem: Problem, device: str) -> tuple[torch.Tensor, torch.Tensor, 
     if device == "cpu":
         kind = "one_hot" if gemm_ref.MATHS[problem.math].is_exact("one_hot") else "normal"
         return *gemm_ref.make_inputs(problem, kind), kind == "one_hot"
-    dice = torch.Generator(device).manual_seed(0)
-    options: dict[str, Any] = {"generator": dice, "device": device, "dtype": gemm_ref.MATHS[problem.math].dtype}
+    gpu = torch.device(device, torch.cuda.current_device())
+    dice = torch.Generator(gpu).manual_seed(0)
+    options: dict[str, Any] = {"generator": dice, "device": gpu, "dtype": gemm_ref.MATHS[problem.math].dtype}
     return torch.randn(problem.a_shape, **options), torch.randn(problem.b_shape, **options), False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -91,18 +92,22 @@ def links() -> dict:
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     found = {"gpus": count, "peer_access": all(torch.cuda.can_device_access_peer(*pair) for pair in pairs)}
     try:
-        nvml, gpu = open_gpu()
+        return found | _nvlinks()
     except Exception as error:  # as in `gpu`
         return found | {"nvlinks": None, "nvml_error": str(error)}
-    up = []
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
-                up.append(nvml.nvmlDeviceGetNvLinkVersion(gpu, link))
-        except nvml.NVMLError:  # a link that this GPU lacks
-            continue
-    nvml.nvmlShutdown()
-    return found | {"nvlinks": len(up), "nvlink_version": max(up, default=None)}
+
+
+def _nvlinks() -> dict:
+    nvml, gpu = open_gpu()
+    versions = []
+    try:
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            with contextlib.suppress(nvml.NVMLError):  # a link that this GPU lacks
+                if nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                    versions.append(nvml.nvmlDeviceGetNvLinkVersion(gpu, link))
+    finally:
+        nvml.nvmlShutdown()
+    return {"nvlinks": len(versions), "nvlink_version": max(versions, default=None)}
 
 
 def _nvml() -> dict:

@@ -83,3 +83,31 @@ def test_nonsense_is_refused(checkout, monkeypatch):
     monkeypatch.setenv("GEMM_LADDER_DIRTY", "no")
     with pytest.raises(UsageError, match="GEMM_LADDER_DIRTY is 'no': give 1"):
         provenance.describe("cpu")
+
+
+@pytest.mark.parametrize("there", (True, False))
+def test_links_are_counted_or_their_absence_is_recorded(monkeypatch, there):
+    class Nvml:
+        NVML_NVLINK_MAX_LINKS, NVMLError = 6, LookupError
+
+        @staticmethod
+        def nvmlDeviceGetNvLinkState(_, link):
+            return [1, 1, 0, 1][link]  # IndexError is a LookupError: the GPU has four
+
+        @staticmethod
+        def nvmlDeviceGetNvLinkVersion(*_):
+            return 7
+
+        @staticmethod
+        def nvmlShutdown():
+            pass
+
+    def absent():
+        raise OSError("no library")
+
+    monkeypatch.setattr(provenance, "open_gpu", (lambda: (Nvml, None)) if there else absent)
+    monkeypatch.setattr(provenance.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(provenance.torch.cuda, "can_device_access_peer", lambda *_: True)
+    found = provenance.links()
+    assert found["gpus"] == 2 and found["peer_access"] and found["nvlinks"] == (3 if there else None)
+    assert found.get("nvlink_version", found.get("nvml_error")) == (7 if there else "no library")
