@@ -32,11 +32,8 @@ _TOGETHER_S = 1.5  # within which the failures that follow from one are heard
 _LEAVE_S = 5.0  # for ranks to end by themselves
 
 # NVLink multicast stays off: a program that leaves it in a bad state takes the links of the whole host with it.
-_SETTINGS = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "GLOO_SOCKET_IFNAME": "lo",  # all ranks are on this host, whose own name may lead nowhere
-}
+_NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+_BY_DEFAULT = {"GLOO_SOCKET_IFNAME": "lo"}  # all ranks are on this host, whose own name may lead nowhere
 
 
 def put(connection: Connection, message: Any) -> None:
@@ -90,7 +87,7 @@ def _start(ranks: int, connection: Mapping[str, str], output: IO[bytes]) -> subp
     command += ["--nproc-per-node", str(ranks), "-m", "gemm_ref.distributed.worker"]
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    environment = _SETTINGS | dict(os.environ) | {"PYTHONPATH": path} | dict(connection)
+    environment = _BY_DEFAULT | dict(os.environ) | _NO_MULTICAST | {"PYTHONPATH": path} | dict(connection)
     # In a session of its own: Ctrl-C reaches the starter alone, which ends the ranks.
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

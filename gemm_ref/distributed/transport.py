@@ -141,7 +141,7 @@ class CopyEngines:
         from torch.distributed._symmetric_memory import rendezvous
 
         device = torch.device("cuda", torch.cuda.current_device())
-        # As torch takes workspaces: an allocation by itself. `get_buffer` counts from its start, whatever the tensor is.
+        # As torch takes workspaces: an allocation by itself. `get_buffer` counts from its start.
         steps = torch.empty(tuple(shape), device="meta").stride()
         own = _SymmetricMemory.empty_strided_p2p(tuple(shape), steps, dtype, device)
         handle = rendezvous(own, self.group)
