@@ -18,6 +18,7 @@ from experiments.check.cuda.signature import (
 _OPENS = re.compile(r"[{};]")
 _NAME = re.compile(r"([\w:~]+)\s*$")
 _SCOPE = re.compile(r'\b(?:namespace\b\s*([\w:]*)\s*|extern\s+"[ ]*")\s*$')
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(((?:[^\n\\]|\\.|\\\n)*)", re.M)
 _DEVICE = re.compile(r"\b(?:__global__|__device__)\b")
 
 
@@ -31,9 +32,15 @@ class Function:
     start: int  # of its declaration in the text
     end: int  # behind its closing brace
     body: str
+    raw: str  # the body with its comments and strings
     on_device: bool  # a kernel, or what kernels call
     is_kernel: bool = False
     scope: str = ""  # of namespaces: `outer::inner::`
+
+    @property
+    def launches(self) -> bool:
+        """Whether it launches a kernel itself."""
+        return re.search(r"<\s*<\s*<|cudaLaunchKernel", self.body) is not None
 
     def mentions(self, name: str) -> bool:
         """Whether its body calls or launches what is called `name`."""
@@ -42,14 +49,20 @@ class Function:
 
 def functions(source: str) -> list[Function]:
     """The functions in the order of the source."""
-    return list(_functions(_without_directives(without_comments(source))))
+    found = _functions(_without_directives(without_comments(source)))
+    return [replace(each, raw=source[each.end - 1 - len(each.body) : each.end - 1]) for each in found]
 
 
-def callers(among: Sequence[Function], kernel: str) -> list[Function]:
-    """The host functions that lead to `kernel`, those that launch it first, then what calls these."""
+def callers(among: Sequence[Function], kernel: str, source: str) -> list[Function]:
+    """The host functions that lead to `kernel`, those that launch it first, then what calls these.
+
+    source: where macros are defined, which may launch it.
+    """
     found: list[Function] = []
     names = [kernel]
+    macros = dict(_MACRO.findall(source))
     for name in names:
+        names += [each for each, text in macros.items() if each not in names and re.search(rf"\b{name}\b", text)]
         for function in among:
             if not function.on_device and function not in found and function.mentions(name):
                 found.append(function)
@@ -65,6 +78,18 @@ def blanked(source: str, gone: Iterable[Function]) -> str:
             first, last = function.start, function.end
         source = source[:first] + re.sub(r"[^\n]", " ", source[first:last]) + source[last:]
     return source
+
+
+def without_statement(text: str, line: int, function: Function) -> str:
+    """The text without the statement of a function that `line` is part of; the same text where it is no simple one."""
+    plain = _without_directives(without_comments(text))
+    start = sum(len(each) + 1 for each in text.split("\n")[: line - 1])
+    at = start + len(plain[start:]) - len(plain[start:].lstrip())
+    first = max(plain.rfind(mark, 0, at) for mark in ";{}") + 1
+    last = min((found for mark in ";{}" if (found := plain.find(mark, at)) >= 0), default=-1)
+    if first <= function.start or not function.start < last < function.end - 1 or plain[last] != ";":
+        return text
+    return text[:first] + re.sub(r"[^\n]", " ", text[first:last]) + text[last:]
 
 
 def _functions(text: str) -> Iterator[Function]:
@@ -110,6 +135,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
                     begin,
                     end,
                     text[opening + 1 : end - 1],
+                    "",
                     bool(_DEVICE.search(words)),
                     "__global__" in words,
                 )

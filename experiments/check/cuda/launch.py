@@ -90,8 +90,9 @@ def guess(
             raise UsageError(f"{step} has no value in the file: pass -D {step}=32, with the value that is meant")
         if role in ("M", "N") and (step == "blockDim" or step.isdigit() or step in names):
             found[axis] = (role, step)
-    if sorted(role for role, _ in found.values()) != ["M", "N"] or set(found) != {"x", "y"}:
+    if sorted(role for role, _ in found.values()) not in (["M", "N"], ["N", "N"]) or set(found) != {"x", "y"}:
         raise UsageError(_ask(signature, block))
+    block = block or _sides_of_arrays(signature.body)
     if not block and "__shared__" in signature.body and any(step == "blockDim" for _, step in found.values()):
         raise UsageError(
             f"{signature.name} has arrays in shared memory, whose sizes the block must fit: pass --block, such as "
@@ -104,6 +105,12 @@ def guess(
         for axis, (role, step) in sorted(found.items())
     )
     return grid, block
+
+
+def _sides_of_arrays(body: str) -> tuple[str, ...]:
+    """The one length of all arrays in shared memory, which a block of that many threads on each side fills."""
+    sides = set(re.findall(r"\[\s*(\w+)\s*\]", " ".join(re.findall(r"__shared__([^;]*);", body))))
+    return (*sides, *sides) if len(sides) == 1 else ()
 
 
 def _ask(signature: Signature, block: tuple[str, ...]) -> str:

@@ -32,7 +32,7 @@ _DECORATION = re.compile(
 # `numARows`, `A_n_cols`, `num_cols_B`, `b_ncolumns`: the rows or columns of a matrix.
 _OF_A_MATRIX = (
     re.compile(r"^_*(?:n|num)?_?([abc])_?(?:n|num)?_?(row|col|line|height|width)\w*$", re.I),
-    re.compile(r"^_*(?:n|num)?_?(?:of_)?(row|col|line|height|width)(?:s|umn|umns)?_?(?:of_|in_)?([abc])$", re.I),
+    re.compile(r"^_*(?:n|num)?_?(?:of_)?(row|col|line|height|width)(?:s|umn|umns)?_?(?:of_|in_|dim_?)?([abc])$", re.I),
 )
 _SIZE_OF = {"A0": "M", "A1": "K", "B0": "K", "B1": "N", "C0": "M", "C1": "N"}
 _ONE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gemm_ref.toolchain import find_toolkit
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
+_STATEMENT_TRIES = 3  # then the whole function is left out
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Unit:
     stood_in: list[str] = field(default_factory=list)  # headers
     found: list[str] = field(default_factory=list)  # headers of the project
     left_out: list[str] = field(default_factory=list)  # host functions
+    cut: list[str] = field(default_factory=list)  # host functions of which statements are left out
+    _tries: dict[str, int] = field(default_factory=dict)
+    rewrite: Callable[[str], str] = str  # the text of each file, before it is compiled
 
     def __post_init__(self) -> None:
         text = source_text.read(self.path)
@@ -79,7 +84,9 @@ class Unit:
         """The text of the file, lines numbered as they are in it, between two others."""
         # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
         macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
-        return f'{before}\n{macros}{_numbered(self.path, self.texts[self.path])}\n#line 1 "checked"\n{after}'
+        return (
+            f'{before}\n{macros}{_numbered(self.path, self.rewrite(self.texts[self.path]))}\n#line 1 "checked"\n{after}'
+        )
 
     def arguments(self) -> tuple[str, ...]:
         """For nvcc; the copies are written anew."""
@@ -87,7 +94,7 @@ class Unit:
             if file != self.path:
                 copy = self._copied(file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_text(_numbered(file, text), encoding="utf-8")
+                copy.write_text(_numbered(file, self.rewrite(text)), encoding="utf-8")
         originals = [self.path.parent, *self.include]
         copies = [self._copied(folder) for folder in originals]
         for folder in copies:
@@ -102,16 +109,28 @@ class Unit:
         wrong: dict[str, set[int]] = {}
         for file, line, other_line in _ERROR.findall(said):
             wrong.setdefault(os.path.realpath(file), set()).add(int(line or other_line))
-        before = len(self.left_out)
+        before = list(self.texts.values())
         for path, text in self.texts.items():
-            gone = []
-            for function in host.functions(text) if str(path) in wrong else ():
+            for function in reversed(host.functions(text)) if str(path) in wrong else ():
                 first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
-                if not function.on_device and any(first <= line <= last for line in wrong[str(path)]):
-                    gone.append(function)
-            self.texts[path] = host.blanked(text, gone)
-            self.left_out += [function.name for function in gone]
-        return len(self.left_out) > before
+                lines = [line for line in sorted(wrong[str(path)], reverse=True) if first <= line <= last]
+                if lines and not function.on_device:
+                    text = self._without(text, function, lines)
+            self.texts[path] = text
+        return before != list(self.texts.values())
+
+    def _without(self, text: str, function: host.Function, lines: list[int]) -> str:
+        """The text without what does not compile of a function: of one that may launch, statements first."""
+        self._tries[function.name] = self._tries.get(function.name, 0) + 1
+        if self._tries[function.name] <= _STATEMENT_TRIES and function.launches:
+            changed = text
+            for line in lines:
+                changed = host.without_statement(changed, line, function)
+            if changed != text:
+                self.cut.append(function.name)
+                return changed
+        self.left_out.append(function.name)
+        return host.blanked(text, [function])
 
     def _leave_other_kernels_out(self) -> None:
         for file, text in self.texts.items():
@@ -146,6 +165,8 @@ class Unit:
             told.append(f"{', '.join(self.stood_in)} was not found: a stand-in without effect takes its place")
         if self.left_out:
             told.append(f"host code that does not compile here was left out: {', '.join(dict.fromkeys(self.left_out))}")
+        if parts := [name for name in dict.fromkeys(self.cut) if name not in self.left_out]:
+            told.append(f"statements that do not compile here were left out of {', '.join(parts)}")
         return told
 
 

@@ -179,3 +179,124 @@ void start(int M, int N, int K, const E* alpha, E* A, E* B, const E* beta, E* C,
         sizes=("19x21x5", "131x9x5"),
     )
     assert found.sound
+
+
+ROWS = SUM.format(m="M", n="N", k="K", product="A[row * K + k] * B[k * N + col]", store="C[row * N + col] = sum")
+MULTIPLY = f"__global__ void multiply{SIGNATURE} {{ {ROWS} }}\n"
+START = "multiply<<<dim3((n + 7) / 8, (m + 3) / 4), dim3(8, 4)>>>(a, b, c, m, n, k);"
+GRID = "grid (cdiv(N, 8), cdiv(M, 4)), block (8, 4)"
+
+
+def test_structs_by_value_in_a_header_that_needs_what_includes_it(run, tmp_path):
+    """The types of the file that includes it, a struct that host code fills, and host code that is too old."""
+    kernel = """#pragma once
+void print() { cudaDeviceProp device; cudaGetDeviceProperties(&device, 0); printf("%d", device.clockRate); }
+__global__ void other(Matrix x) { no_such_function(x); }
+__global__ void multiply(const Matrix A, const Matrix B, Matrix C) {
+  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  if (row >= C.height || col >= C.width) return;
+  number sum = 0;
+  for (int k = 0; k < A.width; ++k) sum += A.elements[row * A.width + k] * B.elements[k * B.width + col];
+  C.elements[row * C.width + col] = sum;
+}
+"""
+    main = """#include <cstdio>
+typedef float number;
+typedef struct { int width, height; number* elements; } Matrix;
+#define TILE 8
+#include "multiply.cuh"
+Matrix on_device(const Matrix& host) {
+  Matrix made = host;
+  cudaMalloc(&made.elements, host.width * host.height * sizeof(number));
+  cudaMemcpy(made.elements, host.elements, host.width * host.height * sizeof(number), cudaMemcpyHostToDevice);
+  return made;
+}
+void product(Matrix a, Matrix b, Matrix c) {
+  print();
+  Matrix target = c;
+  cudaMalloc(&target.elements, c.width * c.height * sizeof(number));
+  multiply<<<dim3((c.width + TILE - 1) / TILE, (c.height + TILE - 1) / TILE), dim3(TILE, TILE)>>>(
+      on_device(a), on_device(b), target);
+}
+"""
+    folder = tmp_path / "project" / "src"
+    folder.mkdir(parents=True)
+    (folder / "main.cu").write_text(main, encoding="utf-8")
+    header = folder / "multiply.cuh"
+    header.write_text(kernel, encoding="utf-8")
+    found = check(header, Options(kernel="multiply"), make_request((), (), SIZE, "", "cpu"))
+    assert found.sound and found.how == "multiply(A, B, C), grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)"
+    assert any("launched as by product (main.cu:12)" in note for note in found.notes)
+    assert any("left out: print" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        'if (argc != 5 || strcmp(argv[1], "-s")) exit(1);\n'
+        "int m = atoi(argv[2]), k = atoi(argv[3]), n = atoi(argv[4]);",
+        'int m, n, k;\n scanf("%d", &m);\n scanf("%d %d", &k, &n);',
+        "int m = 8192, n = 4096;\n const int k = K_TOTAL;",
+    ],
+    ids=["argv", "stdin", "own"],
+)
+def test_a_main_is_told_sizes(run, head):
+    """By the words of its command line, by what it reads, and in place of those that it has."""
+    found = run(
+        f"""#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include "missing.hpp"
+#define T 16
+#define K_TOTAL (T * 512)
+{MULTIPLY}
+int main(int argc, char** argv) {{
+  {head}
+  missing::Timer timer(m);
+  timer.start();
+  float *a, *b, *c;
+  cudaMalloc(&a, 4 * m * k), cudaMalloc(&b, 4 * k * n), cudaMalloc(&c, 4 * m * n);
+  cudaDeviceProp device;
+  cudaGetDeviceProperties(&device, 0);
+  if (device.sharedMemPerMultiprocessor > 65536) return 0;
+  {START}
+}}
+"""
+    )
+    assert found.sound and found.how.endswith(GRID)
+    assert any("launched as by main" in note and "a GPU with little shared memory" in note for note in found.notes)
+
+
+def test_a_launch_in_a_macro_with_flags_that_nothing_tells(run):
+    """PyTorch's tensors, whose types are checked and printed, and a choice of stages."""
+    found = run(
+        f"""#include <torch/extension.h>
+template <int STAGES, bool SWIZZLE> {MULTIPLY}
+#define CHECK_TYPE(x, type) \\
+  if (x.options().dtype() != type) {{ std::cout << x.options() << std::endl; throw std::runtime_error("no " #type); }}
+#define LAUNCH(stages, swizzle) \\
+  multiply<stages, swizzle><<<dim3((n + 7) / 8, (m + 3) / 4), dim3(8, 4)>>>( \\
+      reinterpret_cast<float*>(x.data_ptr()), y.data_ptr<float>(), out.data_ptr<float>(), m, n, k)
+namespace project {{
+void product(torch::Tensor x, torch::Tensor y, torch::Tensor out, int stages, bool swizzle) {{
+  CHECK_TYPE(x, torch::kFloat32)
+  const int m = x.size(0), k = x.size(1), n = y.size(1);
+  if (!swizzle) return;
+  if (stages == 2) LAUNCH(2, true);
+  else LAUNCH(3, true);
+}}
+}}
+"""
+    )
+    assert found.sound and found.how == f"multiply<2, true>(A, B, C, M, N, K), {GRID}"
+    assert any("with stages = 2, swizzle = true: --grid" in note for note in found.notes)
+
+
+def test_a_square_kernel_that_nobody_launches(run):
+    """The arrays say how many threads a block has."""
+    body = SUM.format(m="n", n="n", k="n", product="A[row * n + k] * B[k * n + col]", store="C[row * n + col] = sum")
+    found = run(
+        "#define T 8\n"
+        f"__global__ void multiply(float* A, float* B, float* C, int n) {{ __shared__ float s[T][T]; {body} }}"
+    )
+    assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")

@@ -14,6 +14,7 @@ NUMBERS = ("M", "N", "K", "ALPHA", "BETA")  # as `checked_number` counts them
 _LEADING = {"LDA": "K", "LDB": "N", "LDC": "N", "LDD": "N"}
 _SIDES = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}  # of each matrix, its rows and columns
 _TORCH_TYPES = {"float": "Float", "half": "Half", "__half": "Half", "__nv_bfloat16": "BFloat16", "double": "Double"}
+_CHANNELS = {"T": "M", "C": "K", "IC": "K", "OC": "N"}  # of a layer: time, input and output channels
 _WHOLE = re.compile(r"(?:(?:unsigned|signed|int|long|short|size_t|ptrdiff_t|uint|u?int\d+_t|std::size_t)\s*)+$")
 _STRUCT = re.compile(r"\bstruct\s*(\w*)\s*\{([^{}]*)\}\s*(\w*)\s*;")
 # The fields of a struct that is one matrix.
@@ -25,18 +26,19 @@ _FIELDS = (
 _ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
 _HEAD = """
 double checked_number(int which);
+extern "C" void* checked_allocate(size_t bytes);
 extern "C" char** checked_words(const char* words, const char* input);
-template <class T> T* checked_pointer(int which) {
-    return reinterpret_cast<T*>(static_cast<unsigned long long>(which) << 40);
+template <class Checked> Checked* checked_pointer(int which) {
+    return reinterpret_cast<Checked*>(static_cast<unsigned long long>(which) << 40);
 }
-template <class T> T* checked_scalar(int which) {
-    static T values[5];
-    values[which] = static_cast<T>(static_cast<float>(checked_number(which)));
+template <class Checked> Checked* checked_scalar(int which) {
+    static Checked values[5];
+    values[which] = static_cast<Checked>(static_cast<float>(checked_number(which)));
     return &values[which];
 }
-template <class T> T& checked_zeros() {
-    alignas(64) static char zeros[sizeof(T) + 64];
-    return reinterpret_cast<T&>(zeros);
+template <class Checked> Checked& checked_zeros() {
+    alignas(64) static char zeros[sizeof(Checked) + 64];
+    return reinterpret_cast<Checked&>(zeros);
 }
 """
 _BEGIN = f"{_HEAD}void checked_start(int which) {{\nswitch (which) {{\n"
@@ -49,6 +51,11 @@ class Call:
     function: Function
     text: str  # in C++
     decided: tuple[str, ...] = ()  # `stages = 2`: what nothing tells
+
+    @property
+    def gives_matrices(self) -> bool:
+        """Whether A, B and C are ours; else it makes its own."""
+        return "checked_pointer" in self.text
 
 
 def text(calls: Sequence[str]) -> str:
@@ -68,7 +75,8 @@ def calls(functions: Sequence[Function], element: str, source: str) -> list[Call
 
     element: the type of the matrices, for a template of it. source: where structs are defined.
     """
-    found = [call for function in functions for call in _ways(function, element, structs(source))]
+    known = structs(source)
+    found = [call for f in functions for call in _ways(f, _instance(f, element, source), known)]
     return sorted(found, key=lambda call: 1 if call.function.name == "main" else 2 * bool(call.decided))
 
 
@@ -86,6 +94,12 @@ def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
     return found
 
 
+def _instance(function: Function, element: str, source: str) -> str:
+    """The element type of a template: `element`, if that is among those that the source instantiates it for."""
+    given = re.findall(rf"\btemplate\s+[\w\s*&]*\b{function.name}\s*<\s*(\w+)\s*>\s*\(", source)
+    return element if element in given or not given else given[0]
+
+
 def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> Iterator[Call]:
     if function.name == "main":
         yield from _mains(function)
@@ -101,7 +115,7 @@ def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter,
     plain = [_plain(parameter, types) for parameter in parameters]
     roles = _roles(parameters, plain, known)
     given = [_argument(kind, role, element, known) for kind, role in zip(plain, roles, strict=True)]
-    if not any("checked_pointer" in argument for argument in given):
+    if not any("checked_pointer" in argument for argument in given) and sum(role in SIZES for role in roles) < 2:
         return
     # What nothing tells is tried as what is most usual, and flags both ways.
     for flag in ("false", "true") if "bool" in plain else ("",):
@@ -116,8 +130,7 @@ def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter,
 
 def _mains(function: Function) -> Iterator[Call]:
     """With words that its text asks for, and with none."""
-    words = _words(function.body)
-    asked = _asked(function.body)
+    words, asked = _words(function.raw), _asked(function.raw)
     for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
         first = ", ".join(
             f"({parameter.type}){value}"
@@ -145,12 +158,10 @@ def _words(body: str) -> tuple[str, ...]:
 
 def _asked(body: str) -> str:
     """What is read from the standard input: sizes in the order of their names, or in the usual order."""
-    inside = re.search(r"\bscanf\s*\(\s*[^,]*,([^;]*)\)\s*;|\bcin\s*>>([^;]*);", body)
-    if not inside:
-        return ""
-    names = re.findall(r"\w+", inside[1] or inside[2])
+    read = re.findall(r"\bscanf\s*\(\s*[^,]*,([^;]*)\)\s*;|\bcin\s*>>([^;]*);", body)
+    names = re.findall(r"\w+", " ".join(first or second for first, second in read if "[" not in first + second))
     roles = [role_of(name) for name in names]
-    usual = {1: ["N"], 2: ["M", "N"], 3: [*SIZES], 4: ["M", "K", "K", "N"]}
+    usual = {0: [], 1: ["N"], 2: ["M", "N"], 3: [*SIZES], 4: ["M", "K", "K", "N"]}
     return " ".join(roles if all(role in SIZES for role in roles) else usual.get(len(names), [*SIZES]))
 
 
@@ -163,7 +174,10 @@ def _roles(
     parameters: Sequence[Parameter], plain: Sequence[str], known: Mapping[str, tuple[Parameter, ...]]
 ) -> list[str]:
     """Also of structs that are a matrix each, which are A, B and C in order if their names do not say it."""
-    roles = named(parameters)
+    roles = [
+        role or (_CHANNELS.get(parameter.name, "") if _WHOLE.match(kind) else "")
+        for role, parameter, kind in zip(named(parameters), parameters, plain, strict=True)
+    ]
     whole = [index for index, kind in enumerate(plain) if any(map(is_pointer, known.get(kind, ())))]
     if len(whole) == len(MATRICES):
         told = [role_of(parameters[index].name) for index in whole]
@@ -218,7 +232,8 @@ def _unknown(name: str, kind: str, flag: str) -> tuple[str, str]:
     if kind == "bool":
         return flag, flag
     if kind.endswith("*"):
-        return f"({kind})nullptr", "nullptr"
+        buffer = role_of(name) == "BIAS" or re.search(r"work|buf|scratch|temp|tmp|lock|semaphore", name, re.I)
+        return f"({kind}){'checked_allocate(1 << 24)' if buffer else 'nullptr'}", "" if buffer else "nullptr"
     if _WHOLE.match(kind):
         return _usual(name), _usual(name)
     if kind in ("float", "double"):

@@ -12,15 +12,16 @@ import re
 import struct
 import subprocess
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda import headers, host, launch
-from experiments.check.cuda.launches import driver, fit, recorder
+from experiments.check.cuda.expressions import constants
+from experiments.check.cuda.launches import driver, fit, own_sizes, recorder
 from experiments.check.cuda.launches.recorder import PLACE, Program, Recorded
-from experiments.check.cuda.roles import HOST, PLACES, SIZES, is_pointer
+from experiments.check.cuda.roles import HOST, PLACES, SCALARS, SIZES, is_pointer, role_of
 from experiments.check.cuda.signature import Signature, angle_closing
 from experiments.check.cuda.unit import Unit
 from experiments.records.request import UsageError
@@ -28,6 +29,7 @@ from gemm_ref.build import BuildError
 
 Problem = gemm_ref.Problem
 _NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
+_SHARED = re.compile(r"\bsharedMemPer(?:Multiprocessor|BlockOptin)\b")  # what another kernel may be chosen by
 _MOST_BYTES = 1 << 20  # of a file that is looked through
 ALPHA, BETA = 3.0, 5.0  # told apart from sizes and from each other
 # Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
@@ -45,7 +47,7 @@ class Reading:
     call: driver.Call
     where: str  # file:line of the function
     instance: str  # of a template, as in `kernel<32>`, if it was asked for
-    name: str  # of the kernel
+    chosen: Signature
     _seen: dict[Problem, Recorded | None] = field(default_factory=dict)
 
     def at(self, problem: Problem) -> Recorded:
@@ -59,7 +61,7 @@ class Reading:
         key = Problem(problem.m, problem.n, problem.k)
         if key not in self._seen:
             runs = self.program.run(self.index, key.m, key.n, key.k, ALPHA, BETA, all_=bool(self.instance))
-            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.name)))]
+            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.chosen.name)))]
             self._seen[key] = ours[0] if ours else None
         return self._seen[key]
 
@@ -69,9 +71,14 @@ class Reading:
 
     @functools.cached_property
     def sizes_are_its_own(self) -> bool:
-        """Whether a `main` launches the same whatever it is told."""
+        """Whether it launches the same whatever sizes it is told."""
         first, second = (self._at(problem) for problem in WHOLE[:2])
-        return first is not None and first == second
+        return bool(first and second and self._numbers(first) == self._numbers(second))
+
+    def _numbers(self, record: Recorded) -> tuple:
+        """What does not differ from one run of a program to the next."""
+        raw = zip(self.chosen.parameters, record.arguments, strict=False)
+        return record.launch, [value for parameter, value in raw if not is_pointer(parameter)]
 
     @functools.cached_property
     def probes(self) -> dict[Problem, Recorded]:
@@ -91,6 +98,9 @@ class Reading:
             if len(first.arguments[index]) not in (1, 2, 4, 8) or parameter.type.split()[-1] in structs:
                 found.append(HOST)
                 continue
+            if is_pointer(parameter) and not self.call.gives_matrices or role_of(parameter.name) in SCALARS:
+                found.append("")  # names tell
+                continue
             told = [_told(record, index, parameter.type, problem) for problem, record in whole]
             common = set.intersection(*told) if told else set()
             named = parameter.name.upper()
@@ -98,8 +108,7 @@ class Reading:
             if not found[-1] and len(common) == 1:
                 found[-1] = common.pop()
         unknown = [index for index, p in enumerate(chosen.parameters) if is_pointer(p) and not found[index]]
-        tagged = self.call.function.name != "main"
-        if tagged and "C" not in found and len(unknown) == 1:  # what the host code allocates itself
+        if self.call.gives_matrices and "C" not in found and len(unknown) == 1:  # what the host code allocates itself
             found[unknown[0]] = "C"
         return found
 
@@ -114,8 +123,9 @@ class Reading:
         """In a sentence, with the options that say the same."""
         options = "" if "?" in shape.grid else f": --grid '{','.join(shape.grid)}' --block '{','.join(shape.block)}'"
         options += f" --shared '{shape.shared}'" if options and shape.shared != "0" else ""
+        where = f"{self.where}, on a GPU with little shared memory" if self.program.small else self.where
         decided = f" with {', '.join(self.call.decided)}" if self.call.decided else ""
-        return f"launched as by {self.call.function.name} ({self.where}){decided}{options}"
+        return f"launched as by {self.call.function.name} ({where}){decided}{options}"
 
     def _carried_over(self, chosen: Signature, roles: Sequence[str], names) -> launch.Shape:
         record = next(iter(self.probes.values()))
@@ -191,20 +201,24 @@ def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Re
     Raises UsageError where the kernel itself does not compile.
     """
     places = {function: f"{file.name}:{line}" for function, file, line in unit.functions()}
-    leading = host.callers(list(places), chosen.name)
+    leading = host.callers(list(places), chosen.name, unit.text)
     calls = driver.calls(leading, element, unit.text)
     if not calls:
         return None, "no host function of the file launches it" if not leading else (
             f"{leading[0].name} launches it, whose parameters are not understood"
         )
+    rewrite = own_sizes.rewrite(
+        unit.texts.values(), [f.name for f in leading], [p.name for p in chosen.parameters], constants(unit.text, {})
+    )
     try:
-        program, said = recorder.build(unit, calls)
+        program, said = recorder.build(unit, calls, rewrite)
     except BuildError:
         return None, "its host code could not be built"
     one = _plain(f"{chosen.name}<{template}>") if template else ""
-    for index, call in enumerate(calls):
+    programs = [program] + ([replace(program, small=True)] if _SHARED.search(unit.text) else [])
+    for program, (index, call) in itertools.product(programs, enumerate(calls)):
         if call.function.name not in unit.left_out:
-            reading = Reading(program, said, index, call, places[call.function], one, chosen.name)
+            reading = Reading(program, said, index, call, places[call.function], one, chosen)
             if reading.starts():
                 return reading, ""
     return None, f"{calls[0].function.name} was run and launched nothing"
@@ -216,14 +230,14 @@ def files(path: Path, kernel: str) -> Iterator[Path]:
     A header may need what the files that include it have before it, so these come first.
     """
     text, ours = source_text.read(path), path.resolve()
-    alone = path.suffix == ".cu" and host.callers(host.functions(text), kernel)
+    alone = path.suffix == ".cu" and host.callers(host.functions(text), kernel, text)
     if alone:
         yield path
     others = []
     for above in headers.project(path):
         for file in sorted(itertools.chain.from_iterable(above.glob(pattern) for pattern in _NEIGHBOURS)):
             other = source_text.read(file) if file.is_file() and file.stat().st_size < _MOST_BYTES else ""
-            launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel)
+            launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel, other)
             if file.resolve() == ours or not launches and path.name not in other:
                 continue
             if ours in headers.included(file, other):

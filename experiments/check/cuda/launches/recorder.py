@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.check.cuda.launches import driver
+from experiments.check.cuda.launches import driver, own_sizes
 from experiments.check.cuda.nvcc import mended
 from experiments.check.cuda.roles import PLACES
 from experiments.check.cuda.unit import Unit
@@ -44,13 +44,15 @@ class Program:
     path: Path
     sizes: Path
     entries: tuple[str, ...]  # the kernel's, one for each instance
+    small: bool = False  # on a GPU with little shared memory
 
     def run(self, call: int, m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, all_: bool = False):
         """The kernel's first launch by one call, or all of them in order; none where it launches nothing."""
         out = self.path.with_suffix(".out")
         out.unlink(missing_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
-        command = [str(self.path), str(out), str(self.sizes), str(int(not all_)), *numbers]
+        flags = f"{int(not all_)}{int(self.small)}"
+        command = [str(self.path), str(out), str(self.sizes), flags, *numbers]
         try:
             subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -58,8 +60,8 @@ class Program:
         return _read(out.read_text(encoding="utf-8").split("\n"), self.entries) if out.exists() else []
 
 
-def build(unit: Unit, calls: Sequence[driver.Call]) -> tuple[Program, str]:
-    """(program, warnings) of a file and calls of its functions.
+def build(unit: Unit, calls: Sequence[driver.Call], rewrite: Callable[[str], str] = str) -> tuple[Program, str]:
+    """(program, warnings) of a file and calls of its functions; `rewrite` changes the texts, if that compiles.
 
     Raises UsageError where not even the kernels compile, and BuildError where it cannot be linked.
     """
@@ -71,19 +73,27 @@ def build(unit: Unit, calls: Sequence[driver.Call]) -> tuple[Program, str]:
 
     def mend(message: str) -> bool:
         before = len(refused)
+        if unit.rewrite is not str and own_sizes.spoils(message):
+            unit.rewrite = str
+            return True
         refused.update(driver.refused(message))
         return len(refused) > before or unit.mend(message)
 
     def compile_() -> str:
         gone = [index in refused or call.function.name in unit.left_out for index, call in enumerate(calls)]
         left = ["" if out else call.text for call, out in zip(calls, gone, strict=True)]
-        source.write_text(unit.compose(after=driver.text(left)), encoding="utf-8")
+        before = "" if unit.rewrite is str else own_sizes.DECLARED
+        source.write_text(unit.compose(before=before, after=driver.text(left)), encoding="utf-8")
         arch = f"compute_{architecture(REFERENCE_CAPABILITY)}"
         kept = ["-keep", "--keep-dir", str(folder), "-gencode", f"arch={arch},code={arch}"]
         host = ["-Dmain=checked_main", "-Xcompiler", "-O1,-w"]
         return run_nvcc([*unit.arguments(), *host, *kept, "-c", str(source), "-o", str(made)])
 
-    said = mended(unit, compile_, mend)
+    unit.rewrite = rewrite
+    try:
+        said = mended(unit, compile_, mend)
+    finally:
+        unit.rewrite = str
     text = (folder / "checked.ptx").read_text(encoding="utf-8")
     bytes_ = {name: _bytes(inside) for name, inside in re.findall(r"\.entry\s+(\w+)\s*\((.*?)\)", text, re.S)}
     wanted = tuple(name for name in bytes_ if ptx.is_called(name, unit.kernel))

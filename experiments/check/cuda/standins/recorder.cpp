@@ -1,8 +1,8 @@
 // The CUDA runtime as far as host code needs it up to its launches, which are written down and not carried out.
 //
-// `program OUT SIZES STOP CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
+// `program OUT SIZES FLAGS CALL M N K ALPHA BETA` runs checked_start(CALL), which the text behind the user's file defines.
 // OUT gets a line for each allocation, copy and launch; SIZES has, for each kernel that is looked for, the bytes of its
-// parameters. A launch of one of these ends the program where STOP is 1. A, B, C and D lie at 1 to 4 << 40, what is
+// parameters. A launch of one of these ends the program where FLAGS begin with 1; where 1 is the second of them, the GPU is small. A, B, C and D lie at 1 to 4 << 40, what is
 // allocated after them: everything is memory of the host, so copies are copies.
 
 #include <cuda.h>
@@ -26,7 +26,7 @@ constexpr int kFirstFree = 8, kLastFree = 120;
 constexpr unsigned kSeconds = 20;
 
 FILE* out;
-bool stops;
+bool stops, small;
 int next_place = kFirstFree;
 double numbers[5];  // M, N, K, alpha, beta
 std::map<std::string, std::vector<int>> sizes;
@@ -128,7 +128,7 @@ int main(int, char** argv) {
         words >> name;
         for (int size; words >> size;) sizes[name].push_back(size);
     }
-    stops = argv[3][0] == '1';
+    stops = argv[3][0] == '1', small = argv[3][1] == '1';
     for (int index = 0; index < 5; ++index) numbers[index] = atof(argv[5 + index]);
     for (int place = 1; place <= 4; ++place) map_at(place, kLargest);
     alarm(kSeconds);
@@ -213,6 +213,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int) {
     found->major = 9, found->minor = 0, found->multiProcessorCount = 132, found->warpSize = 32;
     found->totalGlobalMem = size_t(80) << 30, found->sharedMemPerBlock = 48 << 10;
     found->sharedMemPerBlockOptin = 227 << 10, found->sharedMemPerMultiprocessor = 228 << 10;
+    if (small) found->sharedMemPerBlockOptin = found->sharedMemPerMultiprocessor = 48 << 10;
     found->regsPerBlock = found->regsPerMultiprocessor = 1 << 16;
     found->maxThreadsPerBlock = 1024, found->maxThreadsPerMultiProcessor = 2048, found->maxBlocksPerMultiProcessor = 32;
     found->maxThreadsDim[0] = found->maxThreadsDim[1] = 1024, found->maxThreadsDim[2] = 64;

@@ -1,0 +1,75 @@
+"""Sizes that a program sets itself, `int m = 4096;` or `#define N 4096`: in their place it is given ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from experiments.check.cuda import host
+from experiments.check.cuda.roles import SIZES, is_alone, role_of
+
+DECLARED = "double checked_number(int which);\n"
+_AXIS = re.compile(r"^(?:matrix_|global_|total_)?([mnk])_?(?:global|total|size|dim|len|length)?$", re.I)
+_MACRO = re.compile(r"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)([^\n]+?)([ \t]*(?://[^\n]*)?)$", re.M)
+_INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsigned|uint|u?int(?:32|64)_t|auto)"
+_CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
+_DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
+_SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
+_SMALLEST = 64  # of a constant for all the file; smaller ones are tiles
+
+
+def rewrite(
+    texts: Collection[str], leading: Collection[str], parameters: Collection[str], constants: Mapping[str, int]
+) -> Callable[[str], str]:
+    """What puts our sizes into the text of a file: into the functions `leading` to the launch, and into constants.
+
+    Not into constants that device code uses, but where they are the kernel's own `parameters`.
+    """
+    used = {
+        word
+        for text in texts
+        for function in host.functions(text)
+        if function.on_device
+        for word in re.findall(r"\w+", function.body)
+    } - set(parameters)
+    free = {name: axis for name in constants if name not in used and (axis := _axis(name))}
+    free = {name: axis for name, axis in free.items() if constants[name] >= _SMALLEST}
+    alone = set() if free else {name for name in constants if is_alone(name) and name not in used}
+    shared = free | {name: "N" for name in alone if constants[name] >= _SMALLEST}
+
+    def ours(text: str) -> str:
+        for function in reversed(host.functions(text)):
+            if function.name in leading:
+                first, last = function.end - 1 - len(function.body), function.end - 1
+                text = text[:first] + _locals(text[first:last]) + text[last:]
+        text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]]) if m[2] in shared else m[3]) + m[4], text)
+        return _CONSTANT.sub(lambda m: _filled(m, shared), text)
+
+    return ours
+
+
+def _axis(name: str) -> str:
+    found = _AXIS.match(name)
+    role = found[1].upper() if found else role_of(name)
+    return role if role in SIZES else ""
+
+
+def _locals(body: str) -> str:
+    names = [name for declared in _DECLARED.findall(body) for name, _, _ in _SET.findall(declared)]
+    axes = {name: axis for name in names if (axis := _axis(name))}
+    axes = axes or {name: "N" for name in names if is_alone(name)}
+    return _DECLARED.sub(lambda m: _filled(m, axes), body)
+
+
+def _filled(declared: re.Match, axes: Mapping[str, str]) -> str:
+    inside = _SET.sub(lambda m: m[1] + m[2] + (_number(axes[m[1]]) if m[1] in axes else m[3]), declared[1])
+    return declared[0].replace(declared[1], inside, 1)
+
+
+def _number(axis: str) -> str:
+    return f"((int)checked_number({SIZES.index(axis)}))"
+
+
+def spoils(said: str) -> bool:
+    """Whether what a compiler said may come of sizes that are no constants any more."""
+    return re.search(r"checked_number|constant|initializ|template argument", said) is not None
