@@ -1,0 +1,139 @@
+"""The schedules on made-up GPUs whose copies come as late as they may: what does not wait for one computes with NaN.
+
+Each rank is a thread. Kernels are done when they are called; a copy, when its arrival is waited for, or its stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import _symmetric_memory
+
+import gemm_ref
+from gemm_ref import Problem
+from gemm_ref.distributed import transport
+from gemm_ref.distributed.layouts import AllGather, Grid, Product, ReduceScatter
+from gemm_ref.distributed.transport import CopyEngines
+from tests.gemm_ref.distributed.in_ranks import in_torch
+
+RANKS, HIGH, WIDE = 4, 2, 2
+here = threading.local()
+
+
+class Group:
+    """Ranks that meet."""
+
+    def __init__(self, members):
+        self.members, self.barrier = list(members), threading.Barrier(len(members), timeout=20)
+        self.buffers: dict[int, dict[int, torch.Tensor]] = {}
+
+    def rendezvous(self, own):
+        here.calls = getattr(here, "calls", 0) + 1
+        self.buffers.setdefault(here.calls, {})[here.rank] = own
+        self.barrier.wait()
+        return Handle(self, [self.buffers[here.calls][member] for member in self.members])
+
+
+class Handle:
+    def __init__(self, group, buffers):
+        self._group, self._buffers = group, buffers
+
+    def get_buffer(self, rank, sizes, dtype):
+        assert self._buffers[rank].shape == sizes and self._buffers[rank].dtype == dtype
+        return self._buffers[rank]
+
+    def barrier(self, channel, timeout_ms):
+        assert timeout_ms > 0
+        self._group.barrier.wait()
+
+
+class Stream:
+    """Copies that wait to be waited for."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def wait_stream(self, other):
+        other.finish()
+
+    def finish(self, index=None):
+        for place, copy in enumerate(self.waiting[: None if index is None else index + 1]):
+            if copy:
+                copy[1].copy_(copy[0])
+                self.waiting[place] = None
+
+
+class Late(CopyEngines):
+    def _copy(self, source, target):
+        assert source.is_contiguous() and target.is_contiguous() and source.dtype == target.dtype
+        self._stream.waiting.append((source, target))
+        arrival, index = Stream(), len(self._stream.waiting) - 1
+        arrival.wait = lambda: self._stream.finish(index)
+        return arrival
+
+
+class Symmetric:
+    @staticmethod
+    def empty_strided_p2p(sizes, steps, dtype, device):
+        assert device == torch.device("cuda", 0)
+        return torch.empty_strided(sizes, steps, dtype=dtype).fill_(float("nan"))
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(c10d, "_SymmetricMemory", Symmetric)
+    monkeypatch.setattr(_symmetric_memory, "rendezvous", lambda own, group: group.rendezvous(own))
+    monkeypatch.setattr(transport.dist, "get_rank", lambda group: group.members.index(here.rank))
+    monkeypatch.setattr(transport.dist, "get_world_size", lambda group: len(group.members))
+
+
+def on_all(name: str, problem: Problem, engines: type[CopyEngines]) -> torch.Tensor:
+    """C, put together from what each rank computes in its second call, after a first with other operands."""
+    a, b = gemm_ref.make_inputs(problem, "integers")
+    everyone = Group(range(RANKS))
+    rows = [Group(range(i * WIDE, (i + 1) * WIDE)) for i in range(HIGH)]
+    columns = [Group(range(j, RANKS, WIDE)) for j in range(WIDE)]
+    c = torch.full((problem.m, problem.n), float("nan"))
+
+    def compute(rank):
+        here.rank, product = rank, Product(in_torch)
+        if name == "grid":
+            found = Grid(engines(rows[rank // WIDE]), engines(columns[rank % WIDE]), problem, product, least=1)
+        else:
+            kind = {"all-gather": AllGather, "reduce-scatter": ReduceScatter}[name]
+            found = kind(engines(everyone), problem, product, least=1)
+        for factor in (2, 1):
+            found.load(factor * a, b)
+            found.c.fill_(float("nan"))
+            c[found.rows, found.columns] = found.overlapped()
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        list(pool.map(compute, range(RANKS)))
+    return c
+
+
+@pytest.mark.parametrize("problem", (Problem(33, 31, 37), Problem(64, 48, 32)), ids=str)
+@pytest.mark.parametrize("name", ("all-gather", "reduce-scatter", "grid"))
+def test_nothing_is_multiplied_or_overwritten_before_its_copy(gpus, name, problem):
+    a, b = gemm_ref.make_inputs(problem, "integers")
+    assert torch.equal(on_all(name, problem, Late), gemm_ref.gemm(a, b).float())
+
+
+@pytest.mark.parametrize("name", ("all-gather", "reduce-scatter", "grid"))
+def test_a_schedule_that_does_not_wait_is_found(gpus, name):
+    class Careless(Late):
+        def _copy(self, source, target):
+            arrival = super()._copy(source, target)
+            arrival.wait = lambda: None
+            return arrival
+
+    problem = Problem(64, 48, 32)
+    a, b = gemm_ref.make_inputs(problem, "integers")
+    assert not torch.equal(on_all(name, problem, Careless), gemm_ref.gemm(a, b).float())
