@@ -129,6 +129,8 @@ def _execute(statement: ast.stmt, module: Module) -> None:
         bare = ""
         if isinstance(statement, ast.FunctionDef) and statement.decorator_list:
             names -= (defined := _decorated(statement, module))
+            if defined and "jit" not in " ".join(map(ast.unparse, statement.decorator_list)):
+                return  # a test, or what somebody registers
             bare = "".join(defined)
         elif isinstance(statement, ast.ImportFrom):
             found = {each.asname or each.name: _ALIASES[each.name] for each in statement.names if each.name in _ALIASES}

@@ -24,7 +24,7 @@ import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.python import explain, functions, module, operands
-from experiments.check.python.stand_in import MODELS, StandIn
+from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
@@ -102,6 +102,9 @@ class PythonFile(Subject):
         if self._form.elements.name != "fp32" and not wanted:
             name = self._form.elements.name
             self.notes.append(f"A and B are {name}, by what the file says of types: --math says another")
+        for old, new in renamed().items():
+            if re.search(rf"\b{old}\b", source_text.read(self.path)):
+                self.notes.append(f"{old}, which Triton {triton.__version__} no longer has, is taken for {new}")
         if reasons := self._module.reasons:
             lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])
             more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""

@@ -7,6 +7,8 @@ it is on the GPU. There is no time on it: who takes times, records a graph or wa
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import re
 import shutil
@@ -17,6 +19,7 @@ from types import MappingProxyType, SimpleNamespace
 import torch
 import triton
 from torch.overrides import TorchFunctionMode
+from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from gemm_ref.build import CACHE, keep
 from triton_kernels import without_gpu
@@ -69,9 +72,13 @@ class StandIn:
         self._mode.pointed.clear()  # what was there then may be gone, and another tensor be there
         try:
             config.set_active(_Driver(self.model))
-            with _replaced(torch.cuda, self._answers()), _replaced(torch.version, {"cuda": "12.8"}), self._mode:
-                with _command("nvidia-smi", self.model.name):
-                    yield
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(_replaced(torch.cuda, self._answers()))
+                stack.enter_context(_replaced(torch.version, {"cuda": "12.8"}))
+                stack.enter_context(_replaced(tma, {old: getattr(tma, new) for old, new in renamed().items()}))
+                stack.enter_context(_command("nvidia-smi", self.model.name))
+                stack.enter_context(self._mode)
+                yield
         finally:
             config.set_active(before)
             without_gpu.capability.reset(chosen)
@@ -132,6 +139,12 @@ class StandIn:
             **{name: _never(f"torch.cuda.{name}") for name in refused},
             **{name: lambda *_, **__: contextlib.nullcontext() for name in ("device", "device_of", "stream")},
         }
+
+
+@functools.cache
+def renamed() -> dict[str, str]:
+    """Gluon's functions of TMA that go by another name in this Triton, by the one that they had, as it says itself."""
+    return dict(re.findall(r"(\w+) has been removed; call (\w+) instead", inspect.getsource(tma)))
 
 
 class _OnCpu(TorchFunctionMode):

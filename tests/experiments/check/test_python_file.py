@@ -11,11 +11,13 @@ import torch
 
 from experiments.check.command import check
 from experiments.check.cuda.cuda_file import Options
+from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.records.request import UsageError
 from experiments.selection import make_request
 from tests.imports import ROOT
 
 triton = pytest.importorskip("triton")
+tma = pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper").tma
 
 TRITON = """
 import torch
@@ -359,6 +361,14 @@ def test_a_tile_that_is_the_whole_matrix(tmp_path):
     assert found.sound and "64x64x64" in {verdict.problem for verdict in found.verdicts}
     assert max(verdict.n for verdict in found.verdicts) == 64
     assert any("its tile is the whole matrix" in note for note in found.notes)
+
+
+def test_a_name_that_gluon_has_no_more():
+    for old, new in renamed().items():  # none in the oldest Triton
+        with pytest.raises(RuntimeError, match="has been removed"):
+            getattr(tma, old)(_semantic=True)
+        with StandIn(MODELS["sm_90"]).present():
+            assert getattr(tma, old) is getattr(tma, new)
 
 
 def test_a_bias_is_drawn(tmp_path):
