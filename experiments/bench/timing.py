@@ -7,7 +7,7 @@ reference: cuBLAS a second time; where it is not SAME, tables and plots mark the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -114,6 +114,32 @@ def with_references(chosen: Sequence[Contender]) -> list[Contender]:
     return [*chosen, *(each for each in references if each not in chosen)]
 
 
+def check(
+    title: str,
+    chosen: Sequence[Contender],
+    judge: Callable[[Contender, Gemm], Verdict],
+    row: Callable[[Contender, Verdict], Timed],
+    able: Able,
+    bars: Bars,
+) -> Iterator[Timed]:
+    """Rows of what is wrong, broken or left out; the others are put into `able`.
+
+    Raises DeviceLost after the row of a contender that left the GPU unusable.
+    """
+    bars.begin(title, len(chosen))
+    for contender in chosen:
+        bars.doing(str(contender))
+        fn, verdict = load(contender)
+        verdict = verdict or judge(contender, fn)
+        if verdict.accuracy:
+            able[contender] = (fn, verdict.accuracy)
+        else:
+            yield row(contender, verdict)
+        if verdict.lost:
+            raise DeviceLost(verdict.lost)
+        bars.done()
+
+
 class Bench:
     """Times problem after problem in one setting; a context manager, as it reads the GPU's clocks meanwhile."""
 
@@ -148,24 +174,17 @@ class Bench:
             torch.cuda.empty_cache()  # the next problem's sets are of other sizes
 
     def _check(self, cases: Sequence[Case], able: Able) -> Iterator[Timed]:
-        """Rows of what is wrong, broken or left out; the others are put into `able`."""
         problem = cases[0].problem
         homes = {home_of(contender) for contender in self._field}
         placed = {home: [(case.a.to(home), case.b.to(home), case) for case in cases] for home in homes}
-        self._bars.begin(f"{problem}: checking", len(self._field))
-        for contender in self._field:
-            self._bars.doing(str(contender))
-            fn, verdict = load(contender)
-            verdict = (
-                verdict or self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
-            )
-            if verdict.accuracy:
-                able[contender] = (fn, verdict.accuracy)
-            else:
-                yield self._row(contender, problem, status=verdict.status, detail=verdict.detail)
-            if verdict.lost:
-                raise DeviceLost(verdict.lost)
-            self._bars.done()
+
+        def judge(contender: Contender, fn: Gemm) -> Verdict:
+            return self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
+
+        def row(contender: Contender, verdict: Verdict) -> Timed:
+            return self._row(contender, problem, status=verdict.status, detail=verdict.detail)
+
+        yield from check(f"{problem}: checking", self._field, judge, row, able, self._bars)
 
     def _leave_out(self, contender: Contender, problem: gemm_ref.Problem) -> Verdict | None:
         """SKIPPED, with the reason, where the contender cannot run here or would take too long."""

@@ -29,7 +29,7 @@ import gemm_ref
 from experiments.bench import timing
 from experiments.bench.telemetry import Conditions, Sample, Telemetry, summarize
 from experiments.bench.timers import Work, elapsed_us
-from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
+from experiments.bench.verify import Case, Verdict, refusal, verify
 from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm
@@ -93,23 +93,19 @@ def _problem(size: gemm_ref.Problem, contender: Contender) -> gemm_ref.Problem:
 
 
 def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Able, bars: Bars) -> Iterator[Timed]:
-    bars.begin(f"{size}: checking", len(chosen))
     cases: dict[str, Case] = {}
-    for contender in chosen:
-        bars.doing(str(contender))
-        problem = _problem(size, contender)
+
+    def judge(contender: Contender, fn: Gemm) -> Verdict:
         if contender.math not in cases:
-            cases[contender.math] = Case.make(problem, "normal")
+            cases[contender.math] = Case.make(_problem(size, contender), "normal")
         case = cases[contender.math]
-        fn, verdict = load(contender)
-        verdict = verdict or refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
-        if verdict.accuracy:
-            able[contender] = (fn, verdict.accuracy)
-        else:
-            yield Timed.about(NAME, contender, problem, mode=SUSTAINED, status=verdict.status, detail=verdict.detail)
-        if verdict.lost:
-            raise DeviceLost(verdict.lost)
-        bars.done()
+        return refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
+
+    def row(contender: Contender, verdict: Verdict) -> Timed:
+        values = {"mode": SUSTAINED, "status": verdict.status, "detail": verdict.detail}
+        return Timed.about(NAME, contender, _problem(size, contender), **values)
+
+    yield from timing.check(f"{size}: checking", chosen, judge, row, able, bars)
 
 
 def _take_turns(size: gemm_ref.Problem, able: timing.Able, hold_s: float, bars: Bars) -> Iterator[Timed]:
