@@ -272,11 +272,10 @@ _LADDER = (
         variants=MappingProxyType(
             {
                 DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
-                "alone": tiles.EMULATED["cuda"]["tile128"],
                 "narrow": tiles.NARROW,
             }
         ),
-        only=_each(cuda=(DEFAULT_VARIANT,), triton=("narrow",), gluon=("alone",)),
+        only=_each(cuda=(DEFAULT_VARIANT,), triton=("narrow",), gluon=(DEFAULT_VARIANT,)),
         tiles=tiles.EMULATED,
         launch_shape=grids.dealt_wgmma_tiles,
         deal=grids.deal_wgmma,

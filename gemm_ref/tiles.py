@@ -172,20 +172,21 @@ ANY_SHAPE: Mapping[str, Mapping[str, Config]] = MappingProxyType(
 )
 
 # Of s20, named as s19's. Three sums of a thread have BLOCK_N / 2 registers each, so no tile has more than 128 columns.
+_PARTS_TILES = {
+    "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2, PROMOTE=64),
+    "tile128": _wgmma_tile(128, 128, NUM_STAGES=6, PROMOTE=64),
+    "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8, PROMOTE=64),
+    "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8, PROMOTE=64),
+    "tile64": _wgmma_tile(64, 64, NUM_STAGES=12, PROMOTE=64),
+    "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, SWAPPED=1, PROMOTE=64),
+    "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1, PROMOTE=64),
+    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1, PROMOTE=64),
+}
+_GLUON_PARTS_TILES = {
+    **{name: _PARTS_TILES[name] for name in ("tile128", "tile128x64", "tile64x128", "tile64", "swapped64x16")},
+    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1, PROMOTE=64),
+}
 EMULATED: Mapping[str, Mapping[str, Config]] = MappingProxyType(
-    {
-        "cuda": MappingProxyType(
-            {
-                "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2, PROMOTE=64),
-                "tile128": _wgmma_tile(128, 128, NUM_STAGES=6, PROMOTE=64),
-                "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8, PROMOTE=64),
-                "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8, PROMOTE=64),
-                "tile64": _wgmma_tile(64, 64, NUM_STAGES=12, PROMOTE=64),
-                "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, SWAPPED=1, PROMOTE=64),
-                "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1, PROMOTE=64),
-                "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1, PROMOTE=64),
-            }
-        )
-    }
+    {"cuda": MappingProxyType(_PARTS_TILES), "gluon": MappingProxyType(_GLUON_PARTS_TILES)}
 )
 NARROW = _wgmma_tile(64, 128, NUM_STAGES=4, BLOCKS_PER_SM=2, PROMOTE=64)  # of s20 in Triton

@@ -38,20 +38,28 @@ def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = N
 
 
 def describe_parts(
-    call: Call, a: torch.Tensor, b: torch.Tensor, depth: int, layout: object | None = None
+    call: Call,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    depth: int,
+    layout: Callable[[int], object] | None = None,
+    turned: bool = False,
 ) -> tuple[Descriptor, Descriptor]:
     """The descriptors of the parts of A (parts, M, K) and of B (parts, K, N) or (parts, N, K), as it is stored.
 
-    A block is of one part, `depth` elements along K. layout: as for `describe`.
+    A block is of one part, `depth` elements along K. layout: how one with so many columns lies in shared memory.
+    turned: as for `describe_operands`.
     """
     config, by_rows = call.implementation.config, call.problem.b_layout == "kn"
-    blocks = (config.BLOCK_M, depth), (depth, config.BLOCK_N) if by_rows else (config.BLOCK_N, depth)
+    of_a, of_b = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
+    blocks = (of_a, depth), (depth, of_b) if by_rows else (of_b, depth)
     kind = tensor_descriptor.TensorDescriptor if layout is None else hopper.TensorDescriptor
     described = []
     for x, block in zip((a, b), blocks, strict=True):
         strides = [x.stride(0), x.stride(0) // x.shape[1], 1]
-        described.append(kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout])))
-    return described[0], described[1]
+        described.append(kind(x, list(x.shape), strides, [1, *block], *([] if layout is None else [layout(block[1])])))
+    a, b = described
+    return (b, a) if turned else (a, b)
 
 
 def describe_operands(

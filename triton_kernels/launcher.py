@@ -128,43 +128,76 @@ def prepare_shared(
 
     names, sizes = ("left", "right", "C", "partials", "flags"), (m, n, problem.k, shape.shared_tiles)
     multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TURNED=int(turned), **about)
-    none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
+    with_room = _with_room(call, device)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
         left, right = (b, a) if turned else (a, b)
+        return with_room(c, lambda *room: multiply(left, right, c, *room, extras))
+
+    return launch
+
+
+def _with_room(call: Call, device: torch.device) -> Callable[[torch.Tensor, Callable[..., object]], object]:
+    """What starts a kernel that adds up shares, `start(partials, flags)`, for a C; it checks flags where it can."""
+    shape = call.launch
+    none = torch.empty(1, device=device), torch.empty(1, dtype=torch.int32, device=device)
+
+    def with_room(c: torch.Tensor, start: Callable[..., object]) -> object:
         if not shape.flags:
-            return multiply(left, right, c, *none, extras)
+            return start(*none)
         partials = c.new_empty(shape.partials, dtype=torch.float32)
         if c.is_cuda:
             index = c.get_device()
-            return multiply(left, right, c, partials, flags_for(shape.flags, index, stream_of(index)), extras)
+            return start(partials, flags_for(shape.flags, index, stream_of(index)))
         flags = torch.zeros(shape.flags, dtype=torch.int32, device=c.device)
-        compiled = multiply(left, right, c, partials, flags, extras)
+        compiled = start(partials, flags)
         if not c.is_meta and flags.any():
             raise gemm_ref.ptx.LeftOver(
                 f"{call.implementation} leaves flags that are not 0, and the next launch would not wait: take each back"
             )
         return compiled
 
-    return launch
+    return with_room
 
 
 def prepare_split(
-    kernel: triton.JITFunction, call: Call, a: Split, b: Split, *, describe: Callable[..., tuple[Operand, ...]], **about
+    kernel: triton.JITFunction,
+    call: Call,
+    a: Split,
+    b: Split,
+    *,
+    describe: Callable[..., tuple[Operand, ...]],
+    turned: bool = False,
+    **about: Any,
 ) -> Launcher:
-    """As `prepare`, for `kernel(a, b, c, exponents, exponents, A, B, M, N, K, steps, constants)` of operands in parts.
+    """As `prepare_shared`, for operands in parts; without what is for shares where the rung has none in this dialect.
 
-    a and b are the parts of the operands, (parts, rows, columns); after them and C come the exponents of their lines
-    and the operands as they are stored, and after the sizes the steps from row to row of these.
+    The kernel's are (left, right, c, partials, flags, exponents, exponents, left, right, M, N, K, steps, shared): left
+    and right are the parts of the operands, (parts, rows, columns); then come the exponents of their lines and the
+    operands as they are stored, and after the sizes the steps from row to row of these.
     """
-    problem, mode = call.problem, gemm_ref.MATHS[call.problem.math]
-    names = "parts of A", "parts of B", "C", "exponents of A", "exponents of B", "A", "B"
-    sizes = problem.m, problem.n, problem.k, *(x.whole.shape[1] for x in (a, b))
-    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, **about}
-    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=describe, **more)
+    problem, mode, item = call.problem, gemm_ref.MATHS[call.problem.math], call.implementation
+    shares = item.dialect in item.stage.tiles
+    m, n = (problem.n, problem.m) if turned else (problem.m, problem.n)
+    sides = (b, a) if turned else (a, b)
+    names = "parts of left", "parts of right", "C", *("partials", "flags") * shares
+    names = *names, "exponents of left", "exponents of right", "left", "right"
+    sizes = m, n, problem.k, *(x.whole.shape[1] for x in sides), *(call.launch.shared_tiles,) * shares
+    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, "TURNED": int(turned), **about}
+
+    def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *rest: torch.Tensor) -> tuple[Operand, ...]:
+        a, b = (right, left) if turned else (left, right)
+        return *describe(a, b, c), *rest
+
+    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, **more)
+    with_room = _with_room(call, a.parts.device)
 
     def launch(a: Split, b: Split, c: torch.Tensor, extras: Extras) -> object:
-        return multiply(a.parts, b.parts, c, a.exponents, b.exponents, a.whole, b.whole, extras)
+        left, right = (b, a) if turned else (a, b)
+        lines = left.exponents, right.exponents, left.whole, right.whole
+        if not shares:
+            return multiply(left.parts, right.parts, c, *lines, extras)
+        return with_room(c, lambda *room: multiply(left.parts, right.parts, c, *room, *lines, extras))
 
     return launch
 

@@ -143,9 +143,9 @@ def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
     config, mode = call.implementation.config, MATHS[call.problem.math]
     depth = config.PROMOTE if mode.parts == 2 else config.PROMOTE // 2  # what two blocks have room for
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *lines: torch.Tensor) -> tuple[Operand, ...]:
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         of_c = describe(c, config.BLOCK_M, PIECE_BYTES // config.BLOCK_M // c.itemsize)
-        return *describe_parts(call, a, b, depth), of_c, *lines
+        return *describe_parts(call, a, b, depth), of_c
 
     return launcher.prepare_split(_gemm_kernel, call, a, b, describe=described, num_stages=config.NUM_STAGES // 2,
                                   num_warps=WARPS, BLOCK_K=depth)  # fmt: skip

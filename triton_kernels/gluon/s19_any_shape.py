@@ -24,58 +24,13 @@ from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.finish import finished
 from triton_kernels.gluon.hopper import PIECES, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
+from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of
 from triton_kernels.gluon.tiles import tile_place
 
-# Triton 3.9 calls it `barrier`.
-barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 WARPGROUP = 4  # warps that one wgmma takes
-WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that it gives
 TURNED_ROWS = 32  # of C that are stored at once where the tile is of C^T
 PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(40)
 CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(232)  # of each of two; one alone has what is left
-
-
-# What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
-# of K, all in a row, in equal shares. Programs go down as slices go up: whoever has the first slice of a tile waits for
-# programs that were started before it.
-@gluon.jit
-def _deal(tiles, shared, slices):
-    program = gl.program_id(0)
-    programs = gl.num_programs(0)
-    rounds = gl.maximum(gl.cdiv(tiles - shared - program, programs), 0)
-    share = gl.cdiv(shared * slices, programs)
-    begin = gl.minimum((programs - 1 - program) * share, shared * slices)
-    end = gl.minimum(begin + share, shared * slices)
-    shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  # tiles that mine are of: two at most
-    return rounds, rounds + shares, share, begin, end
-
-
-# Part number `part` of a program: of which tile, and of that which slices of K.
-@gluon.jit
-def _part(part, whole, slices, rounds, begin, end):
-    tile = part * gl.num_programs(0) + gl.program_id(0)
-    first = 0
-    count = slices
-    if part >= rounds:
-        at = gl.maximum(begin, (begin // slices + part - rounds) * slices)
-        tile = whole + at // slices
-        first = at % slices
-        count = gl.minimum(slices - first, end - at)
-    return tile, first, count
-
-
-# The sums (64, n) of a warpgroup in a row, 4 of each thread next to those of its neighbour; and back.
-@gluon.jit
-def _in_a_row(acc):
-    x = acc.reshape(4, 2, 8, acc.shape[1] // 8, 4, 2).permute(3, 0, 2, 4, 1, 5).reshape(WGMMA_M * acc.shape[1])
-    return gl.convert_layout(x, gl.BlockedLayout([4], [32], [4], [0]), assert_trivial=True)
-
-
-@gluon.jit
-def _as_sums(x, layout: gl.constexpr):
-    COLUMNS: gl.constexpr = x.shape[0] // WGMMA_M
-    acc = x.reshape(COLUMNS // 8, 4, 8, 4, 2, 2).permute(1, 4, 2, 0, 3, 5).reshape(WGMMA_M, COLUMNS)
-    return gl.convert_layout(acc, layout, assert_trivial=True)
 
 
 @gluon.jit
@@ -87,10 +42,10 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, _, begin, end = _deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, _, begin, end = deal(tiles_m * tiles_n, shared, slices)
     loaded = 0  # slices so far
     for part in range(parts):
-        tile, first, count = _part(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        tile, first, count = part_of(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
         tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
         for step in range(first, first + count):
             stage = loaded % NUM_STAGES
@@ -117,12 +72,12 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, share, begin, end = _deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, share, begin, end = deal(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
     i = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far
     for part in range(parts):
-        tile, first, count = _part(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
+        tile, first, count = part_of(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
         gl.assume(count > 0)  # a loop that may be skipped has ptxas wait after every wgmma
         acc = gl.zeros((WGMMA_M, BLOCK_N), gl.float32, layout)
         for step in range(count):
@@ -150,7 +105,7 @@ def _consume(
 
         if first > 0:  # a share of a tile whose first slice another program has
             to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
-            gl.store(to_ptr + i, _in_a_row(acc))
+            gl.store(to_ptr + i, in_a_row(acc))
             barrier()  # all threads have stored their sums
             gl.atomic_xchg(flags_ptr + program * CONSUMERS + which, 1, sem="release", scope="gpu")
         else:
@@ -165,7 +120,7 @@ def _consume(
                     pass
             for other in range(1, others + 1):
                 from_ptr = partials_ptr + ((program - other) * CONSUMERS + which).to(gl.int64) * SUMS
-                acc += _as_sums(gl.load(from_ptr + i), layout)
+                acc += as_sums(gl.load(from_ptr + i), layout)
 
             # Store, while the other consumer still multiplies and the producer runs ahead.
             tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
