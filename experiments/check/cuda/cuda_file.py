@@ -16,7 +16,7 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import elements, headers, launch, layouts, nvcc, on_gpu, roles, signature
+from experiments.check.cuda import elements, headers, host, launch, layouts, nvcc, on_gpu, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.cuda.launches import by_value, driver, reading
 from experiments.check.cuda.unit import Unit
@@ -271,7 +271,7 @@ class CudaKernel(Subject):
         values = [
             self._of_the_host(index, kinds[index], problem, given)
             if role == roles.HOST
-            else self._value(role, problem, given, scales)
+            else by_value.narrow(self._value(role, problem, given, scales), kinds[index], self._dtypes["A"])
             for index, role in enumerate(self._roles)
         ]
         called = {"C": "the C that beta multiplies", "D": "C"} if "D" in self._roles else {}
@@ -331,7 +331,10 @@ class CudaKernel(Subject):
         return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
 
     def _note_warnings(self, said: str) -> None:
+        text = self._unit.texts.get(self.path.resolve(), "")
         for file, line, number, message in nvcc.WARNING.findall(said):
+            if host.host_line(text, int(line)):
+                continue  # nvcc compiles the whole file
             if number != nvcc.UNUSED and file == self.path.name:
                 warning = (number, int(line), message.strip())
                 if warning not in self.warnings:

@@ -80,6 +80,12 @@ def blanked(source: str, gone: Iterable[Function]) -> str:
     return source
 
 
+def host_line(text: str, line: int) -> bool:
+    """Whether a line is part of a host function."""
+    lines = ((text.count("\n", 0, f.start), text.count("\n", 0, f.end)) for f in functions(text) if not f.on_device)
+    return any(first < line <= last + 1 for first, last in lines)
+
+
 def without_statement(text: str, line: int, function: Function) -> str:
     """The text without the statement of a function that `line` is part of; the same text where it is no simple one."""
     plain = _without_directives(without_comments(text))

@@ -49,6 +49,14 @@ def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: Reco
     return found[0] if 0 in found else int.from_bytes(raw, "little", signed=kind.startswith("s"))
 
 
+def narrow(value: torch.Tensor | float, kind: str, dtype: torch.dtype) -> torch.Tensor | ptx.Struct | float:
+    """A number as the reference GPU takes it: halves, of this dtype, are two bytes by value."""
+    if kind != "b8[2]" or isinstance(value, torch.Tensor):
+        return value
+    half = torch.tensor([value], dtype=dtype if dtype == torch.bfloat16 else torch.float16)
+    return ptx.Struct(((0, "b16", half.view(torch.int16).item() & 0xFFFF),))
+
+
 def _pointers(raw: bytes, record: Recorded) -> Iterator[tuple[int, int, int]]:
     """(offset in the argument, place, offset from there) of what is an address of something known."""
     known = {place for place, _ in (*record.tags, *record.allocated)}

@@ -53,6 +53,13 @@ class Call:
     decided: tuple[str, ...] = ()  # `stages = 2`: what nothing tells
 
     @property
+    def rank(self) -> int:
+        """How little is understood of it."""
+        sizes = sum(f"checked_number({index})" in self.text for index in range(len(SIZES)))
+        known = self.gives_matrices and sizes == len(SIZES)
+        return 2 if self.function.name == "main" else 0 if not self.decided else 1 if known else 3
+
+    @property
     def gives_matrices(self) -> bool:
         """Whether A, B and C are ours; else it makes its own."""
         return "checked_pointer" in self.text
@@ -71,13 +78,13 @@ def refused(said: str) -> set[int]:
 
 
 def calls(functions: Sequence[Function], element: str, source: str) -> list[Call]:
-    """Ways to call these functions, best first: what is understood whole, then what has the sizes, then a `main`.
+    """Ways to call these functions: what is understood whole, what has matrices and sizes, a `main`, others.
 
     element: the type of the matrices, for a template of it. source: where structs are defined.
     """
     known = structs(source)
     found = [call for f in functions for call in _ways(f, _instance(f, element, source), known)]
-    return sorted(found, key=lambda call: 1 if call.function.name == "main" else 2 * bool(call.decided))
+    return sorted(found, key=lambda call: call.rank)
 
 
 def structs(source: str) -> dict[str, tuple[Parameter, ...]]:

@@ -22,7 +22,7 @@ PLACE = 40  # A, B and C lie at 1, 2 and 3 << PLACE, what the program allocates 
 _SOURCE = Path(__file__).resolve().parent.parent / "standins" / "recorder.cpp"
 _UNDEFINED = re.compile(r"undefined reference to [`']([\w.$]+)'")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s[^,\[]*)?\w+(?:\[(\d+)\])?")
-_SECONDS = 30
+_SECONDS = 15
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kSpacing = size_t(1) << 40, kLargest = size_t(1) << 35;
 constexpr int kFirstFree = 8, kLastFree = 120;
-constexpr unsigned kSeconds = 20;
+constexpr unsigned kSeconds = 8;
 
 FILE* out;
 bool stops, small;
