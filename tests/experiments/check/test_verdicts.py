@@ -210,3 +210,11 @@ __global__ void k(const float* A, const float* B, float* C, int N, int K) {
 }"""
     found = report(text, block="16", grid="cdiv(N,16)")
     assert found.headline.startswith("right for N % 16, any K, with B stored as N x K; elsewhere")
+
+
+def test_sizes_that_are_not_refused_are_looked_for(report):
+    """A kernel that its assertion keeps from ragged sizes, and that leaves out what is past its slices of 16."""
+    summed = SUM.replace("i < K", "i < K / 16 * 16")
+    head = "#include <cassert>\n"
+    found = report(head + kernel("assert(M % 8 == 0 && N % 8 == 0 && K % 8 == 0);", summed, STORE % "sum"))
+    assert found.word is Word.PARTIAL and "K % 16" in found.headline
