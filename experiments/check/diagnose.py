@@ -220,7 +220,8 @@ def row_lengths(subject: Subject) -> Iterator[str]:
     """Lines of the source that step from row to row of a matrix by another size than its rows have."""
     for line, matrix, name, size in subject.row_steps():
         right = ROW_LENGTH[matrix]
-        if size != right:
+        one = subject.square or {size.lower(), right.lower()} <= set(subject.fixed)  # another name for the same number
+        if size != right and not one:
             yield (
                 f"line {line} goes from row to row of {matrix} by {name}: a row of {matrix} has {right} elements, "
                 f"not {size}"
