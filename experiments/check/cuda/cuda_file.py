@@ -15,11 +15,10 @@ from pathlib import Path
 import torch
 
 import gemm_ref
-from experiments.check import source_text
-from experiments.check.cuda import elements, headers, host, launch, layouts, nvcc, on_gpu, roles, signature
+from experiments.check.cuda import elements, host, launch, layouts, nvcc, on_gpu, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.cuda.launches import by_value, driver, reading
-from experiments.check.cuda.unit import Unit
+from experiments.check.cuda.unit import Unit, find_kernel
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
@@ -56,7 +55,7 @@ class CudaKernel(Subject):
     def __init__(self, path: Path, options: Options) -> None:
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
-        self._signature, self.path, source = _find(path, options.kernel)
+        self._signature, self.path, source = find_kernel(path, options.kernel)
         self.name = self._signature.name
         given = bool(options.grid or options.block)
         flags = (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
@@ -361,18 +360,6 @@ class CudaKernel(Subject):
         on_gpu.start(library, self.name, self.shape.at(self.layout.called(problem)), values)
         self.layout.take_back(given["D" if "D" in self._roles else "C"], out)
         return out
-
-
-def _find(path: Path, wanted: str) -> tuple[signature.Signature, Path, str]:
-    """(the kernel, the file that has it, that file's text and those that it includes)."""
-    text = source_text.read(path)
-    kernels = signature.read(text)
-    files = [path] if kernels else headers.included(path, text)
-    for file in files:
-        kernels += [] if file == path else signature.read(source_text.read(file))
-    chosen = signature.choose(kernels, wanted, path.name)
-    file = next(file for file in files if chosen in signature.read(source_text.read(file)))
-    return chosen, file, headers.with_includes(path, text)
 
 
 def _numbers(defines) -> dict[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cuda_kernels import source
 from experiments.check import source_text
-from experiments.check.cuda import headers, host
+from experiments.check.cuda import headers, host, signature
 from gemm_ref.toolchain import find_toolkit
 
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
@@ -168,6 +168,18 @@ class Unit:
         if parts := [name for name in dict.fromkeys(self.cut) if name not in self.left_out]:
             told.append(f"statements that do not compile here were left out of {', '.join(parts)}")
         return told
+
+
+def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str]:
+    """(the kernel, the file that has it, that file's text and those that it includes). Raises UsageError."""
+    text = source_text.read(path)
+    kernels = signature.read(text)
+    files = [path] if kernels else headers.included(path, text)
+    for file in files:
+        kernels += [] if file == path else signature.read(source_text.read(file))
+    chosen = signature.choose(kernels, wanted, path.name)
+    file = next(file for file in files if chosen in signature.read(source_text.read(file)))
+    return chosen, file, headers.with_includes(path, text)
 
 
 def _numbered(path: Path, text: str) -> str:
