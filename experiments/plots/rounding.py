@@ -24,7 +24,7 @@ from gemm_ref import DIALECTS
 _WHO = ["stage", "variant", "dialect", "math", "k"]
 _MARKERS = {"fp32": "|", "tf32": "x", **dict(zip(gemm_ref.EMULATED, "os", strict=True))}
 _NAMES = {"fp32": "SGEMM", "tf32": "TF32"}
-_LANE = 0.2  # of a row, from one mode's mark to the next
+_ROW_IN, _LANE, _STEP = 0.5, 0.31, 0.09  # inches; of a row, from one mode to the next, and from one dialect to the next
 
 
 def draw(folder: Path, target: Path) -> list[Path]:
@@ -89,12 +89,12 @@ def _emulation(frame: pd.DataFrame, speeds: pd.DataFrame, caption: str) -> Figur
     subtitle = f"C of {first.m:.0f} × {first.n:.0f}, K = {first.k:.0f}; " + (
         "measured" if measured else "computed without a GPU, in the order in which each adds"
     )
-    subtitle += "; less is better\na rung's hollow mark: some lines were widened to fp32"
+    subtitle += "\nless is better; a rung's hollow mark: some lines were widened to fp32"
     title = "What fp32 from tensor cores loses"
-    sheet = Sheet((style.WIDTH, 1.9 + 0.4 * len(kinds) + 3.4 * (len(speeds) > 0)), title, subtitle, caption)
+    sheet = Sheet((style.WIDTH, 1.9 + _ROW_IN * len(kinds) + 3.4 * (len(speeds) > 0)), title, subtitle, caption)
     axes = sheet.figure.subplots(
         1 + (len(speeds) > 0), 1, squeeze=False,
-        gridspec_kw={"height_ratios": [0.4 * len(kinds), 3.4][: 1 + (len(speeds) > 0)]},
+        gridspec_kw={"height_ratios": [_ROW_IN * len(kinds), 3.4][: 1 + (len(speeds) > 0)]},
     )[:, 0]  # fmt: skip
     _by_inputs(axes[0], frame, kinds)
     if len(speeds):
@@ -110,10 +110,12 @@ def _emulation(frame: pd.DataFrame, speeds: pd.DataFrame, caption: str) -> Figur
 
 
 def _by_inputs(ax: Axes, frame: pd.DataFrame, kinds: list[str]) -> None:
-    maths = frames.maths_of(frame)
     style.rows(ax, kinds, size=8)
+    dialects = list(DIALECTS)
     for row in frame.itertuples():
-        y = kinds.index(row.inputs) + _LANE * (maths.index(row.math) - (len(maths) - 1) / 2)
+        y = float(kinds.index(row.inputs)) - _LANE  # SGEMM and TF32; below them a lane for each mode of ours
+        if row.dialect:  # of one dialect below another, since their bits are often the same
+            y += _LANE * (1 + gemm_ref.EMULATED.index(row.math)) + _STEP * (dialects.index(row.dialect) - 1)
         ax.plot(row.max_error, y, _MARKERS[row.math], **_look(row))
     ax.set_xscale("log")
     ax.set_xlabel("largest error of an element over |A| @ |B|, log scale", size=9)
@@ -131,4 +133,4 @@ def _against_speed(ax: Axes, frame: pd.DataFrame) -> None:
 
 def _look(row) -> dict:
     look = style.look_of(row.dialect or "cublas")
-    return {"color": look.colour, "ms": 5.5, "mew": 1.3, "mfc": "none" if row.widened > 0 else look.colour}
+    return {"color": look.colour, "ms": 5, "mew": 1.3, "mfc": "none" if row.widened > 0 else look.colour}
