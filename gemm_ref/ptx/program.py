@@ -113,9 +113,19 @@ def entries(text: str, called: str | None = None) -> tuple[str, ...]:
 
 def is_called(entry: str, name: str) -> bool:
     """Whether what PTX calls `entry` is the kernel `name` of the source, or an instance of it."""
-    return entry == name or (
-        entry.startswith("_Z") and re.search(rf"(?<!\d){len(name)}{name}(?=[EIPKfijmvh]|\d|$)", entry) is not None
-    )
+    return name in (entry, _own_name(entry))
+
+
+def _own_name(entry: str) -> str:
+    """The function's name in a mangled one: `gemm` of `_ZN3lab4gemmILi8EEvPf`, which is `lab::gemm<8>(float*)`."""
+    nested = entry.startswith("_ZN")
+    name, rest = "", entry.removeprefix("_ZN" if nested else "_Z")
+    while head := re.match(r"L?(\d+)", rest):
+        last = head.end() + int(head[1])
+        name, rest = rest[head.end() : last], rest[last:]
+        if not nested:
+            break
+    return name
 
 
 _parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loaded one by one

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
 
-_BOUNDS = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
-_BEFORE = re.compile(rf"(?:\s|\b(?:static|inline|extern|void)\b|{_BOUNDS})*")  # between a template's and `__global__`
+_NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # brackets in brackets, three deep
+_ATTRIBUTE = rf"__\w+__\s*{_NESTED}"  # `__launch_bounds__(128)`, `__cluster_dims__(2, 1, 1)`
+_BEFORE = re.compile(
+    rf"(?:\s|\b(?:static|inline|extern|void)\b|{_ATTRIBUTE})*"
+)  # between a template's and `__global__`
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ def without_comments(source: str) -> str:
 
 def _signature(text: str, start: int, template: tuple[Parameter, ...]) -> Signature | None:
     """The function after a `__global__`: attributes and a return type stand before its name."""
-    head = re.compile(rf"\s*(?:{_BOUNDS}|[\w:]+(?:\s*\*)?)\s*")
+    head = re.compile(rf"\s*(?:{_ATTRIBUTE}|[\w:]+(?:\s*\*)?)\s*")
     position, name = start, ""
     while match := head.match(text, position):
         name, position = match[0].strip(), match.end()
-        if text[position : position + 1] == "(" and not name.startswith("__launch_bounds__"):
+        if text[position : position + 1] == "(":
             break
     if text[position : position + 1] != "(":
         return None

@@ -79,25 +79,31 @@ def test_flags_reach_the_compiler(run):
     [
         (f"template <int T>\n__launch_bounds__(T * T) __global__ void multiply{SIGNATURE}", {"template": "16"}),
         (f"template <int T> void __global__ multiply{SIGNATURE}", {"template": "16"}),
+        (
+            f"template <int T> __global__ void __cluster_dims__(((T + 15) / 16), 1, 1) multiply{SIGNATURE}",
+            {"template": "16"},
+        ),
     ],
-    ids=["bounds", "void_first"],
+    ids=["bounds", "void_first", "cluster"],
 )
 def test_what_may_stand_around_global(run, head, options):
     assert run(f"{head} {BODY}", **options).sound
 
 
 def test_an_instance_of_several(run):
-    """Host code launches two: the first without a word, and --template decides."""
-    kernel = f"template <int T> __global__ void multiply{SIGNATURE} {BODY}"
+    """Host code launches two: the first without a word, and --template decides. An assert means a build without it."""
+    kernel = f"namespace v1 {{ template <int T> __global__ void multiply{SIGNATURE} {BODY} }} using v1::multiply;"
+    kernel += "bool fits(int m) {\nassert(m < absent);\nreturn m > 0; }"
     grid = "dim3((N + {0} - 1) / {0}, (M - 1) / {0} + 1)"
     launches = "".join(
         f"multiply<{side}><<<{grid.format(side)}, dim3({side}, {side})>>>(A, B, C, M, N, K);" for side in (4, 8)
     )
-    text = f"{kernel} void start{SIGNATURE} {{ {launches} }}"
+    text = f"{kernel} void start{SIGNATURE} {{ if (fits(M)) {{ {launches} }} }}"
     first, second = run(text), run(text, template="8")
     assert first.sound and first.how.endswith("grid (cdiv(N, 4), cdiv(M, 4)), block (4, 4)")
     assert second.sound and second.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)")
-    assert any("start (kernel.cu:7): --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'" in note for note in second.notes)
+    assert any("start (kernel.cu:9): --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'" in note for note in second.notes)
+    assert any("left out of fits" in note for note in second.notes)
 
 
 def test_a_sibling_that_cannot_be_run_here(run):
