@@ -17,14 +17,12 @@ import torch
 import gemm_ref
 from experiments.check.cuda import elements, host, launch, layouts, nvcc, on_gpu, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
-from experiments.check.cuda.launches import by_value, driver, reading
+from experiments.check.cuda.launches import by_value, driver, own_sizes, reading
 from experiments.check.cuda.unit import Unit, find_kernel
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
-_LARGE = 512  # a size that the source fixes
-_SMALL = {"M": 256, "N": 128, "K": 192}  # what stands in its place
 _MOST_FILES = 3  # of a project, that are asked how they launch a kernel
 
 
@@ -62,7 +60,8 @@ class CudaKernel(Subject):
         self._typedefs = elements.typedefs(source)
         defined = [*options.define, *(flag.removeprefix("-D") for flag in flags if flag.startswith("-D"))]
         names = constants(source, _numbers(defined))
-        self._small = {axis: _SMALL[axis] for axis in self._large_constants(names) if axis not in _numbers(defined)}
+        small = own_sizes.smaller(self._untold(), names, source)
+        self._small = {name: value for name, value in small.items() if name not in _numbers(defined)}
         self._unit = self._new_unit(path, flags, options)
         names = constants(self._unit.text, _numbers(defined))
         self._reading, why = (None, "") if given else self._read(path, options)
@@ -86,17 +85,17 @@ class CudaKernel(Subject):
 
     # --- what is known before it runs ------------------------------------------------------------------------
 
-    def _large_constants(self, names: Mapping[str, int]) -> list[str]:
-        """The sizes that the source fixes at what would take minutes here, and does not pass to the kernel."""
+    def _untold(self) -> list[str]:
+        """The sizes that are not passed to the kernel."""
         given = {*roles.named(self._signature.parameters), *(p.name for p in self._signature.template)}
-        return [axis for axis in roles.SIZES if axis not in given and names.get(axis, 0) > _LARGE]
+        return [axis for axis in roles.SIZES if axis not in given]
 
     def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options) -> Unit:
         """The file with smaller constants for sizes that would take minutes."""
         unit = Unit(path, flags, options.define, Path(self._folder.name), self.name)
-        for axis, value in self._small.items():
-            if unit.set_constant(axis, value):
-                note = f"{axis} is a constant of the source: it is {value} here, which takes less time"
+        for name, value in self._small.items():
+            if unit.set_constant(name, value):
+                note = f"{name} is a constant of the source: it is {value} here, which takes less time"
                 self.notes += [note] if note not in self.notes else []
         return unit
 
@@ -154,7 +153,8 @@ class CudaKernel(Subject):
         told = set(roles.SIZES) if roles.HOST in words else {axis for axis in roles.SIZES if axis in words}
         self._told = told
         missing = [axis for axis in roles.SIZES if axis not in told]
-        fixed = {axis.lower(): names[axis] for axis in missing if axis in names}
+        whole = own_sizes.constants_of(missing, names)
+        fixed = {axis.lower(): names[name] for axis, name in whole.items()}
         if not told and len(fixed) == 1:  # one constant for all
             fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
         if len(missing) == len(fixed):

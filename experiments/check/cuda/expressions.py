@@ -66,7 +66,7 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
 
     A name that is defined twice with different values means nothing here, and is left out.
     """
-    macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*$"
+    macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*(?://.*|/\*.*)?$"
     pattern = macro + r"|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
     found: dict[str, int] = {}
     twice = set()

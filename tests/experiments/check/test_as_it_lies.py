@@ -6,7 +6,7 @@ import pytest
 
 from experiments.check import cost
 from experiments.check.command import check
-from experiments.check.cuda.cuda_file import Options
+from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.records.request import UsageError
 from experiments.selection import make_request
 
@@ -142,6 +142,32 @@ int main(int argc, const char** argv) {{
     )
     assert found.sound
     assert found.how == "multiply(C, A, B, wA = K, wB = N), grid (cdiv(N, 16), cdiv(M, 8)), block (16, 8)"
+
+
+def test_sizes_that_are_constants_of_the_source(tmp_path):
+    """They are not what is called M and N, which are a tile's; smaller ones stand in their places."""
+    path = tmp_path / "kernel.cu"
+    path.write_text(
+        f"""#define M 16
+#define N 8
+#define M_TILES 64
+#define M_GLOBAL (M * M_TILES)  // the rows
+const int N_TILES = 96, N_SIZE = N * N_TILES;
+const int K_SIZE = 576;
+__global__ void multiply(const float* A, const float* B, float* C) {{
+  {
+            SUM.format(
+                m="M_GLOBAL",
+                n="N_SIZE",
+                k="K_SIZE",
+                product="A[row * K_SIZE + k] * B[k * N_SIZE + col]",
+                store="C[row * N_SIZE + col] = sum",
+            )
+        } }}"""
+    )
+    kernel = CudaKernel(path, Options(grid="N_TILES,M_TILES", block="8,16"))
+    assert kernel.fixed == {"m": 256, "n": 128, "k": 192}
+    assert "M_TILES is a constant of the source: it is 16 here, which takes less time" in kernel.notes
 
 
 def test_half_in_float_out_and_b_by_columns(run):

@@ -15,6 +15,8 @@ _INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsig
 _CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
 _DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
 _SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
+_LARGE = 512  # a size that the source fixes
+_SMALL = {"M": 256, "N": 128, "K": 192}  # what stands in its place
 _SMALLEST = 64  # of a constant for all the file; smaller ones are tiles
 
 
@@ -46,6 +48,34 @@ def rewrite(
         return _CONSTANT.sub(lambda m: _filled(m, shared), text)
 
     return ours
+
+
+def constants_of(axes: Collection[str], constants: Mapping[str, int]) -> dict[str, str]:
+    """The constant that is each size, the largest of its name: `M_GLOBAL` where `M` is a tile's."""
+    found: dict[str, str] = {}
+    for name in constants:
+        match = _AXIS.match(name)
+        axis = match[1].upper() if match and name not in ("m", "n", "k") else ""
+        if axis in axes and constants[name] > constants.get(found.get(axis, ""), 0):
+            found[axis] = name
+    return found
+
+
+def smaller(axes: Collection[str], constants: Mapping[str, int], source: str) -> dict[str, int]:
+    """Values for constants that make sizes which would take minutes smaller: the size itself, or a factor of it."""
+    found = {}
+    for axis, name in constants_of(axes, constants).items():
+        defined = re.search(rf"(?:\bdefine\s+{name}\b|\b{name}\s*=)([^;,\n]+)", source)
+        factors = [word for word in re.findall(r"[A-Za-z_]\w*", defined[1] if defined else "") if word in constants]
+        if constants[name] <= _LARGE:
+            continue
+        if factors:  # a number of tiles, of which a power of two is usual
+            most = max(factors, key=lambda factor: constants[factor])
+            wanted = 1 << (_SMALL[axis] - 1).bit_length()
+            found[most] = max(1, constants[most] * wanted // constants[name])
+        else:
+            found[name] = _SMALL[axis]
+    return found
 
 
 def _axis(name: str) -> str:
