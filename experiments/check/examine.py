@@ -64,6 +64,7 @@ class Examination:
                 return self.report
             self._require_one_that_runs(problem is problems[-1])
         if not self._given:
+            self._try_powers()
             self._try_less_ragged()
         whole = next(trial for trial in self._trials if not trial.refusal)
         if whole.right:
@@ -77,6 +78,14 @@ class Examination:
         if isinstance(self._subject, CudaKernel):
             self._look_at_offsets(self._subject)
         return self.report
+
+    def _try_powers(self) -> None:
+        """Where whole tiles are refused: powers of two, which come first then; and as deep as whole tiles were."""
+        first, problem = self._trials[0], sizes.powers(self._one)
+        if first.refusal and not self._try(self._subject.admit(problem)).refusal:
+            self._trials.insert(0, self._trials.pop())
+            self.report.limits.append(f"its host code takes powers of two, and refuses {first.problem}")
+            self._try(self._subject.admit(problem.resized(k=sizes.power(first.problem.k))))
 
     def _try_less_ragged(self) -> None:
         """Where sizes past whole tiles are refused: the first that are not, a few elements past them."""
@@ -204,7 +213,7 @@ class Examination:
             whole = attempt(self._subject, whole.problem, detect=True)
         told = len(self.report.why)
         if not whole.right:
-            base = self._explain_whole(whole)
+            base = self._right_elsewhere(whole.problem) or self._explain_whole(whole)
         if base and self._right(base) and (self.report.equal or len(self.report.why) == told):
             self._say_needs(base)
         if base and (self.report.needs or self.report.equal):
@@ -227,6 +236,16 @@ class Examination:
             self._say(diagnose.ignored_scales(subject, whole))
         subject.zeroed, subject.scalars = subject.zeroed or "BETA" in subject.scalars, ()
         return attempt(subject, whole.problem, detect=True)
+
+    def _right_elsewhere(self, wrong: gemm_ref.Problem) -> gemm_ref.Problem | None:
+        """Other whole tiles that are right, of sizes that differ: what sizes must be multiples of says why, then."""
+        rows, columns = self._subject.tile
+        right = (trial.problem for trial in self._trials if trial.right)
+        for problem in (*right, self._subject.admit(sizes.deeper(wrong))):
+            whole = problem.m % rows == problem.n % columns == 0
+            if whole and len({problem.m, problem.n, problem.k}) == len(sizes.AXES) and self._right(problem):
+                return problem
+        return None
 
     def _explain_whole(self, whole: Trial) -> gemm_ref.Problem | None:
         """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""

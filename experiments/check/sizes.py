@@ -52,6 +52,24 @@ def _apart(k: int, slice_: int, *others: int) -> int:
     return k
 
 
+def powers(problem: gemm_ref.Problem) -> gemm_ref.Problem:
+    """The next powers of two that differ: M, N and K of a kernel that takes no others."""
+    m = power(problem.m)
+    n = power(problem.n, m)
+    return problem.resized(m, n, power(problem.k, m, n))
+
+
+def deeper(problem: gemm_ref.Problem) -> gemm_ref.Problem:
+    """With a power of two along K, which is a whole and an even number of most slices."""
+    return problem.resized(k=power(problem.k, problem.m, problem.n))
+
+
+def power(size: int, *others: int) -> int:
+    """The next power of two that is no other size."""
+    found: int = 1 << (size - 1).bit_length()
+    return power(found + 1, *others) if found in others else found
+
+
 def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
     """Whole tiles of equal sizes, `depth` deep if that is not too much work."""
     side = max(_SMALLEST, *tile)

@@ -218,3 +218,16 @@ def test_sizes_that_are_not_refused_are_looked_for(report):
     head = "#include <cassert>\n"
     found = report(head + kernel("assert(M % 8 == 0 && N % 8 == 0 && K % 8 == 0);", summed, STORE % "sum"))
     assert found.word is Word.PARTIAL and "K % 16" in found.headline
+
+
+def test_sizes_that_differ_and_are_right_need_not_be_equal(report):
+    """An even number of slices, of which the first K that is tried has 17: not M = K, though a cube is right."""
+    loops = (
+        "__shared__ float a[16][240]; for (int slice = 0; slice < K / 8; ++slice) {",
+        "  if (threadIdx.x < 8) a[threadIdx.y][threadIdx.x] = A[(size_t)row * K + slice * 8 + threadIdx.x];",
+        "  __syncthreads(); for (int i = 0; i < 8; ++i)",
+        "    sum += a[threadIdx.y][i] * B[(size_t)(slice * 8 + (K / 8 % 2 ? 7 - i : i)) * N + col];",
+        "  __syncthreads(); }",
+    )
+    found = report(kernel(*loops, "C[(size_t)row * N + col] = sum;"))
+    assert found.headline.startswith("right for M, N, K % 16; elsewhere") and not found.equal

@@ -34,6 +34,7 @@ _MOST_BYTES = 1 << 20  # of a file that is looked through
 ALPHA, BETA = 3.0, 5.0  # told apart from sizes and from each other
 # Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
 WHOLE = (Problem(768, 1280, 512), Problem(1280, 512, 768), Problem(512, 768, 1280))
+_POWERS = (Problem(1024, 256, 512), Problem(512, 1024, 256), Problem(256, 512, 1024))  # for those that take no others
 _OTHERS = (Problem(256, 256, 256), Problem(96, 160, 64), Problem(67, 133, 39), Problem(5, 3, 2), Problem(1, 1, 1))
 
 
@@ -67,7 +68,7 @@ class Reading:
 
     def starts(self) -> bool:
         """Whether it launches the kernel at all: at sizes that differ, or at equal ones."""
-        return any(self._at(problem) for problem in (WHOLE[0], _OTHERS[0]))
+        return any(self._at(problem) for problem in (WHOLE[0], _POWERS[0], _OTHERS[0]))
 
     @functools.cached_property
     def sizes_are_its_own(self) -> bool:
@@ -85,14 +86,15 @@ class Reading:
         """The launches at sizes that it takes."""
         if self.sizes_are_its_own:
             return {WHOLE[0]: self.at(WHOLE[0])}
-        return {problem: found for problem in (*WHOLE, *_OTHERS) if (found := self._at(problem))}
+        whole = WHOLE if self._at(WHOLE[0]) else _POWERS
+        return {problem: found for problem in (*whole, *_OTHERS) if (found := self._at(problem))}
 
     def roles(self, chosen: Signature, structs: Container[str] = ()) -> list[str]:
         """What each parameter is by the value that it is given; HOST for a struct, empty where that does not tell."""
         if self.sizes_are_its_own:
             return [""] * len(chosen.parameters)
         first = next(iter(self.probes.values()))
-        whole = [(problem, found) for problem, found in self.probes.items() if problem in WHOLE]
+        whole = [(problem, found) for problem, found in self.probes.items() if problem in (*WHOLE, *_POWERS)]
         found = []
         for index, parameter in enumerate(chosen.parameters):
             if len(first.arguments[index]) not in (1, 2, 4, 8) or parameter.type.split()[-1] in structs:
