@@ -83,6 +83,7 @@ def check(
     from experiments.check.cuda.cuda_file import Options
     from experiments.check.report import Report
     from experiments.check.show import show
+    from gemm_ref.build import BuildError
 
     folders, defines = tuple(include or ()), tuple(define or ())
     options = Options(kernel, block, grid, args, template, defines, shared, math, folders, flags, like, layout)
@@ -92,7 +93,7 @@ def check(
         if html is None and not as_json:
             raise
         found = Report(file.stem, str(file), "", "", refusal=str(error))
-    except OSError:
+    except (OSError, BuildError):
         raise
     except Exception as error:
         traceback.print_exc()

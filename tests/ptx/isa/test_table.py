@@ -51,7 +51,7 @@ mapa.shared.u32 %r1, %r1, %r1; | setmaxnreg.inc.u32 32; | call missing; | vabsdi
 | prmt.f4e.b32 %r1, %r1, %r1, %r1; | isspacep.const %p1, %d1; | movmatrix.sync.aligned.m8n8.b16 %r1, %r1;
 lop3.or.b32 %r1, %r1, %r1, %r1, 0xff; | addc.sat.u32 %r1, %r1, %r1;
 wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1, %f1, %f1, %f1}, %d1, %d1, %r1, 0, %p1, 1, 1, 0, 0;
-wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r1}, %d1, %d1, %p1, 1, 1, 0, 0; | wgmma.bogus;
+wgmma.bogus;
 mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1}, {%r1}, {%r1}, {%r1};
 mma.sync.aligned.m16n8k64.row.col.satfinite.s32.s4.s4.s32 {%r1}, {%r1}, {%r1}, {%r1};
 wmma.load.a.sync.aligned.row.m16n16k32.shared.s8 {%r1}, [%r1], %r1;
