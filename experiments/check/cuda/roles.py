@@ -73,8 +73,10 @@ def named(parameters: Sequence[Parameter]) -> list[str]:
     if len(numbers) == 1 and (not found[numbers[0]] or found[numbers[0]] in SIZES):
         alone = numbers[0]
         found[alone] = found[alone] or ("N" if is_alone(parameters[alone].name) else "")
-    elif len(numbers) == len(SIZES) and not any(found[index] for index in numbers):
-        for index, size in zip(numbers, SIZES, strict=True):  # the usual order; others are tried
+    left = [index for index in numbers if not found[index]]
+    sizes = [size for size in SIZES if size not in found]
+    if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one is told by the others
+        for index, size in zip(left, sizes, strict=True):  # the usual order; others are tried
             found[index] = size
     return found
 

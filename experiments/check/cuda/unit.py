@@ -84,9 +84,9 @@ class Unit:
         """The text of the file, lines numbered as they are in it, between two others."""
         # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
         macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
-        return (
-            f'{before}\n{macros}{_numbered(self.path, self.rewrite(self.texts[self.path]))}\n#line 1 "checked"\n{after}'
-        )
+        own = _numbered(self.path, self.rewrite(self.texts[self.path]))
+        # those of earlier toolkits had assert
+        return f'#include <cassert>\n{before}\n{macros}{own}\n#line 1 "checked"\n{after}'
 
     def arguments(self) -> tuple[str, ...]:
         """For nvcc; the copies are written anew."""

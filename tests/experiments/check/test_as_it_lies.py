@@ -6,6 +6,7 @@ import pytest
 
 from experiments.check import cost
 from experiments.check.command import check
+from experiments.check.cuda import roles, signature
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.records.request import UsageError
 from experiments.selection import make_request
@@ -108,7 +109,13 @@ def test_an_instance_of_several(run):
 
 def test_a_sibling_that_cannot_be_run_here(run):
     sibling = "struct Pair { float* first; int second; };\n__global__ void fill(Pair p) { p.first[0] = p.second; }\n"
-    assert run(f"#define T 16\n{sibling}{KERNEL}", kernel="multiply").sound
+    asserted = KERNEL.replace("float sum", "assert(K > 0); float sum")  # with no header for it
+    assert run(f"#define T 16\n{sibling}{asserted}", kernel="multiply").sound
+
+
+def test_the_size_that_is_left():
+    parameters = signature.read_parameters("float* C, const float* A, const float* B, int inner, int wC, int hC")
+    assert roles.named(parameters) == ["C", "A", "B", "K", "N", "M"]
 
 
 SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
