@@ -17,7 +17,7 @@ def settle(kernel: CudaKernel) -> CudaKernel:
     problem = kernel.admit(_whole(seen.tile or kernel.tile, seen))
     if _right(kernel, problem):
         return kernel
-    free = not (kernel.knows_sizes or kernel.square or kernel.fixed)
+    free = not (kernel.says_sizes or kernel.square or kernel.fixed)
     for other in layouts.others(kernel.layout, axes=free):
         changed = kernel.changed(layout=other, assumed=str(other))
         if _right(changed, problem):

@@ -67,8 +67,7 @@ class CudaKernel(Subject):
         self._reading, why = (None, "") if given else self._read(path, options)
         structs = driver.structs(self._unit.text)
         read = self._reading.roles(self._signature, structs) if self._reading else []
-        told = options.args or set(roles.SIZES) <= {roles.role_of(p.name) for p in self._signature.parameters}
-        self.knows_sizes = bool(told)  # whether names, and not their order alone, say which size is which
+        self.says_sizes = bool(options.args)  # --args tells which size is which; names may mean others: A of m x n
         asked = bool(self._reading and not self._reading.sizes_are_its_own)
         self._roles = roles.roles(self._signature, options.args, read, host=asked)
         self._template = self._find_template(options)

@@ -231,3 +231,11 @@ def test_sizes_that_differ_and_are_right_need_not_be_equal(report):
     )
     found = report(kernel(*loops, "C[(size_t)row * N + col] = sum;"))
     assert found.headline.startswith("right for M, N, K % 16; elsewhere") and not found.equal
+
+
+def test_sizes_that_are_called_by_other_names(report):
+    """A of m x n and B of n x k."""
+    summed = "if (row < M && col < K) for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * K + col];"
+    stored = "if (row < M && col < K) C[row * K + col] = sum;"
+    found = report(kernel(summed, stored), grid="cdiv(K,16),cdiv(M,16)")
+    assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
