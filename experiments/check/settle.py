@@ -8,7 +8,7 @@ from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.survey import Survey, survey
 from experiments.check.trial import attempt
 
-_LEAST, _DEPTH = 16, 64  # of a tile's sides and of the sums
+_LEAST = 16  # of a tile's sides
 
 
 def settle(kernel: CudaKernel) -> CudaKernel:
@@ -27,10 +27,10 @@ def settle(kernel: CudaKernel) -> CudaKernel:
 
 
 def _whole(tile: tuple[int, int], seen: Survey) -> gemm_ref.Problem:
-    """Whole tiles of sizes that differ, as few as that takes."""
+    """Whole tiles of sizes that differ, as few as that takes, and as deep as all of the kernel's buffers."""
     m, n = (side * -(-_LEAST // side) for side in tile)
     n = 2 * n if n == m else n
-    k = seen.slice * -(-_DEPTH // seen.slice)
+    k = seen.depth
     while k in (m, n):
         k += seen.slice
     return gemm_ref.Problem(m, n, k)

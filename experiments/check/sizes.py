@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import gemm_ref
@@ -98,16 +98,17 @@ def needs(
     base: gemm_ref.Problem,
     right: Callable[[gemm_ref.Problem], bool],
     time_left: Callable[[], bool],
-    likely: Iterable[int] = (),
+    likely: Sequence[int] = (),
     equal: str = "",
 ) -> list[Need]:
     """What each size must be a multiple of, of those that must; `right` tells whether a problem comes out right.
 
-    base: sizes that are right. The multiples tried are powers of two and `likely`, each beside a whole size; where no
-    time is left, the size of `base` and those alone. equal: the axes, of MNK, that must be equal, which count as one.
+    base: sizes that are right. The multiples tried are powers of two and `likely`, one for each axis, each beside a
+    whole size; where no time is left, those and the size of `base` alone. equal: the axes, of MNK, that must be equal,
+    which count as one.
     """
     found = []
-    for axis in AXES:
+    for index, axis in enumerate(AXES):
         size = getattr(base, axis)
         if axis.upper() in equal[1:] or right(moved(base, axis, size + 1, equal)):
             continue
@@ -116,7 +117,9 @@ def needs(
             return right(moved(base, axis, size + step, equal))
 
         multiple = _least(enough, time_left)
-        multiple = multiple or next((step for step in dict.fromkeys((size, *likely)) if enough(step)), 0)
+        multiple = multiple or next(
+            (step for step in dict.fromkeys((*likely[index : index + 1], size, *likely)) if enough(step)), 0
+        )
         small = (moved(base, axis, number, equal) for number in (1, 2, 3) if not multiple or number % multiple)
         smallest = next((problem for problem in small if not right(problem)), moved(base, axis, size + 1, equal))
         found.append(Need(axis, multiple, smallest))
