@@ -1,7 +1,8 @@
 """How a file's own host code launches a kernel: the host code is run up to its launches, at several sizes.
 
-A function that takes A, B, C and sizes is called with sizes of ours; where there is only a `main`, it is run once,
-with the sizes that it has, and what it launches is carried over to others.
+A function that takes A, B, C and sizes is called with sizes of ours, and so is a `main`, by its command line, its
+input or in place of its own. What a `main` launches that is the same whatever it is told is carried over to other
+sizes.
 """
 
 from __future__ import annotations
