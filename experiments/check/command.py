@@ -41,8 +41,8 @@ def check(path: Path, options: Options, request: Request) -> Report:
                 raise UsageError(f"there is nothing to compute at size {problem}")
         subject.intended = options.math
         start = time.perf_counter()
-        if isinstance(subject, CudaKernel) and not options.layout:
-            subject = settle(subject)
+        if isinstance(subject, CudaKernel):
+            subject = settle(subject, layout=not options.layout)
         report = Examination(subject, request.problems).run()
         report.seconds = time.perf_counter() - start
     except CannotCheck as error:

@@ -120,7 +120,8 @@ class Examination:
         subject.tile = seen.tile or subject.tile
         found = sizes.chosen(subject.tile, seen.slice, seen.depth)
         self._one, self._slice = subject.admit(found.one), seen.slice
-        whole, *others = dict.fromkeys(subject.admit(problem) for problem in (found.whole, *found.others))
+        first = sizes.squared(subject.tile, seen.slice, seen.depth) if subject.square else found.whole
+        whole, *others = dict.fromkeys(subject.admit(problem) for problem in (first, *found.others))
         most = 2 * MOST_DETECTED if subject.square else math.inf  # there sizes grow to the largest
         return [whole, *(problem for problem in others if problem.flops <= max(most, whole.flops))]
 
@@ -206,7 +207,8 @@ class Examination:
         base: gemm_ref.Problem | None = whole.problem
         reason = ""
         if not whole.right and not whole.fault:
-            reason = diagnose.adds_to_c(self._subject, whole)
+            seen = next((trial for trial in wrong if diagnose.reads_c(trial)), whole)  # large ones are not looked into
+            reason = diagnose.adds_to_c(self._subject, seen)
         if reason:
             self.report.why.append(reason)
             self._subject.zeroed = True  # what else is wrong shows only then
@@ -278,9 +280,21 @@ class Examination:
         """Which size must be a multiple of what, and why the first one past a whole size is wrong."""
         base = base if self.report.equal or not self._right(self._one) else self._one
         equal = self.report.equal or "MNK" * self._subject.square
+        self._find_needs(base, equal)
+        if not self._say_least(equal) and base == self._one:  # tiles that are not the last may lack the tests of those
+            four = self._subject.admit(base.resized(2 * base.m, 2 * base.n))
+            if self._right(four):
+                self._find_needs(four, equal)
+        if self.report.needs and all(need.multiple for need in self.report.needs):
+            self._try(self._subject.admit(sizes.past(base, self.report.needs, equal)))
+
+    def _find_needs(self, base: gemm_ref.Problem, equal: str) -> None:
+        """Of the sizes of which nothing was found yet."""
+        known = {need.axis for need in self.report.needs}
         likely = (*self._subject.tile, self._slice)
-        self.report.needs = sizes.needs(base, self._right, self._time_left, likely, equal)
-        for need in self.report.needs:
+        found = sizes.needs(base, self._right, self._time_left, likely, equal, known)
+        self.report.needs += found
+        for need in found:
             axis = " = ".join(equal) if need.axis.upper() in equal else need.axis.upper()
             said = f"{axis} must be a multiple of {need.multiple}" if need.multiple else f"not every {axis} works"
             self.report.why.append(f"{said}: with the other sizes whole, {need.smallest} is the smallest that fails")
@@ -289,8 +303,35 @@ class Examination:
             self._trials.append(past)
             if past.wrong:
                 self._say(diagnose.explain(self._subject, past))
-        if self.report.needs and all(need.multiple for need in self.report.needs):
-            self._try(self._subject.admit(sizes.past(base, self.report.needs, equal)))
+
+    def _say_least(self, equal: str) -> bool:
+        """From which K on it is sound, where a shallow multiple is not enough, as for rings of stages.
+
+        False where a run is wrong that neither this nor a multiple explains.
+        """
+        ran = [run for run in self.report.verdicts if run.outcome not in (Outcome.RIGHT, Outcome.REFUSED)]
+        wrong = [run.k for run in ran if self.report.fits(run)]
+        fitting = [trial for trial in self._trials if not trial.refusal and self.report.fits(trial.problem)]
+        shallow = max([*wrong, *(trial.problem.k for trial in fitting if not self._is_clean(trial))], default=0)
+        deep = [trial.problem for trial in fitting if self._is_clean(trial) and trial.problem.k > shallow]
+        if not shallow or not deep or "K" in equal:
+            return not shallow
+        base = min(deep, key=lambda problem: problem.flops)
+
+        def clean(problem: gemm_ref.Problem) -> bool:
+            return self._is_clean(self._run(problem, detect=True))
+
+        known = next((need for need in self.report.needs if need.axis == "k"), None)
+        known = known or sizes.Need("k", 1, base.resized(k=shallow))
+        least = sizes.least(base, "k", known.multiple, clean)
+        if least <= shallow:
+            return False
+        self.report.needs = [need for need in self.report.needs if need.axis != "k"] + [replace(known, least=least)]
+        self.report.why.append(f"K must be {least} or more: with {shallow} it goes wrong")
+        return True
+
+    def _is_clean(self, trial: Trial) -> bool:
+        return trial.right and not any(faults.found(trial, self._quote))
 
     def _collect_faults(self) -> None:
         found: dict[tuple, tuple[Fault, list[str]]] = {}
@@ -299,6 +340,7 @@ class Examination:
             for fault in faults.found(trial, self._quote):
                 key = (fault.kind, fault.file, fault.line, fault.other_line)
                 found.setdefault(key, (fault, []))[1].append(str(trial.problem))
+        self.report.limits += faults.idle(self._trials)
         for number, line, text in self._subject.warnings:
             if number == UNDEFINED:
                 name = self._subject.path.name

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from experiments.check.report import Fault
 from experiments.check.trial import Trial
 from gemm_ref import ptx
-from gemm_ref.ptx.detect.finding import NOTES
+from gemm_ref.ptx.detect.finding import NOTES, UNWRITTEN
 
 Quote = Callable[[str, int], str]  # (file, line) -> the text of the line; empty where it is not the kernel's own
 
@@ -31,7 +31,8 @@ OUTSIDE = ("out of bounds", "misaligned")  # kinds of faults: accesses outside w
 
 def found(trial: Trial, quote: Quote) -> list[Fault]:
     """What the detectors saw, in the order in which they did, and then what stopped the run."""
-    faults = [_of_finding(finding, quote) for finding in trial.findings if finding.kind not in NOTES]
+    seen = (finding for finding in trial.findings if finding.kind not in NOTES and not _idle(finding, trial))
+    faults = [_of_finding(finding, quote) for finding in seen]
     if trial.fault:
         file, line = place_of(trial.fault)
         faults.append(Fault(kind_of(trial.fault), trial.fault, file, line, quote(file, line)))
@@ -51,6 +52,22 @@ def formal(trial: Trial) -> list[str]:
         for finding in trial.findings
         if finding.kind in NOTES
     ]
+
+
+def idle(trials: Iterable[Trial]) -> list[str]:
+    """A sentence on the places that read what nothing wrote and make no use of it, if there are any."""
+    seen: dict[str, set[int]] = {}
+    for trial in trials:
+        for finding in trial.findings:
+            if _idle(finding, trial):
+                seen.setdefault(finding.file, set()).add(finding.line)
+    places = "; ".join(f"{file}:{', '.join(map(str, sorted(lines)))}" for file, lines in seen.items())
+    return [f"memory that nothing wrote is read, and C does not depend on what it holds ({places})"] if seen else []
+
+
+def _idle(finding: ptx.Finding, trial: Trial) -> bool:
+    """Whether a read is of memory that nothing wrote, which holds NaN, and no NaN has come to C."""
+    return finding.kind == UNWRITTEN and trial.right and trial.a.is_floating_point()
 
 
 def plain(text: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from experiments.check.sizes import AXES, Need
+from gemm_ref import Problem
 from gemm_ref.sass.ports import Ports
 
 FORMAT = 1  # of `Report.data`: goes up where a field changes its meaning or goes away
@@ -199,10 +200,10 @@ class Report:
         clean = all(verdict.right and verdict.problem not in seen for verdict in fitting)
         return Word.PARTIAL if (self.needs or self.equal) and fitting and clean else Word.FAULTY
 
-    def fits(self, verdict: Verdict) -> bool:
-        """Whether a run's sizes are multiples of what they must be, and equal where they must."""
+    def fits(self, verdict: Verdict | Problem) -> bool:
+        """Whether a run's sizes are multiples of what they must be, large enough, and equal where they must."""
         equal = len({getattr(verdict, axis.lower()) for axis in self.equal}) <= 1
-        return equal and all(need.multiple and getattr(verdict, need.axis) % need.multiple == 0 for need in self.needs)
+        return equal and all(need.met(verdict) for need in self.needs)
 
     @property
     def headline(self) -> str:
@@ -230,10 +231,11 @@ class Report:
 
     @property
     def needed(self) -> str:
-        """`M, N % 128 and K % 8`, `M = N`, or `M = N, % 32`."""
+        """`M, N % 128 and K % 8`, `M = N % 32`, or `M, N % 128 and K % 16 and K >= 96`."""
         by_multiple: dict[int, list[str]] = {}
         for need in self.needs:
-            by_multiple.setdefault(need.multiple, []).append(need.axis.upper())
+            if need.multiple != 1:
+                by_multiple.setdefault(need.multiple, []).append(need.axis.upper())
         equal = self.equal or "MNK" * self.square
         together = " = ".join(equal)
         multiple = next((need.multiple for need in self.needs if need.axis.upper() in equal), 0)
@@ -241,6 +243,7 @@ class Report:
         for multiple, axes in by_multiple.items():
             own = [axis for axis in axes if axis not in equal]
             parts += [f"{', '.join(own)} % {multiple}"] if own else []
+        parts += [f"{need.axis.upper()} >= {need.least}" for need in self.needs if need.least]
         told = {*equal, *(need.axis.upper() for need in self.needs), *(axis.upper() for axis in self.fixed)}
         free = [axis.upper() for axis in AXES if axis.upper() not in told]
         return " and ".join(parts) + (f", any {' and '.join(free)}" if free and self.needs else "")

@@ -1,29 +1,98 @@
-"""How a CUDA kernel's matrices are stored, and which size is which, where what is usual does not make it right."""
+"""What is found by trying: a launch of a CUDA kernel, how its matrices are stored, and which size is which."""
 
 from __future__ import annotations
 
+from enum import Enum
+
+import torch
+
 import gemm_ref
+from experiments.check import sizes
 from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import CudaKernel
-from experiments.check.survey import Survey, survey
-from experiments.check.trial import attempt
+from experiments.check.survey import Survey, first_block, survey
+from experiments.check.trial import Trial, attempt
+from experiments.records.request import UsageError
 
 _LEAST = 16  # of a tile's sides
 
 
-def settle(kernel: CudaKernel) -> CudaKernel:
-    """The kernel, with the layout that makes it right if rows are not; the report says so."""
+def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
+    """The kernel with a launch, if nobody told one, and with the `layout` that makes it right if rows are not.
+
+    The report says what was found. Raises UsageError where no launch that was tried stores a tile.
+    """
+    if kernel.untold:
+        kernel = _launched(kernel)
+    if not layout:
+        return kernel
     seen = survey(kernel)
-    problem = kernel.admit(_whole(seen.tile or kernel.tile, seen))
+    problem = _problem(kernel, seen)
     if _right(kernel, problem):
         return kernel
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
-    for other in layouts.others(kernel.layout, axes=free):
+    cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
+    cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
+    tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
+    for other, size in tried:
         changed = kernel.changed(layout=other, assumed=str(other))
-        if _right(changed, problem):
+        if _right(changed, size):
             changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")
             return changed
     return kernel
+
+
+def _launched(kernel: CudaKernel) -> CudaKernel:
+    """With the block whose first one stores what it should, or at least a whole tile, and a grid of such tiles."""
+    whole: tuple[CudaKernel, Survey] | None = None
+    refused: Exception | None = None
+    for tried in kernel.launches():
+        try:
+            seen, trial = first_block(tried)
+        except UsageError as error:  # the template may not be compiled with every argument
+            refused = refused or error
+            continue
+        refused = refused or trial.refusal
+        stored = _stored(seen, trial)
+        if stored is _Stored.RIGHT or stored is _Stored.WHOLE and whole is None:
+            whole = tried, seen
+        if stored is _Stored.RIGHT:
+            break
+    if whole is None:
+        raise refused or UsageError(kernel.untold)
+    found, seen = whole
+    tile = seen.tile or found.tile
+    grids = found.shape.grids(tile) if found.shape.grid == ("1",) else [found.shape]
+    with_grid = [found.changed(shape=shape, tile=tile) for shape in grids]
+    problem = _problem(with_grid[0], seen)
+    right = next((each for each in with_grid if _right(each, problem)), with_grid[0])
+    right.notes.append(f"nobody launches it: {right.shape} is guessed, as what stores whole tiles of C")
+    # What a wrong guess does is no fault of the kernel.
+    if attempt(right, problem, detect=True).findings:
+        raise UsageError(f"{kernel.untold}; what was tried is {right.shape}")
+    return right
+
+
+class _Stored(Enum):
+    """What the first block left of C."""
+
+    PART, WHOLE, RIGHT = range(3)
+
+
+def _stored(seen: Survey, trial: Trial) -> _Stored:
+    if seen.tile is None or trial.fault or trial.refusal or seen.tile == (1, 1):
+        return _Stored.PART
+    rows, columns = seen.tile
+    tile = trial.c[:rows, :columns].double()
+    if torch.equal(tile, trial.a[:rows].double() @ trial.b[:, :columns].double()):
+        return _Stored.RIGHT
+    return _Stored.PART if tile.isnan().any() else _Stored.WHOLE
+
+
+def _problem(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
+    """Whole tiles, as deep as all of the kernel's buffers."""
+    tile = seen.tile or kernel.tile
+    return kernel.admit(sizes.squared(tile, seen.slice, seen.depth) if kernel.square else _whole(tile, seen))
 
 
 def _whole(tile: tuple[int, int], seen: Survey) -> gemm_ref.Problem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import gemm_ref
@@ -79,6 +80,13 @@ def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
     return gemm_ref.Problem(side, side, side)
 
 
+def squared(tile: tuple[int, int], slice_: int, depth: int) -> gemm_ref.Problem:
+    """Whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side."""
+    step = math.lcm(*tile, slice_)
+    side = -(-max(depth, 2 * max(tile)) // step) * step
+    return gemm_ref.Problem(side, side, side)
+
+
 def moved(problem: gemm_ref.Problem, axis: str, size: int, equal: str = "") -> gemm_ref.Problem:
     """The problem with another size along one axis, and along those that must be `equal` (of MNK) to it."""
     axes = equal.lower() if axis.upper() in equal else axis
@@ -92,6 +100,12 @@ class Need:
     axis: str  # m, n or k
     multiple: int  # 0 where no multiple that was tried will do, or there was no time to look
     smallest: gemm_ref.Problem
+    least: int = 0  # a size below this goes wrong even if it is a multiple
+
+    def met(self, run: object) -> bool:
+        """Whether `m`, `n` and `k` of a run are as this axis needs them."""
+        size: int = getattr(run, self.axis)
+        return size >= self.least and self.multiple > 0 and size % self.multiple == 0
 
 
 def needs(
@@ -100,17 +114,18 @@ def needs(
     time_left: Callable[[], bool],
     likely: Sequence[int] = (),
     equal: str = "",
+    known: Container[str] = (),
 ) -> list[Need]:
     """What each size must be a multiple of, of those that must; `right` tells whether a problem comes out right.
 
     base: sizes that are right. The multiples tried are powers of two and `likely`, one for each axis, each beside a
     whole size; where no time is left, those and the size of `base` alone. equal: the axes, of MNK, that must be equal,
-    which count as one.
+    which count as one. known: axes that are not looked at.
     """
     found = []
     for index, axis in enumerate(AXES):
         size = getattr(base, axis)
-        if axis.upper() in equal[1:] or right(moved(base, axis, size + 1, equal)):
+        if axis in known or axis.upper() in equal[1:] or right(moved(base, axis, size + 1, equal)):
             continue
 
         def enough(step: int, axis: str = axis, size: int = size) -> bool:
@@ -124,6 +139,15 @@ def needs(
         smallest = next((problem for problem in small if not right(problem)), moved(base, axis, size + 1, equal))
         found.append(Need(axis, multiple, smallest))
     return found
+
+
+def least(base: gemm_ref.Problem, axis: str, step: int, right: Callable[[gemm_ref.Problem], bool]) -> int:
+    """The first multiple of `step` from which on an axis comes out right, up to that of `base`, found by halving."""
+    low, high = 0, -(-getattr(base, axis) // step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if right(base.resized(**{axis: middle * step})) else (middle, high)
+    return high * step
 
 
 def past(base: gemm_ref.Problem, found: Iterable[Need], equal: str = "") -> gemm_ref.Problem:

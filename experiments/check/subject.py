@@ -46,6 +46,7 @@ class Subject(ABC):
     zeroed: bool = False  # C holds zeros when it starts, because what it holds is an input too
     finite: bool = False  # C holds integers when it starts, because it is multiplied by 0 and added
     whole_numbers: bool = False  # its elements have no fractions
+    unsigned: bool = False  # A and B hold no negative numbers
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import gemm_ref
-from experiments.check.subject import Subject
-from experiments.check.trial import attempt
+from experiments.check.subject import PLAIN, Subject
+from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
@@ -29,11 +29,16 @@ class Survey:
 
 def survey(subject: Subject) -> Survey:
     """Run the first block alone; what it does not tell is guessed."""
+    return first_block(subject)[0]
+
+
+def first_block(subject: Subject) -> tuple[Survey, Trial]:
+    """What was seen of the first block, and its run, with the result of that block alone."""
     problem = subject.admit(gemm_ref.Problem(SIDE, SIDE, SIDE))
     seen = _Seen(problem)
     with ptx.first_block():
-        attempt(subject, problem, observers=(seen,))
-    return seen.told()
+        trial = attempt(subject, problem, scales=PLAIN, observers=(seen,))
+    return seen.told(), trial
 
 
 class _Seen(ptx.Observer):

@@ -125,6 +125,8 @@ def attempt(
         return out
 
     a, b = operands(problem, kind)
+    if subject.unsigned:
+        a, b = a.abs(), b.abs()
     wrong = fault = ""
     accuracy = None
     refusal: Exception | None = None

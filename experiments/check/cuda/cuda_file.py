@@ -8,14 +8,15 @@ import itertools
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 import gemm_ref
-from experiments.check.cuda import elements, host, launch, layouts, nvcc, on_gpu, roles, signature
+from experiments.check import source_text
+from experiments.check.cuda import elements, guess, headers, host, launch, layouts, nvcc, on_gpu, roles, signature
 from experiments.check.cuda.expressions import constants, evaluate, split
 from experiments.check.cuda.launches import by_value, driver, own_sizes, reading
 from experiments.check.cuda.unit import Unit, find_kernel
@@ -24,6 +25,7 @@ from experiments.records.request import UsageError
 from gemm_ref import ptx, toolchain
 
 _MOST_FILES = 3  # of a project, that are asked how they launch a kernel
+_MOST_TEMPLATES = 3  # that are tried where nothing tells which is meant
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class CudaKernel(Subject):
 
     dialect = "cuda"
     layout: layouts.Layout
+    untold = ""  # why the launch is not known; then one of `launches` may be it
 
     def __init__(self, path: Path, options: Options) -> None:
         self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
@@ -70,11 +73,13 @@ class CudaKernel(Subject):
         self.says_sizes = bool(options.args)  # --args tells which size is which; names may mean others: A of m x n
         asked = bool(self._reading and not self._reading.sizes_are_its_own)
         self._roles = roles.roles(self._signature, options.args, read, host=asked)
-        self._template = self._find_template(options)
+        self._templates = self._find_templates(options, names)
+        self._template = self._templates[0]
         names |= _numbers(f"{p.name}={text}" for p, text in self._template)
         self.layout = layouts.parse(options.layout)
         self._dtypes = self._find_types(self._element(options))
         self.math = elements.math_of(self._dtypes)
+        self.unsigned = self._dtypes["A"] == torch.uint8
         self.whole_numbers = not all(dtype.is_floating_point for dtype in self._dtypes.values())
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
@@ -89,9 +94,9 @@ class CudaKernel(Subject):
         given = {*roles.named(self._signature.parameters), *(p.name for p in self._signature.template)}
         return [axis for axis in roles.SIZES if axis not in given]
 
-    def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options) -> Unit:
+    def _new_unit(self, path: Path, flags: tuple[str, ...], options: Options, beside: Path | None = None) -> Unit:
         """The file with smaller constants for sizes that would take minutes."""
-        unit = Unit(path, flags, options.define, Path(self._folder.name), self.name)
+        unit = Unit(path, flags, options.define, Path(self._folder.name), self.name, beside)
         for name, value in self._small.items():
             if unit.set_constant(name, value):
                 note = f"{name} is a constant of the source: it is {value} here, which takes less time"
@@ -102,7 +107,8 @@ class CudaKernel(Subject):
         """How the file, or one of its project that includes it, launches the kernel, and why that is not known."""
         failed, why = None, ""
         for file in dict.fromkeys(itertools.islice(reading.files(path, self.name), _MOST_FILES)):
-            unit = self._new_unit(file, self._unit.flags, options)
+            linked = file != path and path.resolve() not in headers.included(file, source_text.read(file))
+            unit = self._new_unit(file, self._unit.flags, options, path if linked else None)
             try:
                 self._typedefs |= elements.typedefs(unit.text)
                 found, why_not = reading.read(unit, self._signature, self._element(options), options.template)
@@ -126,13 +132,18 @@ class CudaKernel(Subject):
                 return text
         return "float"
 
-    def _find_template(self, options: Options) -> list[tuple[signature.Parameter, str]]:
-        if self._reading and self._signature.template and not options.template:
-            first = next(iter(self._reading.probes.values()))
-            one = reading.instance(first.entry, self.name)
-            texts = split(one.removeprefix(self.name)[1:-1], angles=True)
-            return list(zip(self._signature.template, texts, strict=False))
-        return _template(self._signature, options.template)
+    def _find_templates(self, options: Options, names: Mapping[str, int]) -> list[guess.Template]:
+        """The arguments of the template; where nothing tells them, all that they may be."""
+        chosen = self._signature
+        if options.template or not chosen.template:
+            return [guess.given(chosen, options.template)]
+        if self._reading:
+            one = reading.instance(next(iter(self._reading.probes.values())).entry, self.name)
+            return [list(zip(chosen.template, split(one.removeprefix(self.name)[1:-1], angles=True), strict=False))]
+        texts = [source_text.read(file) for file in (self.path, *reading.neighbours(self.path))]
+        known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
+        found = dict.fromkeys(itertools.islice(guess.templates(chosen, known, texts), _MOST_TEMPLATES))
+        return [list(zip(chosen.template, texts, strict=True)) for texts in found] or [guess.given(chosen, "")]
 
     def _find_types(self, element: str) -> dict[str, torch.dtype]:
         """The element type of each matrix, by its role; `element` of those that lie in structs."""
@@ -143,7 +154,8 @@ class CudaKernel(Subject):
             if role in roles.POINTERS and role != "NULL"
         }
         if roles.HOST in self._roles:
-            found = dict.fromkeys(roles.MATRICES, elements.TYPES[element]) | found
+            held = by_value.mapped(next(iter(self._reading.probes.values()))) if self._reading else {}
+            found = dict.fromkeys(roles.MATRICES, elements.TYPES[element]) | held | found
         return found if "C" in found else found | {"C": found["D"]}
 
     def _find_sizes(self, names: Mapping[str, int]) -> None:
@@ -178,23 +190,30 @@ class CudaKernel(Subject):
         elif options.grid and block:
             self.shape = launch.Shape(launch.parse(options.grid, "--grid"), block, options.shared or "0", named)
         else:
-            try:
-                guessed, chosen = launch.guess(self._signature, self._roles, names, block)
-            except UsageError as error:
-                raise UsageError(f"{error}{f' ({why})' if why else ''}") from error
-            grid = launch.parse(options.grid, "--grid") if options.grid else guessed
-            what = ([] if options.grid else ["grid"]) + ([] if block else ["block"])
-            self.notes.append(
-                f"the {' and '.join(what)} {'are' if len(what) == 2 else 'is'} guessed from how the source computes a "
-                "thread's element"
-            )
-            self.shape = launch.Shape(grid, chosen, options.shared or "0", named)
+            self._guess_shape(options, names, block, why)
         if not isinstance(self.shape, reading.ReadShape):
             self.shape.at(gemm_ref.Problem(1, 1, 1))  # an expression that means nothing is refused now
-        if "M" not in self._told and "m" not in self.fixed and not self.square and not self._counts_rows():
+        told = self.untold or self._counts_rows()
+        if "M" not in self._told and "m" not in self.fixed and not self.square and not told:
             self.fixed["m"] = 1
             self.notes.append("neither it nor its grid is told M, so it is checked for one row: M is 1")
         self.tile = self.shape.tile()
+
+    def _guess_shape(self, options: Options, names: Mapping[str, int], block: tuple[str, ...], why: str) -> None:
+        """By how the source computes a thread's element; where it does not say that, `launches` are tried."""
+        grid, shared = launch.parse(options.grid, "--grid") if options.grid else (), options.shared or "0"
+        what = ([] if grid else ["grid"]) + ([] if block else ["block"])
+        told = f"the {' and '.join(what)} {'are' if len(what) == 2 else 'is'} guessed"
+        try:
+            guessed, chosen = launch.guess(self._signature, self._roles, names, block)
+            grid, block = grid or guessed, chosen
+            self.notes.append(f"{told} from how the source computes a thread's element")
+        except UsageError as error:
+            self.untold = f"{error}{f' ({why})' if why else ''}"
+            self._blocks = [block] if block else []
+            dynamic = re.search(r"\bextern\s+__shared__", self._signature.body)
+            shared = options.shared or (str(launch.DYNAMIC_BYTES) if dynamic else "0")
+        self.shape = launch.Shape(grid or ("1",), block or ("1",), shared, tuple(names.items()))
 
     def _counts_rows(self) -> bool:
         """Whether the grid grows with M, as far as that is known."""
@@ -215,6 +234,14 @@ class CudaKernel(Subject):
 
     def called(self, kernel: str) -> str:
         return self.name  # C++ names it with its arguments and its template's
+
+    def launches(self) -> Iterator[CudaKernel]:
+        """The kernel with what its template and its blocks may be, where nobody launches it."""
+        for template in self._templates:
+            names = dict(self.shape.names) | _numbers(f"{p.name}={text}" for p, text in template)
+            for block in self._blocks or guess.blocks(self._signature, self._unit.text, names):
+                shape = replace(self.shape, block=tuple(map(str, block)), names=tuple(names.items()))
+                yield self.changed(_template=template, shape=shape, untold="")
 
     def swapped(self) -> tuple[CudaKernel, str] | None:
         shape = self.shape.swapped()
@@ -367,24 +394,4 @@ def _numbers(defines) -> dict[str, int]:
         name, _, value = define.partition("=")
         if re.fullmatch(r"-?\d+", value.strip()):
             found[name.strip()] = int(value)
-    return found
-
-
-def _template(chosen: signature.Signature, given: str) -> list[tuple[signature.Parameter, str]]:
-    """Each parameter of the template with its argument: --template's, else its default, else the size of its name."""
-    texts = split(given, angles=True)
-    parameters = chosen.template
-    if len(texts) > len(parameters):
-        raise UsageError(f"--template has {len(texts)} arguments and {chosen.name} takes {len(parameters)}")
-    found = []
-    for index, parameter in enumerate(parameters):
-        named = parameter.name.upper() if parameter.name.upper() in roles.SIZES else ""
-        named = "float" if parameter.type in ("typename", "class") else named
-        text = texts[index] if index < len(texts) else parameter.default or named
-        if not text:
-            wanted = ", ".join(f"{p.type} {p.name}" for p in parameters)
-            raise UsageError(
-                f"{chosen.name} is a template of <{wanted}>: pass all of them, as in --template 'float,32'"
-            )
-        found.append((parameter, text))
     return found

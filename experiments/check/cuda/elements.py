@@ -13,6 +13,7 @@ TYPES: Mapping[str, torch.dtype] = {
     "float": torch.float32, "double": torch.float64, "half": torch.float16, "__half": torch.float16,
     "__nv_bfloat16": torch.bfloat16, "nv_bfloat16": torch.bfloat16, "int": torch.int32, "int32_t": torch.int32,
     "int8_t": torch.int8, "char": torch.int8, "signed char": torch.int8,
+    "uint8_t": torch.uint8, "unsigned char": torch.uint8,
     "at::Half": torch.float16, "c10::Half": torch.float16,
     "at::BFloat16": torch.bfloat16, "c10::BFloat16": torch.bfloat16,
 }  # fmt: skip

@@ -104,7 +104,8 @@ def _library(prefix: str, source: str) -> str:
     """Every name of a library that the source uses: types, constants that differ, functions that return 0."""
     source = without_comments(source)
     either = f"(?:{prefix}|{prefix.upper()})"
-    words = dict.fromkeys(re.findall(rf"\b{either}\w*\b", source))
+    own = set(re.findall(r"#[ \t]*(?:define|ifndef)[ \t]+(\w+)", source))
+    words = [word for word in dict.fromkeys(re.findall(rf"\b{either}\w*\b", source)) if word not in own]
     called = set(re.findall(rf"\b({either}\w*)\s*\(", source))
     lines = [f"#ifndef CHECKED_{prefix}", f"#define CHECKED_{prefix}", "#include <library_types.h>"]
     for number, word in enumerate(words, 1):
@@ -115,7 +116,7 @@ def _library(prefix: str, source: str) -> str:
                 f"struct {word} {{ constexpr {word}() = default; template <class T> constexpr {word}(T) {{}} "
                 "constexpr operator int() const { return 0; } };"
             )
-        elif word in called and "#define " + word not in source:
+        elif word in called:
             text = re.search("String|Name", word)
             made = f'const char* {word}(T...) {{ return ""; }}' if text else f"int {word}(T...) {{ return 0; }}"
             lines.append(f"template <class... T> inline {made}")

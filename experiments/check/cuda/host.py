@@ -34,6 +34,7 @@ class Function:
     body: str
     raw: str  # the body with its comments and strings
     on_device: bool  # a kernel, or what kernels call
+    on_host: bool = True  # what host code may call
     is_kernel: bool = False
     scope: str = ""  # of namespaces: `outer::inner::`
 
@@ -70,11 +71,14 @@ def callers(among: Sequence[Function], kernel: str, source: str) -> list[Functio
     return found
 
 
-def blanked(source: str, gone: Iterable[Function]) -> str:
-    """The source with the bodies of these functions empty, each line where it was; without those that are empty."""
+def blanked(source: str, gone: Iterable[Function], whole: bool = False) -> str:
+    """The source with the bodies of these functions empty, each line where it was; without those that are empty.
+
+    whole: without any of them.
+    """
     for function in gone:
         first, last = function.end - 1 - len(function.body), function.end - 1
-        if not function.body.strip():
+        if whole or not function.body.strip():
             first, last = function.start, function.end
         source = source[:first] + re.sub(r"[^\n]", " ", source[first:last]) + source[last:]
     return source
@@ -143,6 +147,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
                     text[opening + 1 : end - 1],
                     "",
                     bool(_DEVICE.search(words)),
+                    not _DEVICE.search(words) or "__host__" in words,
                     "__global__" in words,
                 )
         bracket = after

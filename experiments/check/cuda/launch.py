@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gemm_ref
 from experiments.check.cuda.expressions import definitions, evaluate, split
@@ -14,6 +14,7 @@ from experiments.records.request import UsageError
 from gemm_ref.stage import MAX_GRID
 
 MOST_THREADS = 1024  # of a block: the CUDA programming guide, 'Technical Specifications per Compute Capability'
+DYNAMIC_BYTES = 48 << 10  # of shared memory, which a kernel is given where nothing says how many it takes
 BLOCK = 16  # threads along x and along y, where the kernel reads blockDim and so takes any
 
 _AXES = "xyz"
@@ -46,6 +47,11 @@ class Shape:
         """The same with x and y of the grid exchanged."""
         first, second, *rest = (*self.grid, "1", "1")[: max(2, len(self.grid))]
         return Shape((second, first, *rest), self.block, self.shared, self.names)
+
+    def grids(self, tile: tuple[int, int]) -> list[Shape]:
+        """The same with grids that have a block for each of these tiles of C, the most common first."""
+        down, across = f"cdiv(M, {tile[0]})", f"cdiv(N, {tile[1]})"
+        return [replace(self, grid=grid) for grid in ((across, down), (down, across), (f"{down} * {across}",))]
 
     def tile(self) -> tuple[int, int]:
         """Rows and columns of C that one more block is for, as far as the grid tells; 1 where it does not."""

@@ -21,6 +21,9 @@ FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
 _STATEMENT_TRIES = 3  # then the whole function is left out
+# Headers of CUDA's that take seconds to read, by how they begin, and the namespace of what is in them.
+_LONG = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
+_ALIAS = re.compile(r"^[ \t]*(?:namespace|using)\s+(\w+)\s*=\s*(?:::)?(\w+)\b[^;\n]*;", re.M)
 
 
 @dataclass
@@ -32,21 +35,26 @@ class Unit:
     defines: tuple[str, ...]  # NAME=VALUE
     folder: Path  # for the copies and the stand-ins
     kernel: str  # whose body stays
+    beside: Path | None = None  # the file that has the kernel, where that is compiled by itself and linked
     texts: dict[Path, str] = field(default_factory=dict)  # of the files, each after those that it includes
     include: list[Path] = field(default_factory=list)
     stood_in: list[str] = field(default_factory=list)  # headers
     found: list[str] = field(default_factory=list)  # headers of the project
     left_out: list[str] = field(default_factory=list)  # host functions
     cut: list[str] = field(default_factory=list)  # host functions of which statements are left out
+    spared: set[str] = field(default_factory=set)  # of _LONG, what nothing uses, until something does not compile
     _tries: dict[str, int] = field(default_factory=dict)
     rewrite: Callable[[str], str] = str  # the text of each file, before it is compiled
 
     def __post_init__(self) -> None:
         text = source_text.read(self.path)
         self.path = self.path.resolve()
-        for file in (*headers.included(self.path, text), self.path):
+        files = [*headers.included(self.path, text), self.path]
+        if self.beside:
+            files += [*headers.included(self.beside, source_text.read(self.beside)), self.beside.resolve()]
+        for file in files:
             self.texts[file] = source_text.read(file)
-        self._leave_other_kernels_out()
+        self._leave_out_what_others_need()
         toolkit = find_toolkit() / "include"
         for name in headers.names(self.path, text):
             if (toolkit / name).exists():
@@ -84,18 +92,18 @@ class Unit:
         """The text of the file, lines numbered as they are in it, between two others."""
         # behind CUDA's own headers, which nvcc includes first: a macro such as T would change them
         macros = "".join(f"#define {define.replace('=', ' ', 1)}\n" for define in self.defines)
-        own = _numbered(self.path, self.rewrite(self.texts[self.path]))
         # those of earlier toolkits had assert
-        return f'#include <cassert>\n{before}\n{macros}{own}\n#line 1 "checked"\n{after}'
+        linked = self._written(self.beside.resolve()) if self.beside else ""
+        return f'#include <cassert>\n{before}\n{macros}{self._written(self.path)}\n{linked}\n#line 1 "checked"\n{after}'
 
     def arguments(self) -> tuple[str, ...]:
         """For nvcc; the copies are written anew."""
-        for file, text in self.texts.items():
+        for file in self.texts:
             if file != self.path:
                 copy = self._copied(file)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_text(_numbered(file, self.rewrite(text)), encoding="utf-8")
-        originals = [self.path.parent, *self.include]
+                copy.write_text(self._written(file), encoding="utf-8")
+        originals = [*dict.fromkeys((self.path.parent, (self.beside or self.path).resolve().parent)), *self.include]
         copies = [self._copied(folder) for folder in originals]
         for folder in copies:
             folder.mkdir(parents=True, exist_ok=True)  # so that a path may lead through it
@@ -106,11 +114,15 @@ class Unit:
         """Whether something could be done about what a compiler said."""
         if missing := _MISSING.search(said):
             return self._add_header(missing[1] or missing[2])
+        if self.spared:
+            self.spared.clear()
+            return True
         wrong: dict[str, set[int]] = {}
         for file, line, other_line in _ERROR.findall(said):
             wrong.setdefault(os.path.realpath(file), set()).add(int(line or other_line))
         before = list(self.texts.values())
         for path, text in self.texts.items():
+            text = self._without_declarations(path, text, wrong.get(str(path), set()))
             for function in reversed(host.functions(text)) if str(path) in wrong else ():
                 first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
                 lines = [line for line in sorted(wrong[str(path)], reverse=True) if first <= line <= last]
@@ -118,6 +130,18 @@ class Unit:
                     text = self._without(text, function, lines)
             self.texts[path] = text
         return before != list(self.texts.values())
+
+    def _without_declarations(self, path: Path, text: str, wrong: set[int]) -> str:
+        """The text without what is declared outside of functions, in one of these lines: textures, of old toolkits."""
+        lines = text.split("\n")
+        for function in host.functions(text) if wrong else ():
+            first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
+            wrong = {line for line in wrong if not first <= line <= last}
+        for line in wrong:
+            if re.fullmatch(r"\s*[A-Za-z_][^;{}]*;\s*", lines[line - 1]):
+                lines[line - 1] = ""
+                self.cut.append(f"{path.name}:{line}")
+        return "\n".join(lines)
 
     def _without(self, text: str, function: host.Function, lines: list[int]) -> str:
         """The text without what does not compile of a function: first asserts, and statements of what may launch."""
@@ -133,10 +157,40 @@ class Unit:
         self.left_out.append(function.name)
         return host.blanked(text, [function])
 
-    def _leave_other_kernels_out(self) -> None:
+    def _leave_out_what_others_need(self) -> None:
+        """Empty the other kernels, and leave out the device functions and the headers that only these need."""
+        words: set[str] = set()
+        spare: list[tuple[Path, host.Function]] = []
         for file, text in self.texts.items():
-            others = [f for f in host.functions(text) if f.is_kernel and f.name != self.kernel and f.body.strip()]
+            functions = host.functions(text)
+            others = [f for f in functions if f.is_kernel and f.name != self.kernel and f.body.strip()]
+            device = [f for f in functions if not f.on_host and not f.is_kernel]
             self.texts[file] = host.blanked(text, others)
+            words.update(_words(host.blanked(self.texts[file], device, whole=True)))
+            spare += [(file, function) for function in device]
+        while called := [each for each in spare if each[1].name in words]:
+            spare = [each for each in spare if each not in called]
+            words.update(word for _, function in called for word in _words(function.body))
+        for file, text in self.texts.items():
+            self.texts[file] = host.blanked(text, [gone for each, gone in spare if each == file], whole=True)
+        self.spared = {name for name in _LONG if self._is_spare(name)}
+
+    def _is_spare(self, header: str) -> bool:
+        """Whether nothing uses the namespace of a header, or what is called by an alias of it."""
+        namespace, text = _LONG[header], signature.without_comments(self.text)
+        aliases = [alias[1] for alias in _ALIAS.finditer(text) if alias[2] == namespace]
+        text = _ALIAS.sub("", text)
+        used = re.search(rf"(?<!\w::)\b{namespace}\s*::|\busing\s+namespace\s+{namespace}\b", text)
+        return not used and _words(text).isdisjoint(aliases)
+
+    def _written(self, path: Path) -> str:
+        """A file as nvcc is given it, lines numbered as they are in it."""
+        text = self.rewrite(self.texts[path])
+        for header in self.spared:
+            text = re.sub(rf"^[ \t]*#[ \t]*include[ \t]*<{header}[^>\n]*>", "", text, flags=re.M)
+            for alias in [alias[0] for alias in _ALIAS.finditer(text) if alias[2] == _LONG[header]]:
+                text = text.replace(alias, "")
+        return f'#line 1 "{path}"\n{text}'
 
     def _copied(self, path: Path) -> Path:
         return self.folder / "copies" / path.relative_to(path.anchor)
@@ -183,5 +237,5 @@ def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str
     return chosen, file, headers.with_includes(path, text)
 
 
-def _numbered(path: Path, text: str) -> str:
-    return f'#line 1 "{path}"\n{text}'
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", signature.without_comments(text)))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
+from experiments.check.python import direct
 from experiments.check.python.module import Module
+from experiments.check.python.untuned import UNKNOWN, common, constants
 from experiments.records.request import UsageError
 
 SIZES = ("M", "N", "K")
@@ -27,7 +30,7 @@ FACTORS = (FACTORS_A, FACTORS_B)
 _NAMES = {
     "A": "a x xq act lhs left mat1 matrix_a mat_a input inp in1 group_a",
     "B": "b w wq weight y rhs right mat2 matrix_b mat_b other in2 group_b quant_w",
-    "C": "c out output o result res dest d group_c",
+    "C": "c out output o z result res dest d group_c",
     "ALPHA": "alpha",
     "BETA": "beta",
 }
@@ -35,20 +38,6 @@ _ROLES = {name: role for role, names in _NAMES.items() for name in names.split()
 PLAIN = "check expects C = A @ B or alpha * A @ B + beta * C, of matrices whose elements are stored one by one"
 _MORE = re.compile(r"softmax|norm|swiglu|geglu|attention|attn|conv|rope|lora", re.I)
 _NO_OPERAND = re.compile(r"^(d?l?test|bench|profile|plot|main|run_|check|validate|verify|compare|demo)", re.I)
-# What a launcher may leave to its caller, by the words in its name, and a common value of each.
-_VALUES = (
-    (r"^(b|blk|block|tile)(_?size)?_?[mn]$|^[mn]_?block", 64),
-    (r"^(b|blk|block|tile)(_?size)?_?k$|^k_?block", 32),
-    (r"^group(_?size)?_?m$|^group$", 8),
-    (r"^(group|block)_?size$", 128),
-    (r"^zero_?(point)?s?$|^qzeros$", None),
-    (r"warps$", 4),
-    (r"stages$|buffers$", 3),
-    (r"split_?k$", 2),
-    (r"num_sms?$|sm_count$", 132),
-    (r"acc\w*dtype|dtype_acc", tl.float32),
-    (r"activation$|^act$", ""),
-)
 
 
 @dataclass(frozen=True)
@@ -79,6 +68,7 @@ class Launcher:
     name: str
     function: Callable
     arguments: tuple[Argument, ...]
+    by_itself: bool = False  # it is a kernel, which no function of the file launches on matrices that it is given
 
     @property
     def scalars(self) -> tuple[str, ...]:
@@ -123,6 +113,8 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
             found[key] = Launcher(key, function, tuple(_arguments(key, function, module, given)))
         except UsageError as error:
             reasons[key] = str(error)
+    if not found:
+        found = _by_themselves(module, name, given, reasons)
     if name in found:
         return found[name]
     if name in reasons:
@@ -144,6 +136,24 @@ def choose(module: Module, name: str, given: Mapping[str, object]) -> Launcher:
         raise UsageError(f"{where} has no function {name} that launches a kernel: there is {there}{also}")
     there = f"there is {', '.join(reasons)}" if reasons else "there is none"
     raise UsageError(f"{where} needs a function that launches its kernel, gemm(a, b, c) or gemm(a, b): {there}{also}")
+
+
+def _by_themselves(
+    module: Module, name: str, given: Mapping[str, object], reasons: dict[str, str]
+) -> dict[str, Launcher]:
+    """The kernels of the file, or that of this name, that take matrices by names, each with a launch of its own."""
+    found = {}
+    for key, value in module.names.items():
+        if not isinstance(value, KernelInterface) or name not in ("", key):
+            continue
+        names = list(inspect.signature(direct.plain(value)).parameters)
+        if set(MATRICES) <= set((roles := _roles(names)).values()):
+            function = direct.launch_of(key, module, roles)
+            try:
+                found[key] = Launcher(key, function, tuple(_arguments(key, function, module, given, names)), True)
+            except UsageError as error:
+                reasons[key] = str(error)
+    return found
 
 
 def _launching(module: Module) -> dict[str, tuple[Callable, set[str]]]:
@@ -177,7 +187,9 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.Cl
 
 def _plain(function: Any) -> Any:
     """What somebody wrote, of an operator that torch's dispatcher was told of."""
-    return getattr(function, "_init_fn", function)
+    function = getattr(function, "_init_fn", function)
+    wrapped = getattr(function, "__module__", "") == "torch._library.triton"
+    return inspect.getclosurevars(function).nonlocals["fn"] if wrapped else function
 
 
 def _owner(function: object) -> type[torch.autograd.Function] | None:
@@ -191,16 +203,28 @@ def _launched(body: ast.AST) -> Iterator[str]:
     for node in ast.walk(body):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             target = node.func.value
+            if isinstance(target, ast.Call) and target.args:  # wrap_triton(name)[grid](...)
+                target = target.args[0]
             yield target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
 
 
-def _arguments(name: str, function: Callable, module: Module, given: Mapping[str, object]) -> Iterator[Argument]:
-    """What each parameter that must be given is given. Raises UsageError where that cannot be known."""
+def _arguments(
+    name: str, function: Callable, module: Module, given: Mapping[str, object], listed: Sequence[str] = ()
+) -> Iterator[Argument]:
+    """What each parameter that must be given is given. Raises UsageError where that cannot be known.
+
+    listed: what calls in the file pass in order, if that is not what the function takes.
+    """
     parameters = _parameters(function)
     required = [each for each in parameters if each.default is inspect.Parameter.empty and each.name not in given]
-    examples = {**_parametrized(module), **_called_with(name, [each.name for each in parameters], module)}
+    examples = {
+        **_parametrized(name, module),
+        **_called_with(name, listed or [each.name for each in parameters], module),
+    }
     scalars = [each.name for each in parameters if each not in required and _role(each.name) in SCALARS]
     roles = _roles([each.name for each in required] + [name for name in scalars if name not in given])
+    if not {"C", ADDEND} & set(roles.values()):  # beta is of a matrix that it is not given
+        roles = {key: role for key, role in roles.items() if role != "BETA" or key not in scalars}
     shown = ", ".join(each.name for each in parameters)
     if more := _MORE.search(name):
         raise UsageError(f"{name}({shown}) computes more than a product, by its name ({more[0]}): {PLAIN}")
@@ -216,7 +240,7 @@ def _arguments(name: str, function: Callable, module: Module, given: Mapping[str
             yield Argument(each.name, roles[each.name], in_order=in_order)
             continue
         elif each in required:
-            value = examples[each.name] if each.name in examples else _common(each)
+            value = examples[each.name] if each.name in examples else _common(each, module)
         elif in_order:
             value = each.default
         else:
@@ -243,21 +267,26 @@ def _roles(names: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     taken: set[str] = set()
     known = {name.lower() for name in names}
+    first_of_two = (
+        next((name.lower() for name in names if name.lower() in ("c", "d")), "") if {"c", "d"} <= known else ""
+    )
     unsaid = [name for name in names if _role(name) == FACTOR]
     for name in names:
         role = _role(name)
         if {"mat1", "mat2"} <= known and role == "A" and name.lower() != "mat1":
             role = ADDEND  # torch's addmm(input, mat1, mat2)
+        elif name.lower() == "b" and taken & {"A"} and known & {"w", "weight"}:
+            role = BIAS
         elif role in MATRICES and role in taken:
             role = "C" if {"A", "B"} <= taken and "C" not in taken else ""
-        if role == "C" and "d" in known and name.lower() != "d" or role == BIAS and "beta" in known:
+        if role == "C" and name.lower() == first_of_two or role == BIAS and "beta" in known:
             role = ADDEND  # D = A @ B + C
         if role == FACTOR and len(unsaid) > 1:
             role = FACTORS[name != unsaid[0]]
         if role:
             found[name] = role
             taken.add(role)
-    if not {"A", "B"} & taken and len(names) in (2, 3):  # gemm(p, q) and gemm(p, q, r)
+    if not taken and len(names) in (2, 3):  # gemm(p, q) and gemm(p, q, r)
         return dict(zip(names, MATRICES, strict=False))
     return found
 
@@ -267,7 +296,7 @@ def _role(name: str) -> str:
     plain = re.sub(r"^(d|ptr|mat)_|_(ptr|tensor|mat|matrix|desc)$", "", name.lower())
     if name.upper() in SIZES:
         return name.upper()
-    if re.search(r"scale|^[ab]_s$|^[AB]s$|^(alpha|factor)_(row|col)", name):
+    if re.search(r"scale|^[ab]_s$|^[AB]s$|^(alpha|factor)_(row|col)|^state_[xw]$", name):
         of_a, of_b = (re.search(rf"(^|_)({sides})(_|s?cale|s$|$)", plain) for sides in ("[ax]|rows?", "[bwy]|cols?"))
         return FACTORS_A if of_a else FACTORS_B if of_b or re.search("weight", plain) else FACTOR
     if plain in ("bias", "residual"):
@@ -277,12 +306,16 @@ def _role(name: str) -> str:
     return _ROLES.get(plain, "")
 
 
-def _common(parameter: inspect.Parameter) -> object:
+def _common(parameter: inspect.Parameter, module: Module) -> object:
     """A value that does for a parameter, by its name or the type that it is said to have; else `empty`."""
+    kernels = [value for value in module.names.values() if isinstance(value, KernelInterface)]
+    if kernels and re.search(r"kernel|^fn$", parameter.name):
+        return kernels[0]
+    if kernels and re.search(r"^(config|cfg)$", parameter.name):
+        return triton.Config(constants(kernels[0]))
     listed = re.match(r"(typing\.)?[Ll]ist|(typing\.)?Sequence", str(parameter.annotation))
-    for pattern, value in _VALUES:
-        if re.search(pattern, parameter.name.lower()):
-            return (value, value) if listed else value
+    if (value := common(parameter.name)) is not UNKNOWN:
+        return (value, value) if listed else value
     said = (
         parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
     )
@@ -291,10 +324,12 @@ def _common(parameter: inspect.Parameter) -> object:
     return None if re.search(r"Optional|None", str(parameter.annotation)) else inspect.Parameter.empty
 
 
-def _parametrized(module: Module) -> dict[str, object]:
-    """The first value that the file's own tests give each name (`pytest.mark.parametrize`)."""
+def _parametrized(function: str, module: Module) -> dict[str, object]:
+    """The first value that the file's own tests give each name (`pytest.mark.parametrize`), this function's first."""
     found: dict[str, object] = {}
-    for node in ast.walk(module.tree):
+    tests = [each for each in ast.walk(module.tree) if isinstance(each, ast.FunctionDef) and each.decorator_list]
+    tests.sort(key=lambda each: not any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(each)))
+    for node in (decorator for test in tests for decorator in test.decorator_list):
         if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "parametrize" and len(node.args) > 1):
             continue
         said, values = (_value(argument, module) for argument in node.args[:2])
@@ -308,15 +343,18 @@ def _parametrized(module: Module) -> dict[str, object]:
     return found
 
 
-def _called_with(name: str, parameters: list[str], module: Module) -> dict[str, object]:
+def _called_with(name: str, parameters: Sequence[str], module: Module) -> dict[str, object]:
     """The first constant that the file itself passes for each parameter of a function."""
     found: dict[str, object] = {}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+        if isinstance(node, ast.Call) and re.fullmatch(
+            rf"(\w+\.)*{re.escape(name)}(\.apply|\[.*\])?", ast.unparse(node.func)
+        ):
             given = list(zip(parameters, node.args, strict=False))
             given += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
             for parameter, argument in given:
                 value = _value(argument, module)
+                value = module.constants.get(ast.unparse(argument)) if value is None else value
                 if isinstance(value, bool | int | float | str | torch.dtype | tl.dtype):
                     found.setdefault(parameter, value)
     return found

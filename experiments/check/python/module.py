@@ -20,10 +20,12 @@ from typing import Any
 
 import triton
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import KernelInterface
 
 from experiments.check import source_text
 from experiments.check.python.project import Project
 from experiments.check.python.stand_in import NotOnStandIn, StandIn
+from experiments.check.python.untuned import Untuned
 from experiments.records.request import UsageError
 
 _ALIASES = {"triton": triton, "tl": triton.language}  # under which packages of their own hand Triton on
@@ -61,6 +63,27 @@ class Module:
                 found.append(each)
             missing |= each.names
         return found
+
+    @property
+    def constants(self) -> dict[str, object]:
+        """What is a plain number or text in an assignment somewhere in the file, inside of functions as well."""
+        found: dict[str, object] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign):
+                with contextlib.suppress(ValueError):
+                    value = ast.literal_eval(node.value)
+                    target = node.targets[0]
+                    names = target.elts if isinstance(target, ast.Tuple) else [target]
+                    values = value if isinstance(target, ast.Tuple) else [value]
+                    pairs = zip(names, values, strict=False)
+                    found |= {name.id: each for name, each in pairs if isinstance(name, ast.Name)}
+        return found
+
+    @property
+    def untuned(self) -> list[Untuned]:
+        """Its kernels, and those of the files that it imports, whose own decorators did not work."""
+        every = (value for module in (self, *self.others.values()) for value in module.names.values())
+        return list({id(value): value for value in every if isinstance(value, Untuned)}.values())
 
     def values(self, defines: Sequence[str]) -> dict[str, object]:
         """What `NAME=VALUE` says, VALUE being a number, a name of the file such as `torch.float16`, or else a text."""
@@ -148,8 +171,12 @@ def _decorated(statement: ast.FunctionDef, module: Module) -> set[str]:
     except Exception:
         return set()
     for each in reversed(statement.decorator_list):
-        with contextlib.suppress(Exception):
-            module.names[statement.name] = _run(each, module)(module.names[statement.name])
+        made: Any = module.names[statement.name]
+        try:
+            module.names[statement.name] = _run(each, module)(made)
+        except Exception:  # a tuner, more often than not
+            if isinstance(made, KernelInterface) and not isinstance(made, Untuned):
+                module.names[statement.name] = Untuned(made)
     return {statement.name}
 
 

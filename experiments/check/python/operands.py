@@ -47,23 +47,25 @@ _ELEMENTS = (
     _plain("fp32", r"torch\.float(32)?\b|\.float\(\)"),
     _plain("fp8", r"torch\.float8_e4m3fn\b|\bfp8\b"),
     # Integers are judged as the fp32 numbers that they are.
-    Elements("int8", r"torch\.int8\b", torch.int8, torch.int8, torch.int32, "fp32"),
+    Elements("int8", r"\bint8\b", torch.int8, torch.int8, torch.int32, "fp32"),
+    Elements("int8 to fp16", r"$^", torch.int8, torch.int8, torch.float16, "fp16"),
     Elements("fp16 and int8", r"$^", torch.float16, torch.int8, torch.float16, "fp16"),
     Elements("bf16 and int8", r"$^", torch.bfloat16, torch.int8, torch.bfloat16, "bf16"),
 )
 _BLOCK = 128  # of elements that share a factor, in most files
 # The shapes of the factors of A and B, by M, N and K.
 _FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]], ...] = (
-    lambda m, n, k: ((m, k), (k, n)),  # of a row, of a block, or of all: as it likes
     lambda m, n, k: ((m,), (n,)),
+    lambda m, n, k: ((1,), (n,)),
     lambda m, n, k: ((m, 1), (1, n)),
     lambda m, n, k: ((m, 1), (n, 1)),
     lambda m, n, k: ((1,), (1,)),
     lambda m, n, k: ((), ()),
+    lambda m, n, k: ((m, k), (k, n)),  # of a row, of a block, or of all: as it likes
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-n // _BLOCK), -(-k // _BLOCK))),
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-k // _BLOCK), -(-n // _BLOCK))),
 )
-_OF_BLOCKS = 6  # the first whose elements are those of blocks
+_OF_BLOCKS = 7  # the first whose elements are those of blocks
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,15 @@ class Form:
 
 
 def forms(text: str, name: str, wanted: str, factors: bool) -> Iterator[Form]:
-    """The forms to try, likely ones first: with the types that a file names most, or that the function `name` does.
+    """The forms to try, likely ones first: with the types that a file names most, or that `name` does.
 
-    text: of the file; wanted: the math mode that the user wants, or empty; factors: it takes some.
+    text: of the file; name: its own and the function's; wanted: the math mode that the user wants, or empty; factors:
+    whether it takes some.
     """
     count = {each: len(re.findall(each.pattern, text)) for each in _ELEMENTS}
-    ordered = sorted(count, key=lambda each: (not _named(each, name), -count[each], each.math != "fp32"))
+    # Who takes factors has operands of few bits, more likely than not; the factors themselves are fp32.
+    few = {each: factors * (each.name == "fp32") - factors * (each.name in ("int8", "fp8")) for each in _ELEMENTS}
+    ordered = sorted(count, key=lambda e: (not _named(e, name), few[e] if count[e] else 0, -count[e], e.math != "fp32"))
     chosen = [each for each in ordered if not wanted or each.name == wanted or each.math == wanted and each.whole]
     if wanted and not chosen:  # such as tf32, which is another arithmetic of the same elements
         chosen = [_plain(wanted, "")]

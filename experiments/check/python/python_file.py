@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,12 +27,15 @@ from experiments.check.cuda.cuda_file import Options
 from experiments.check.python import explain, functions, module, operands
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.subject import PLAIN, Scales, Subject, vector
+from experiments.check.trial import attempt
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
 from triton_kernels.reference_gpu import Started, on_reference_gpu
 
 TILE = (128, 128)  # taken for the tile of C where no constant of the kernel tells
 PROBE = gemm_ref.Problem(256, 512, 1024)  # whole tiles of any size, for a call that launches nothing
+TRIED, MOST_TRIED = gemm_ref.Problem(128, 256, 384), 8  # for shapes of factors, and how many of them
+WITHOUT_TMA = (8, 9)  # the last of a GPU on which Triton makes ordinary accesses of a kernel's own descriptors
 MOST_WHOLE = 64  # rows, columns and products of a tile that is the whole matrix
 
 
@@ -48,6 +52,8 @@ class PythonFile(Subject):
         self._stand_in = StandIn(MODELS[options.like])
         self._module = module.load(path, self._stand_in)
         self._given = self._module.values(options.define)
+        for kernel in self._module.untuned:
+            kernel.given = self._given
         self._launcher = functions.choose(self._module, options.kernel, self._given)
         self.name = self._launcher.name
         self.scalars = self._launcher.scalars
@@ -55,28 +61,24 @@ class PythonFile(Subject):
         self._whole = False  # its tile is the whole matrix
         self._started: list[Started] = []
         self._settle(options.math, *problems[:1])
+        if any("tt.make_tensor_descriptor" in each.ttir for each in self._started):
+            self._stand_in.compiled_for = WITHOUT_TMA
         self._note(options.math)
 
     def _settle(self, wanted: str, probe: gemm_ref.Problem = PROBE) -> None:
-        """Find the types and the layout of operands that the function takes, by calls whose launches are not run."""
-        failed: list[tuple[operands.Form, UsageError]] = []
+        """Find the types and the layout of operands that the function takes, by calls whose launches are not run.
+
+        Where factors are among them the shapes of factors are tried, since most kernels take any and read some alone.
+        """
         factors = any(each.role in (*functions.FACTORS, functions.FACTOR) for each in self._launcher.arguments)
-        for form in operands.forms(source_text.read(self.path), self.name, wanted, factors):
-            self._form, self.math, mode = form, form.elements.math, gemm_ref.MATHS[form.elements.math]
-            a, b = torch.zeros(probe.a_shape, dtype=mode.dtype), torch.zeros(probe.b_shape, dtype=mode.dtype)
-            try:
-                made = self._call(a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), dry=True)
-            except UsageError as error:
-                failed.append((form, error))
-            else:
-                break
-        else:  # what stopped it with the likeliest types, in the form with which it went on longest
-            likely = [error for form, error in failed if form.elements == failed[0][0].elements]
-            raise UsageError(f"{max(likely, key=explain.reached)}: {functions.PLAIN}")
-        self.math = form.elements.judged_by(made.dtype if made is not None else None)
-        self.whole_numbers = form.elements.whole
-        self.assumed = "B stored as N x K" if form.turned else ""
-        if self.math == "fp32" and not wanted and any("inputPrecision = tf32" in each.ttir for each in self._started):
+        fitting = self._fitting(wanted, probe, factors)
+        first = next(fitting)
+        if factors:
+            tried = itertools.chain([first], itertools.islice(fitting, MOST_TRIED))
+            right = next((form for form in tried if attempt(self, self.admit(TRIED)).right), first)
+            self._take(right, probe)
+        cuts = any("inputPrecision = tf32" in each.ttir for each in self._started) and not self.whole_numbers
+        if self.math == "fp32" and not wanted and cuts:
             self.judge_as_tf32(
                 'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
             )
@@ -89,12 +91,55 @@ class PythonFile(Subject):
         constants = self._started[0].constants
         self.tile = _constant(constants, "m") or TILE[0], _constant(constants, "n") or TILE[1]
 
+    def _fitting(self, wanted: str, probe: gemm_ref.Problem, factors: bool) -> Iterator[operands.Form]:
+        """The forms that the function takes, each when it is passed in it; of the likeliest elements that it takes."""
+        failed: list[tuple[operands.Form, UsageError]] = []
+        taken: operands.Elements | None = None
+        names = f"{self.path.stem}_{self.name}"
+        for form in operands.forms(source_text.read(self.path), names, wanted, factors):
+            if taken not in (None, form.elements):
+                return
+            try:
+                self._take(form, probe)
+            except UsageError as error:
+                failed.append((form, error))
+            else:
+                taken = form.elements
+                yield form
+        if taken is None:  # what stopped it with the likeliest types, in the form with which it went on longest
+            likely = [error for form, error in failed if form.elements == failed[0][0].elements]
+            raise UsageError(f"{max(likely, key=explain.reached)}: {functions.PLAIN}")
+
+    def _take(self, form: operands.Form, probe: gemm_ref.Problem) -> None:
+        """Pass operands in this form from now on. Raises UsageError where the function does not take it."""
+        self._form, self.math, mode = form, form.elements.math, gemm_ref.MATHS[form.elements.math]
+        a, b = torch.zeros(probe.a_shape, dtype=mode.dtype), torch.zeros(probe.b_shape, dtype=mode.dtype)
+        made = self._call(a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), dry=True)
+        if made is not None and made.dtype == torch.int8:
+            raise UsageError(f"{self.name} returns a C of int8, which does not hold the sums")
+        self.math = form.elements.judged_by(made.dtype if made is not None else None)
+        self.whole_numbers = form.elements.whole
+        self.assumed = "B stored as N x K" if form.turned else ""
+
     def _note(self, wanted: str) -> None:
         if ones := [each.name for each in self._launcher.arguments if each.role in functions.FACTORS]:
             self.notes.append(f"{', '.join(ones)} hold ones, so it is not checked which of them an element takes")
+        if self._launcher.by_itself:
+            self.notes.append("no function of the file takes its matrices: the kernel is launched by itself")
         if not self._launcher.fills_c:
             self.notes.append("it allocates C itself, so it is not checked whether it reads C")
         self.notes += self._form.notes
+        for kernel in self._module.untuned:
+            if kernel.chosen:
+                chosen = ", ".join(f"{name}={value!r}" for name, value in kernel.chosen.items())
+                self.notes.append(f"{kernel.name} has {chosen}, for want of its own tuner: -D says others")
+        if self._stand_in.compiled_for == WITHOUT_TMA:
+            self.notes.append(
+                "it makes tensor descriptors itself, which the reference GPU does not know: it is compiled for sm_89, "
+                "where their copies are ordinary accesses"
+            )
+        if foreign := {name for each in self._started for name in each.foreign}:
+            self.notes.append(f"{', '.join(sorted(foreign))}: not known to Triton for NVIDIA GPUs, and left out")
         if self._whole:
             self.notes.append(
                 f"its tile is the whole matrix: it is given none of more than {MOST_WHOLE} rows or columns"

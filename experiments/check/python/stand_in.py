@@ -61,13 +61,14 @@ class StandIn:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.compiled_for = model.capability  # kernels are
         self._mode = _OnCpu()
 
     @contextlib.contextmanager
     def present(self, reading: bool = False) -> Iterator[None]:
         """Inside, there is the GPU. reading: what is allocated past MOST_ELEMENTS has no contents."""
         config, before = triton.runtime.driver, triton.runtime.driver._active
-        chosen = without_gpu.capability.set(self.model.capability)
+        chosen = without_gpu.capability.set(self.compiled_for)
         self._mode.reading = reading
         self._mode.pointed.clear()  # what was there then may be gone, and another tensor be there
         try:
@@ -75,6 +76,7 @@ class StandIn:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(_replaced(torch.cuda, self._answers()))
                 stack.enter_context(_replaced(torch.version, {"cuda": "12.8"}))
+                stack.enter_context(_replaced(torch, {"set_default_device": _always(None)}))
                 stack.enter_context(_replaced(tma, {old: getattr(tma, new) for old, new in renamed().items()}))
                 stack.enter_context(_command("nvidia-smi", self.model.name))
                 stack.enter_context(self._mode)

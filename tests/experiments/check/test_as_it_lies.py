@@ -8,6 +8,7 @@ from experiments.check import cost
 from experiments.check.command import check
 from experiments.check.cuda import roles, signature
 from experiments.check.cuda.cuda_file import CudaKernel, Options
+from experiments.check.cuda.unit import Unit
 from experiments.records.request import UsageError
 from experiments.selection import make_request
 
@@ -339,3 +340,83 @@ def test_a_square_kernel_that_nobody_launches(run):
         f"__global__ void multiply(float* A, float* B, float* C, int n) {{ __shared__ float s[T][T]; {body} }}"
     )
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
+
+
+BYTES = """
+using Word = int;
+{head}__global__ void other(float* x) {{ helper(x); }}
+__global__ void products(const unsigned char* a, const unsigned char* b, Word* c, int m, int n, int k, int alpha,
+                         int beta) {{
+  int row = blockIdx.y * 8 + threadIdx.y, col = blockIdx.x * 8 + threadIdx.x;
+  if (row >= m || col >= n) return;
+  Word sum = 0;
+  for (int i = 0; i < k; ++i) sum += a[row * k + i] * b[i * n + col];
+  c[row * n + col] = alpha * sum + beta * c[row * n + col];
+}}
+"""
+HELPER = """#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__device__ void helper(float* x) { cg::this_thread_block().sync(); x[0] = 1; }
+"""
+LINKED = """
+using Word = int;
+__global__ void products(const unsigned char*, const unsigned char*, Word*, int, int, int, int, int);
+__global__ void other(float*);
+void start(int which, const unsigned char* a, const unsigned char* b, Word* c, int M, int N, int K, int alpha,
+           int beta) {
+  if (which == 0) other<<<1, 32>>>(nullptr);
+  else if (which == 7) products<<<dim3((N + 7) / 8, (M + 7) / 8), dim3(8, 8)>>>(a, b, c, M, N, K, alpha, beta);
+}
+"""
+
+
+def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run, tmp_path):
+    """Bytes without a sign, whole alpha and beta; what another kernel alone needs is not compiled."""
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    (tmp_path / "project" / "src" / "start.cu").write_text(LINKED, encoding="utf-8")
+    found = run(BYTES.format(head=HELPER), kernel="products")
+    assert found.sound and "launched as by start (start.cu:5) with which = 7" in " ".join(found.notes)
+    path = tmp_path / "project" / "src" / "kernel.cu"
+    given = Unit(path, (), (), tmp_path, "products").compose()
+    assert "cooperative_groups" not in given and "helper" not in given and "void other(float* x)" in given
+    assert "cooperative_groups" in Unit(path, (), (), tmp_path, "other").compose()
+
+
+RING = """
+#define STAGES 3
+template <int BM, int BN, int BK, int BLOCK_SIZE>
+__global__ void ring(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float a[STAGES][BK][BM], b[STAGES][BK][BN];
+  float sum[BM * BN / BLOCK_SIZE] = {};
+  auto fetch = [&](int k0) {
+    for (int i = threadIdx.x; i < BK * BM; i += BLOCK_SIZE)
+      a[k0 / BK % STAGES][i / BM][i % BM] = A[(blockIdx.y * BM + i % BM) * K + k0 + i / BM];
+    for (int i = threadIdx.x; i < BK * BN; i += BLOCK_SIZE)
+      b[k0 / BK % STAGES][i / BN][i % BN] = B[(k0 + i / BN) * N + blockIdx.x * BN + i % BN];
+  };
+  for (int stage = 0; stage + 1 < STAGES; ++stage) fetch(stage * BK);
+  for (int k0 = 0; k0 < K; k0 += BK) {
+    __syncthreads();
+    if (k0 + (STAGES - 1) * BK < K) fetch(k0 + (STAGES - 1) * BK);
+    for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i)
+      for (int k = 0; k < BK; ++k)
+        sum[i] += a[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) / BN] *
+                  b[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) % BN];
+  }
+  for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i) {
+    int at = threadIdx.x + i * BLOCK_SIZE;
+    C[(blockIdx.y * BM + at / BN) * N + blockIdx.x * BN + at % BN] = sum[i];
+  }
+}
+"""
+
+
+def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run, tmp_path):
+    """The template from constants of the project; `texture`, which toolkits lack now, is left out."""
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    sizes = "const int BM = 16, BN = 16, BK = 32, BLOCK_SIZE = 64;\n"
+    (tmp_path / "project" / "src" / "others.cu").write_text(sizes, encoding="utf-8")
+    found = run("texture<float, 2> unused;\n" + RING, sizes=())
+    assert "ring<16, 16, 32, 64>" in found.how and "grid (cdiv(N, 16), cdiv(M, 16)), block (64)" in found.how
+    assert found.headline.startswith("right for M, N % 16 and K % 32 and K >= 64; elsewhere")
+    assert any("nobody launches it" in note for note in found.notes)

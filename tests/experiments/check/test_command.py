@@ -317,9 +317,9 @@ USAGE = [
     (("plain.cu",), "has no __global__ function"),
     (("two.cu",), "choose one with --kernel, of one, two"),
     (("two.cu", "--kernel", "tow"), "has no kernel 'tow': there are one, two; did you mean two?"),
-    (("two.cu", "--kernel", "one"), "pass --grid and --block, in M, N and K, such as --block 16,16"),
-    (("two.cu", "--kernel", "one", "--block", "16,16"), "pass --grid, in M, N and K"),
-    (("two.cu", "--kernel", "two"), "TILE has no value in the file: pass -D TILE=32"),
+    (("first.cu",), "pass --grid and --block, in M, N and K, such as --block 16,16"),
+    (("first.cu", "--block", "16,16"), "pass --grid, in M, N and K"),
+    (("two.cu", "--kernel", "two"), "Pass -D TILE=32, with the value that is meant"),
     (("two.cu", "--kernel", "one", "--args", "A,B,C"), "--args names 3 arguments and one takes 6"),
     (("two.cu", "--kernel", "one", "--args", "A,B,C,M,N,Z"), "'Z' is none of A, B, C"),
     (("two.cu", "--kernel", "one", "--args", "A,B,M,C,N,K"), "float* C of one cannot be M"),
@@ -345,6 +345,7 @@ def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, argume
     places = "int row = blockIdx.y * TILE + threadIdx.y; int col = blockIdx.x * TILE + threadIdx.x;"
     two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) C[0] = 1; }}"
     write(one + two, "two.cu")
+    write(f"__global__ void first{SIGNATURE} {{ C[0] = 1; }}", "first.cu")
     write(f"__global__ void one{SIGNATURE.replace('float', 'unsigned')} {{ }}", "unsigned.cu")
     write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
     monkeypatch.chdir(tmp_path)

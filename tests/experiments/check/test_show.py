@@ -63,6 +63,8 @@ OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
         (RIGHT_AND_WRONG, {"m": 32}, "whole", "faulty: wrong in 1 of 2 runs, 1 fault: race", 1),
         (RIGHT_AND_WRONG, {"m": 0}, "", "faulty: wrong in 1 of 2 runs", 1),
         (OUTSIDE, {"k": 8}, "", "right for K % 8, any M and N; elsewhere out of bounds", 3),
+        (OUTSIDE, {"k": (8, 64)}, "", "right for K % 8 and K >= 64, any M and N; elsewhere out of bounds", 3),
+        (OUTSIDE, {"k": (1, 256)}, "", "faulty: wrong in 1 of 2 runs", 1),
         (OUTSIDE, {"m": 64}, "", "faulty: wrong in 1 of 2 runs", 1),
     ],
 )
@@ -70,7 +72,9 @@ def test_the_verdict_and_its_exit_code(outcomes, needs, race_at, headline, code)
     made = Report("a", "a.cu", "cuda", "")
     for size, outcome in outcomes.items():
         made.add(Verdict(*SIZES[size], "integers", Outcome(outcome), ""))
-    made.needs = [Need(axis, multiple, Problem(1, 1, 1)) for axis, multiple in needs.items()]
+    for axis, need in needs.items():
+        multiple, least = need if isinstance(need, tuple) else (need, 0)
+        made.needs.append(Need(axis, multiple, Problem(1, 1, 1), least))
     if race_at:
         made.faults = [Fault("race", "", "a.cu", 1, "", sizes=("x".join(map(str, SIZES[race_at])),))]
     assert (made.headline, made.word.exit_code) == (headline, code)

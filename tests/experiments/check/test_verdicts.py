@@ -50,6 +50,44 @@ def test_alpha_and_beta_that_are_not_used(report, stored, said):
     assert found.word is Word.FAULTY and said in found.why[0] and len(found.why) == 1
 
 
+TILES = """
+    __shared__ float a[16][16], b[16][16];
+    int x = threadIdx.x, y = threadIdx.y;
+    bool last = blockIdx.x == gridDim.x - 1 || blockIdx.y == gridDim.y - 1;
+    for (int k = 0; k < K; k += 16) {
+        %s
+        __syncthreads();
+        for (int i = 0; i < 16; ++i) sum += a[y][i] * b[i][x];
+        __syncthreads();
+    }
+"""
+
+
+def test_tiles_that_test_k_only_where_they_are_the_last(report):
+    """One tile is the last of its row and column, so K shows where there are more."""
+    loads = """a[y][x] = last && (row >= M || k + x >= K) ? 0 : A[row * K + k + x];
+        b[y][x] = last && (col >= N || k + y >= K) ? 0 : B[(k + y) * N + col];"""
+    found = report(kernel(TILES % loads, STORE % "sum"))
+    assert found.headline.startswith("right for K % 16, any M and N; elsewhere"), found.headline
+    assert not any("or more" in why for why in found.why)
+
+
+def test_shared_memory_that_is_read_unwritten_for_nothing(report):
+    """Rows and columns past C's are not loaded, and their sums are not stored."""
+    loads = """if (row < M) a[y][x] = k + x < K ? A[row * K + k + x] : 0;
+        if (col < N) b[y][x] = k + y < K ? B[(k + y) * N + col] : 0;"""
+    found = report(kernel(TILES % loads, STORE % "sum"))
+    assert found.sound and any("memory that nothing wrote" in limit for limit in found.limits)
+    used = report(kernel(TILES % loads.replace("row < M", "row < M && k + x < K"), STORE % "sum"))
+    assert "memory read before it was written" in {fault.kind for fault in used.faults}
+
+
+def test_products_left_out_of_a_short_sum(report):
+    """K / 32 rounds down, as for 31; 128 would, too."""
+    found = report(kernel(SUM.replace("i < K", "i < K / 32 * 32"), STORE % "sum"), "17x33x31")
+    assert "the last K % 32 products of each sum are left out (here 31 of 31)" in found.why[0]
+
+
 def test_runs_with_plain_scales_are_not_in_the_map_of_others(report):
     found = report(kernel(SUM, STORE % "alpha * sum", more=", float alpha, float beta"))
     assert {verdict.problem for verdict in found.verdicts if verdict.right} <= {"1x1x1"}

@@ -17,6 +17,7 @@ _MARK = b"checked\0"  # how a CUtensorMap of `standins/recorder.cpp` begins
 _ENCODED = struct.Struct("<8sQ5Q4Q5H5H5B")
 _SWIZZLES = (0, 32, 64, 128)  # by CUtensorMapSwizzle
 _TF32 = 11  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+_TYPES = {0: torch.uint8, 6: torch.float16, 7: torch.float32, 8: torch.float64, 9: torch.bfloat16, _TF32: torch.float32}
 _POINTER = 8  # bytes
 _LARGEST = 1 << 28  # bytes of a buffer
 
@@ -30,6 +31,17 @@ def places(record: Recorded) -> dict[int, str]:
     missing = [role for role in MATRICES if role not in {known.get(place) for place in used}]
     left = list(dict.fromkeys(place for place in used if place not in known))
     return known | ({left[0]: missing[0]} if len(missing) == len(left) == 1 else {})
+
+
+def mapped(record: Recorded) -> dict[str, torch.dtype]:
+    """The types of the matrices that lie behind tensor maps."""
+    found = {}
+    for raw in record.arguments:
+        if raw.startswith(_MARK):
+            kind = _ENCODED.unpack_from(raw)[-5]
+            for _, place, _ in _pointers(raw, record):
+                found[places(record).get(place, "")] = _TYPES.get(kind, torch.float32)
+    return found
 
 
 def value(raw: bytes, kind: str, given: Mapping[str, torch.Tensor], record: Recorded) -> Value:

@@ -77,13 +77,14 @@ def refused(said: str) -> set[int]:
     return {int(line or other) - _BEGIN.count("\n") - 1 for line, other in lines}
 
 
-def calls(functions: Sequence[Function], element: str, source: str) -> list[Call]:
+def calls(functions: Sequence[Function], kernel: str, element: str, source: str) -> list[Call]:
     """Ways to call these functions: what is understood whole, what has matrices and sizes, a `main`, others.
 
-    element: the type of the matrices, for a template of it. source: where structs are defined.
+    kernel: what they lead to. element: the type of the matrices, for a template of it. source: where structs are
+    defined.
     """
     known = structs(source)
-    found = [call for f in functions for call in _ways(f, _instance(f, element, source), known)]
+    found = [call for f in functions for call in _ways(f, kernel, _instance(f, element, source), known)]
     return sorted(found, key=lambda call: call.rank)
 
 
@@ -107,7 +108,7 @@ def _instance(function: Function, element: str, source: str) -> str:
     return element if element in given or not given else given[0]
 
 
-def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> Iterator[Call]:
+def _ways(function: Function, kernel: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> Iterator[Call]:
     if function.name == "main":
         yield from _mains(function)
         return
@@ -129,7 +130,8 @@ def _ways(function: Function, element: str, known: Mapping[str, tuple[Parameter,
         tried, decided = list(given), []
         for index, (parameter, kind) in enumerate(zip(parameters, plain, strict=True)):
             if not tried[index]:
-                tried[index], said = _unknown(parameter.name, kind, flag)
+                choice = _choice(function.body, kernel, parameter.name)
+                tried[index], said = _unknown(parameter.name, kind, flag, choice)
                 decided += [f"{parameter.name} = {said}"] if said else []
         if all(tried):
             yield Call(function, f"{function.scope}{function.name}{explicit}({', '.join(tried)})", tuple(decided))
@@ -197,6 +199,9 @@ def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Para
     """In C++, empty where it is not known what it is."""
     if kind in known:
         return _struct(kind, role, element, known)
+    if kind == "dim3" and role in MATRICES:  # as NVIDIA's samples have it: the width comes first
+        rows, columns = (f"(unsigned)checked_number({NUMBERS.index(side)})" for side in _SIDES[role])
+        return f"dim3({columns}, {rows}, 1)"
     if "Tensor" in kind and role in MATRICES:
         rows, columns = (f"(int64_t)checked_number({NUMBERS.index(side)})" for side in _SIDES[role])
         scalar = _TORCH_TYPES.get(element, "Float")
@@ -234,15 +239,28 @@ def _struct(kind: str, role: str, element: str, known: Mapping[str, tuple[Parame
     return f"[] {{ {kind} made{{}}; {filled} return made; }}()"
 
 
-def _unknown(name: str, kind: str, flag: str) -> tuple[str, str]:
-    """(argument, what is said of it) for a parameter that nothing tells."""
+def _choice(body: str, kernel: str, name: str) -> str:
+    """The number that a parameter must be for `kernel` to be launched: of the last `case` or comparison before that."""
+    before = body[: found.start()] if (found := re.search(rf"\b{kernel}\b", body)) else ""
+    number = r"\b\w+\b"
+    chosen = re.findall(rf"\b{name}\s*==\s*({number})", before)
+    if re.search(rf"\bswitch\s*\(\s*{name}\s*\)", before):
+        chosen = re.findall(rf"\bcase\s+({number})\s*:", before)
+    return chosen[-1] if chosen else ""
+
+
+def _unknown(name: str, kind: str, flag: str, choice: str) -> tuple[str, str]:
+    """(argument, what is said of it) for a parameter that nothing tells but, where there is one, a `choice`."""
+    if choice:
+        return f"({kind}){choice}", choice
     if kind == "bool":
         return flag, flag
     if kind.endswith("*"):
         buffer = role_of(name) == "BIAS" or re.search(r"work|buf|scratch|temp|tmp|lock|semaphore", name, re.I)
         return f"({kind}){'checked_allocate(1 << 24)' if buffer else 'nullptr'}", "" if buffer else "nullptr"
     if _WHOLE.match(kind):
-        return _usual(name), _usual(name)
+        usual = "" if re.search(r"pitch", name, re.I) else _usual(name)  # a row's bytes, which differ with the size
+        return usual, usual
     if kind in ("float", "double"):
         return "1", "1"
     if kind == "dim3" or "(" in kind:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import headers, host, launch
+from experiments.check.cuda import headers, host, launch, signature
 from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.launches import driver, fit, own_sizes, recorder
 from experiments.check.cuda.launches.recorder import PLACE, Program, Recorded
@@ -76,6 +76,11 @@ class Reading:
         """Whether it launches the same whatever sizes it is told."""
         first, second = (self._at(problem) for problem in WHOLE[:2])
         return bool(first and second and self._numbers(first) == self._numbers(second))
+
+    @functools.cached_property
+    def is_one_block(self) -> bool:
+        """Whether it launches one block whatever sizes it is told, which does not tell a grid for others."""
+        return self.sizes_are_its_own and self.at(WHOLE[0]).launch.grid == (1, 1, 1)
 
     def _numbers(self, record: Recorded) -> tuple:
         """What does not differ from one run of a program to the next."""
@@ -205,7 +210,7 @@ def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Re
     """
     places = {function: f"{file.name}:{line}" for function, file, line in unit.functions()}
     leading = host.callers(list(places), chosen.name, unit.text)
-    calls = driver.calls(leading, element, unit.text)
+    calls = driver.calls(leading, chosen.name, element, unit.text)
     if not calls:
         return None, "no host function of the file launches it" if not leading else (
             f"{leading[0].name} launches it, whose parameters are not understood"
@@ -222,13 +227,13 @@ def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Re
     for program, (index, call) in itertools.product(programs, enumerate(calls)):
         if call.function.name not in unit.left_out:
             reading = Reading(program, said, index, call, places[call.function], one, chosen)
-            if reading.starts():
+            if reading.starts() and not reading.is_one_block:
                 return reading, ""
-    return None, f"{calls[0].function.name} was run and launched nothing"
+    return None, f"{calls[0].function.name} was run and launched nothing, or one block for sizes of its own"
 
 
 def files(path: Path, kernel: str) -> Iterator[Path]:
-    """The files to look for a launch in: the one at `path` and those of its project that include it.
+    """The files to look for a launch in: the one at `path`, and those of its project that include it or declare it.
 
     A header may need what the files that include it have before it, so these come first.
     """
@@ -236,19 +241,34 @@ def files(path: Path, kernel: str) -> Iterator[Path]:
     alone = path.suffix == ".cu" and host.callers(host.functions(text), kernel, text)
     if alone:
         yield path
-    others = []
+    others, linked = [], []
+    for file in neighbours(path):
+        other = source_text.read(file)
+        launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel, other)
+        if not launches and path.name not in other:
+            continue
+        if ours in headers.included(file, other):
+            others.append(file)
+            if launches:
+                yield file
+        elif launches and path.suffix == ".cu" and _declares(file, other, kernel):
+            linked.append(file)
+    yield from (*linked, *others[:1])
+    yield path
+
+
+def neighbours(path: Path) -> Iterator[Path]:
+    """The CUDA files of a project beside the one at `path`."""
     for above in headers.project(path):
         for file in sorted(itertools.chain.from_iterable(above.glob(pattern) for pattern in _NEIGHBOURS)):
-            other = source_text.read(file) if file.is_file() and file.stat().st_size < _MOST_BYTES else ""
-            launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel, other)
-            if file.resolve() == ours or not launches and path.name not in other:
-                continue
-            if ours in headers.included(file, other):
-                others.append(file)
-                if launches:
-                    yield file
-    yield from others[:1]
-    yield path
+            if file.is_file() and file.stat().st_size < _MOST_BYTES and file.resolve() != path.resolve():
+                yield file
+
+
+def _declares(file: Path, text: str, kernel: str) -> bool:
+    """Whether a file, or what it includes, has a kernel of this name without its body."""
+    found = [each for each in signature.read(headers.with_includes(file, text)) if each.name == kernel]
+    return bool(found) and not found[0].body
 
 
 def instance(entry: str, name: str) -> str:

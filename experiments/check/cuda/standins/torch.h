@@ -82,6 +82,7 @@ struct CUDAStream {
     operator cudaStream_t() const { return nullptr; }
 };
 inline CUDAStream getCurrentCUDAStream(int = 0) { return {}; }
+inline CUDAStream getDefaultCUDAStream(int = 0) { return {}; }
 struct CUDAGuard {
     template <class... T> explicit CUDAGuard(T&&...) {}
 };

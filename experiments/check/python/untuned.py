@@ -1,0 +1,61 @@
+"""Values of what a file leaves to tuning or to its callers, by their names, and kernels that are given such values."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
+
+_VALUES = (
+    (r"^(b|blk|block|tile)(_?size)?_?[mn]$|^[mn]_?block", 64),
+    (r"^(b|blk|block|tile)(_?size)?_?k$|^k_?block", 32),
+    (r"^group(_?size)?_?m$|^group$", 8),
+    (r"^(group|block|tile)_?size$", 128),
+    (r"^zero_?(point)?s?$|^qzeros$", None),
+    (r"warps$", 4),
+    (r"stages$|buffers$", 3),
+    (r"split_?k$", 2),
+    (r"num_sms?$|sm_count$", 132),
+    (r"acc\w*dtype|dtype_acc", tl.float32),
+    (r"activation$|^act$", ""),
+    (r"^(is_)?(even|divisible)(_|$)|_divisible$|subtile$", False),  # which is right at any size
+)
+UNKNOWN = object()
+
+
+def common(name: str) -> object:
+    """A common value of a parameter of this name; UNKNOWN where it does not say."""
+    return next((value for pattern, value in _VALUES if re.search(pattern, name.lower())), UNKNOWN)
+
+
+def constants(kernel: Any, told: Iterable[str] = ()) -> dict[str, object]:
+    """Common values of the parameters of a kernel that have no default and are not told, of those whose names say."""
+    while not inspect.isfunction(kernel):
+        kernel = kernel.fn
+    parameters = inspect.signature(kernel).parameters
+    open_ = [name for name, each in parameters.items() if each.default is each.empty and name not in told]
+    values = {name: 1 if re.search("split", name, re.I) else common(name) for name in open_}
+    return {name: value for name, value in values.items() if value is not UNKNOWN}
+
+
+class Untuned(Autotuner):
+    """A kernel whose own decorators do not work: one configuration, of common values for what they would choose."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__(kernel, kernel.arg_names, None, key=[], reset_to_zero=None, restore_value=None)
+        self.name = self.base_fn.__name__
+        self.given: Mapping[str, object] = {}  # by the user
+        self.chosen: dict[str, object] = {}  # of the last launch
+
+    def prune_configs(self, kwargs: Mapping[str, object]) -> list[triton.Config]:
+        """What the launch that is under way leaves open."""
+        told = (self.nargs or {}).keys() | kwargs.keys()
+        own = {name: value for name, value in self.given.items() if name in self.arg_names and name not in told}
+        self.chosen = constants(self.base_fn, told) | own
+        self.configs = [triton.Config(self.chosen, num_warps=None, num_stages=None, num_ctas=None)]
+        return self.configs

@@ -1,0 +1,132 @@
+"""What a function takes: types, layouts, batches, factors, alpha, beta and a bias are found by name and by trying."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
+
+# Products of several pairs, whose addresses are in tensors; B is read through a view that turns it.
+GROUPED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(a_ptrs, b_ptr, c_ptrs, M, N, K, stride_bn, stride_bk, BLOCK: tl.constexpr):
+    a_ptr = tl.load(a_ptrs).to(tl.pointer_type(tl.float32))
+    c_ptr = tl.load(c_ptrs).to(tl.pointer_type(tl.float32))
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K):
+        a = tl.load(a_ptr + row * K + k, mask=row < M, other=0.0)
+        acc += a * tl.load(b_ptr + k * stride_bk + col * stride_bn, mask=col < N, other=0.0)
+    tl.store(c_ptr + row * N + col, acc, mask=(row < M) & (col < N))
+
+
+def products(group_A, group_B):
+    made = []
+    for A, B in zip(group_A, group_B):
+        (M, K), N = A.shape, B.shape[1]
+        C = torch.empty((M, N), device="cuda")
+        lists = (torch.tensor([x.data_ptr()], device="cuda") for x in (A, C))
+        turned = B.t()
+        pointers = next(lists), turned, next(lists)
+        kernel[triton.cdiv(M, 32), triton.cdiv(N, 32)](*pointers, M, N, K, *turned.stride(), BLOCK=32)
+        made.append(C)
+    return made
+"""
+
+
+def test_addresses_in_tensors_and_views(tmp_path):
+    found = report(tmp_path, GROUPED)
+    assert found.sound and found.how == "products(group_A=[A], group_B=[B])"
+    assert {line.array for line in found.lines} >= {"A", "B", "C"}
+    (fault,) = report(tmp_path, GROUPED.replace("K + k, mask=row < M", "K + k + 1, mask=row < M")).faults
+    assert fault.kind == "out of bounds" and " of A (" in fault.text
+
+
+def test_constants_and_batches(tmp_path):
+    found = report(tmp_path, TUNED, define=("BLOCK_M=64",))
+    assert found.sound and found.code[0].shared_bytes > report(tmp_path, TUNED).code[0].shared_bytes
+    batches = GLUON.replace("(M, K), N = a.shape, b.shape[1]", "(_, M, K), N = a.shape, b.shape[2]")
+    found = report(tmp_path, batches.replace("empty((M, N)", "empty((1, M, N)"))
+    assert found.sound and "it takes batches of matrices: it is given a batch of one" in found.notes
+
+
+SCALED = (
+    GLUON.replace("BLOCK: gl.constexpr", "alpha, beta, d_ptr, BLOCK: gl.constexpr")
+    .replace("    gl.store(", "    d = gl.load(d_ptr + row * N + col, mask=(row < M) & (col < N))\n    gl.store(")
+    .replace("+ col, acc, mask", "+ col, alpha * acc + beta * d, mask")
+    .replace("matmul(a, b)", "addmm(input, mat1, mat2, *, beta=1, alpha=1)")
+    .replace("    (M, K), N", "    a, b = mat1, mat2\n    (M, K), N")
+    .replace("M, N, K, BLOCK=32", "M, N, K, alpha, beta, input, BLOCK=32")
+)
+
+
+def test_alpha_and_beta(tmp_path):
+    found = report(tmp_path, SCALED)
+    assert found.sound, found
+    assert not report(tmp_path, SCALED.replace("beta * d", "d")).sound
+    text = SCALED.replace("(input, mat1, mat2, *, beta=1", "(mat1, mat2, input=None, *, beta=0")
+    found = report(tmp_path, text.replace("    kernel[", "    input = torch.ones_like(c)\n    kernel["))
+    assert found.sound and found.how == "addmm(mat1=A, mat2=B, alpha)"
+
+
+def test_a_bias_is_drawn(tmp_path):
+    text = GLUON.replace("BLOCK: gl.constexpr", "bias_ptr, BLOCK: gl.constexpr").replace(
+        "matmul(a, b)", "linear(x, weight, bias)"
+    )
+    text = text.replace("    (M, K), N", "    a, b = x, weight\n    (M, K), N").replace(
+        "M, N, K, BLOCK=32", "M, N, K, bias, BLOCK=32"
+    )
+    added = text.replace("    gl.store(", "    acc += gl.load(bias_ptr + col, mask=col < N)\n    gl.store(")
+    assert report(tmp_path, added).sound and not report(tmp_path, text).sound
+
+
+def test_factors_are_ones_of_any_shape(tmp_path):
+    text = GLUON.replace("c_ptr, M", "c_ptr, a_s, b_s, S, M").replace(
+        "matmul(a, b)", "fp16_gemm(a, a_s, b, w_scales, scale)"
+    )
+    text = text.replace(
+        "acc += a * b",
+        "acc += (a * gl.load(a_s + row, row < M, 0)).to(gl.float32) * b * gl.load(b_s + S * col, col < N, 0)",
+    )
+    text = text.replace("a, b, c, M", "a, b, c, a_s, w_scales, w_scales.stride(0), M").replace(
+        "return c", "return c * scale"
+    )
+    found = report(tmp_path, text)  # any shape is taken, and one has the stride that is asked for
+    assert found.sound and "A and B are fp16, by what the file says of types: --math says another" in found.notes
+
+
+INT8 = (
+    GLUON.replace("def matmul(a, b):", "def int8_matmul(a, b):\n    assert a.dtype == b.dtype == torch.int8")
+    .replace("gl.float32", "gl.int32")
+    .replace("acc += a * b", "acc += a.to(gl.int32) * b")
+)
+MIXED = "(a, quant_w):\n    b = quant_w\n    assert (a.dtype, b.dtype) == (torch.half, torch.int8)"
+BLOCKS = "    assert a_s.shape == (M, -(-K // block_size[1])) and b_s.shape == (-(-N // 128), a_s.shape[1])\n    c ="
+FORMS = [
+    (INT8.replace("dtype=a.dtype", "dtype=torch.int32"), "int8"),
+    (INT8.replace("dtype=a.dtype", "dtype=torch.float16").replace("+ col, acc,", "+ col, acc.to(gl.float16),"), "int8"),
+    (GLUON.replace("(a, b):", MIXED).replace("a * b", "a.to(gl.float32) * b.to(gl.float32)"), "fp16 and int8"),
+    (GLUON.replace("(a, b):", "_of_blocks(a, b, a_s, b_s, block_size: list[int]):").replace("    c =", BLOCKS), "fp32"),
+]
+
+
+@pytest.mark.parametrize(("text", "elements"), FORMS, ids=["int8", "int8-half", "half-int8", "blocks"])
+def test_what_a_function_takes_is_found(tmp_path, text, elements):
+    found = report(tmp_path, text)
+    assert found.sound, found
+    note = f"A and B are {elements}, by what the file says of types: --math says another"
+    assert elements == "fp32" or note in found.notes
+
+
+def test_a_tile_that_is_the_whole_matrix(tmp_path):
+    text = TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N")
+    found = report(tmp_path, text, sizes=())
+    assert found.sound and "64x64x64" in {verdict.problem for verdict in found.verdicts}
+    assert max(verdict.n for verdict in found.verdicts) == 64
+    assert any("its tile is the whole matrix" in note for note in found.notes)

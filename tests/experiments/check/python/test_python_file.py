@@ -1,0 +1,128 @@
+"""`experiments check` on Python files: Triton and Gluon kernels launched by functions of the user's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments.check import examine
+from experiments.check.python.stand_in import MODELS, StandIn, renamed
+from experiments.records.request import UsageError
+from tests.experiments.check.python.sources import GLUON, TRITON, TUNED, report
+from tests.imports import ROOT
+
+triton = pytest.importorskip("triton")
+tma = pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper").tma
+
+
+@pytest.mark.parametrize("text", [TRITON, GLUON, TUNED], ids=["triton", "gluon", "autotuned"])
+def test_a_sound_kernel(tmp_path, text):
+    found = report(tmp_path, text)
+    assert found.sound, found
+    assert {line.array for line in found.lines if line.space == "global"} == {"A", "B", "C"}
+    assert all(line.quote for line in found.lines)
+    assert found.code[0].kernel == "kernel" and found.code[0].registers > 0
+    assert any("allocates C itself" in note for note in found.notes) == (text is GLUON)
+
+
+def test_a_missing_mask_is_named_with_its_line(tmp_path):
+    found = report(tmp_path, TRITON.replace("mask=(row < M) & (k[None, :] < K)", "mask=row < M"))
+    assert not found.sound
+    (fault,) = found.faults
+    assert fault.kind == "out of bounds" and fault.quote.startswith("a = tl.load(a_ptr")
+
+
+def test_a_partial_store_and_a_dropped_tail(tmp_path):
+    found = report(tmp_path, TRITON.replace("range(0, K, BLOCK_K)", "range(0, K - BLOCK_K + 1, BLOCK_K)"))
+    assert any("the last K % 32 products" in reason or "only the first 32 of 39" in reason for reason in found.why)
+    half = TRITON.replace("acc, mask=(row < M) & (col < N)", "acc, mask=(row < M) & (col < N // 2)")
+    assert "never written" in {fault.kind for fault in report(tmp_path, half).faults}
+
+
+def test_a_sum_that_is_added_to_c_is_told_where_whole_sizes_are_too_large_for_detectors(tmp_path, monkeypatch):
+    monkeypatch.setattr(examine, "MOST_DETECTED", 100)
+    added = "acc + tl.load(c_ptr + row * N + col, mask=(row < M) & (col < N)), mask"
+    found = report(tmp_path, TRITON.replace("+ col, acc, mask", f"+ col, {added}"), sizes=())
+    assert any("C is right only if it holds zeros beforehand" in reason for reason in found.why)
+
+
+def test_it_is_judged_by_the_arithmetic_that_is_meant(tmp_path):
+    found = report(tmp_path, TRITON, math="tf32")
+    assert found.sound and {verdict.problem for verdict in found.verdicts} == {"33x35x39"}
+
+
+def test_triton_cuts_fp32_operands_unless_it_is_told_not_to(tmp_path):
+    text = TRITON.replace(', input_precision="ieee"', "")
+    found = report(tmp_path, text)
+    assert found.sound and any("it is judged as tf32" in note for note in found.notes)
+    assert not any("it is judged as tf32" in note for note in report(tmp_path, text, math="fp32").notes)
+
+
+def test_the_driver_is_left_as_it_was(tmp_path):
+    before = triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active
+    report(tmp_path, TRITON)
+    assert (triton.JITFunction.run, triton.runtime.autotuner.Autotuner.run, triton.runtime.driver._active) == before
+
+
+def test_where_the_compiler_stops(tmp_path):
+    text = TRITON.replace("acc = tl.zeros", "odd = tl.arange(0, 33)\n    acc = tl.zeros")
+    line = 1 + text[: text.index("odd")].count("\n")
+    with pytest.raises(UsageError, match=rf"kernel.py:{line}: `odd = tl.arange\(0, 33\)` does not compile: arange's"):
+        report(tmp_path, text)
+
+
+def test_a_name_that_gluon_has_no_more():
+    for old, new in renamed().items():  # none in the oldest Triton
+        with pytest.raises(RuntimeError, match="has been removed"):
+            getattr(tma, old)(_semantic=True)
+        with StandIn(MODELS["sm_90"]).present():
+            assert getattr(tma, old) is getattr(tma, new)
+
+
+def test_a_check_waits_for_no_library_that_it_does_not_use(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("x = 1", encoding="utf-8")
+    code = (
+        f"import sys; sys.argv = ['gemm', 'check', {str(path)!r}]\n"
+        "from experiments.cli import main\n"
+        "try: main('gemm')\n"
+        "finally: print(*{'pandas', 'seaborn', 'matplotlib', 'hypothesis', 'jinja2', 'torch'} & sys.modules.keys())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 2 and run.stdout.split() == ["torch"], run.stderr
+
+
+USAGE = [
+    ("import nowhere_to_be_found", {}, "there is none (left out: line 1: ModuleNotFoundError: No module named"),
+    ("x = 1", {}, "gemm(a, b, c) or gemm(a, b): there is none"),
+    ("x = (", {}, "kernel.py:1: '(' was never closed: is it Python 3?"),
+    ("def f(a, b): pass\ndef g(a, b): pass", {}, "pass --kernel with one of f, g"),
+    ("def f(a, b): pass", {"kernel": "g"}, "no function g that launches a kernel: there is f"),
+    ("def f(a, n): pass", {}, "f(a, n) has no two matrices among its parameters"),
+    (
+        "def fused_softmax(a, b): pass",
+        {},
+        "fused_softmax(a, b) computes more than a product, by its name (softmax): check",
+    ),
+    ("def f(a, b, turns): pass", {}, "f(a, b, turns) takes turns, whose value the file does not tell: pass -D turns="),
+    ("def f(a, b): return a @ b", {}, "launched no Triton kernel"),
+    ("def f(a, b): a.nothing", {}, "kernel.py:1: `def f(a, b): a.nothing` stops f: AttributeError"),
+    ("from nowhere import g\ndef f(a, b): g(a)", {}, "name 'g' is not defined (line 1: ModuleNotFoundError"),
+    (GLUON.replace("return c", "return a"), {}, "must return C of shape (33, 35); it returned one of (33, 39)"),
+    ("def f(a, b): pass", {"block": "16"}, "--block is for CUDA"),
+    (GLUON, {"define": "X=1"}, "-D X is no parameter of matmul and no constant of its kernels"),
+    (TUNED, {"define": "BLOCK_M=7"}, "no configuration that gemm is tuned over has the values that -D gives"),
+    (GLUON, {"like": "sm_1"}, "--like sm_1 is no GPU known here"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "message"), USAGE, ids=[message[:30] for *_, message in USAGE])
+def test_usage_errors(invoke, tmp_path, text, options, message):
+    path = tmp_path / "kernel.py"
+    path.write_text(text, encoding="utf-8")
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    result = invoke("check", path, "--device", "cpu", "--size", "33x35x39", *given)
+    assert result.exit_code == 2, result.output
+    assert message in result.said, result.output
