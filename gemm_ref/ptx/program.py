@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,7 +83,20 @@ class Pointers:
     names: tuple[str, ...]
 
 
-@functools.lru_cache(maxsize=256)
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Inside Python does not look for garbage: that would go through all the new objects again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@functools.lru_cache(maxsize=64)  # each of some megabytes
+@without_collection()
 def load(text: str, entry: str | None = None) -> Kernel:
     """Parse and decode PTX text; `entry` names the kernel where the module holds several.
 
@@ -128,7 +143,7 @@ def _own_name(entry: str) -> str:
     return name
 
 
-_parsed = functools.lru_cache(maxsize=16)(parse)  # a module's kernels are loaded one by one
+_parsed = functools.lru_cache(maxsize=8)(parse)  # a module's kernels are loaded one by one
 
 
 def run(

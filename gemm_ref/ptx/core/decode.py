@@ -48,6 +48,8 @@ class Decoder:
         self.kernel = kernel or self
         self.slots: dict[str, int] = {} if kernel is None else kernel.slots
         self.first = 0  # the place of its first instruction in the program
+        self._readers: dict[tuple[str, np.dtype | None], Read] = {}  # of registers: most are read many times
+        self._writers: dict[str, Write] = {}
         # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten, and
         # read as all ones (NaN), so that using one shows.
         self.guarded = {
@@ -149,6 +151,12 @@ class Decoder:
 
     def _register(self, register: Register, dtype: np.dtype | None) -> Read:
         """A reader of a register as `dtype`, or as whatever was last written to it where that is None."""
+        key = register.name, dtype
+        if key not in self._readers:
+            self._readers[key] = self._reader(register, dtype)
+        return self._readers[key]
+
+    def _reader(self, register: Register, dtype: np.dtype | None) -> Read:
         declared = self.dtype_of(register)
         dtype_or_own = dtype or declared
         if declared.itemsize < dtype_or_own.itemsize or (declared == np.bool_) != (dtype_or_own == np.bool_):
@@ -193,7 +201,12 @@ class Decoder:
         operand = self.named(operand)
         if not isinstance(operand, Register):
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
-        slot, width = self.slot(operand.name), self.dtype_of(operand).itemsize
+        if operand.name not in self._writers:
+            self._writers[operand.name] = self._writer(operand)
+        return self._writers[operand.name]
+
+    def _writer(self, register: Register) -> Write:
+        slot, width = self.slot(register.name), self.dtype_of(register).itemsize
 
         def write(machine: Machine, value: Value, mask: Mask) -> None:
             if value.dtype.itemsize < width:  # a narrow result is extended to its register by its own sign

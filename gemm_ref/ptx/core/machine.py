@@ -80,7 +80,16 @@ class LockstepMachine(Machine):
             self.schedule.units.append(self._units[kind])
 
     def run(self) -> None:
-        """Execute until every lane has left. Raises PtxError at the first fault."""
+        """Execute until every lane has left. Raises PtxError at the first fault. It is of no more use after that."""
+        try:
+            self._run()
+        finally:  # units know it and each other, observers know it: all would stay until Python looks for garbage
+            for unit in self.schedule.units:
+                vars(unit).clear()
+            del self.schedule
+            self.observers = ()
+
+    def _run(self) -> None:
         place = self.schedule.first
         registers, program, schedule = self.registers, self.program, self.schedule
         while True:

@@ -14,6 +14,7 @@ cluster orders in global memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -51,6 +52,31 @@ class _Acquired:
     fenced: int | None  # from when on the lane itself has acquired it; None as long as no fence followed
 
 
+@dataclass(eq=False)
+class _Passed:
+    """What a lane that releases knows of other places that its block had acquired before; worked out when asked for."""
+
+    chain: _Chain  # where it releases
+    acquired: list[_Acquired]  # in its block, which grows
+    number: int  # of them there are when it releases
+    lane: int
+    first: int  # lane of its block
+    known: np.ndarray  # by thread of its block, up to when it knows what that did
+    until: int  # when it releases, or fences to do so
+    sc_met: int  # up to when its block had met at its last fence that is .sc
+
+    @functools.cached_property
+    def found(self) -> list[_Acquired]:
+        before = [each for each in self.acquired[: self.number] if each.chain is not self.chain]
+        return [each for each in before if (each.fenced or 0) <= self.until and self._knows(each)]
+
+    def _knows(self, each: _Acquired) -> bool:
+        if self.sc_met >= each.observed:
+            return True
+        own = each.lane == self.lane
+        return each.fenced is not None and (own or int(self.known[each.lane - self.first]) >= each.fenced)
+
+
 @dataclass(eq=False)  # compared by identity
 class _Chain:
     """What is released at a place in memory: by the last store there, and by the atomics since, in their order."""
@@ -59,7 +85,7 @@ class _Chain:
     count: int = 0  # of operations
     # By block in the grid: (place in the chain, by thread up to when what it did is released).
     known: dict[int, list[tuple[int, np.ndarray]]] = field(default_factory=dict)
-    behind: list[tuple[int, tuple[_Acquired, ...]]] = field(default_factory=list)  # what a release passes on
+    behind: list[tuple[int, _Passed]] = field(default_factory=list)  # what a release passes on
     last: dict[int, int] = field(default_factory=dict)  # by thread in the grid: place of its last operation
 
     def covers(self, count: int, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -81,9 +107,9 @@ class _Chain:
             return
         seen[id(self)] = count
         yield self, count
-        for place, acquired in self.behind:
+        for place, passed in self.behind:
             if place < count:
-                for each in acquired:
+                for each in passed.found:
                     yield from each.chain._with_those_behind(each.count, seen)
 
 
@@ -100,6 +126,7 @@ class GpuOrder:
             # Of each lane: when it last fenced, and up to when its block had met then; the same for fences that are .sc
             self._fenced, self._met, self._sc, self._sc_met = np.full((4, lanes), NEVER, np.int32)
             self._acquired: dict[int, list[_Acquired]] = {}  # by block of the machine
+            self._places: dict[tuple[int, int, int], int] = {}  # in such a list: by chain, count and lane
 
     def fence(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes, order: Order) -> None:
         """These lanes execute a fence or membar, which is not one of a proxy."""
@@ -143,20 +170,19 @@ class GpuOrder:
             known = self._released(lane, block, releases, order)
             if known is not None:
                 chain.known.setdefault(int(machine.block_of_lane[lane]), []).append((chain.count, known))
-                passed = self._passed_on(lane, block, releases, chain, order)
-                if passed:
-                    chain.behind.append((chain.count, passed))
+                if block in self._acquired:
+                    chain.behind.append((chain.count, self._passed_on(lane, block, releases, chain, order)))
             chain.last[thread] = chain.count
             chain.count += 1
         order.step()
 
     def _observe(self, acquired: _Acquired, block: int) -> None:
         before = self._acquired.setdefault(block, [])
-        for i, each in enumerate(before):  # a loop that waits for a change
-            if (each.chain, each.count, each.lane) == (acquired.chain, acquired.count, acquired.lane):
-                before[i] = acquired if each.fenced is None else each
-                return
-        before.append(acquired)
+        place = self._places.setdefault((id(acquired.chain), acquired.count, acquired.lane), len(before))
+        if place == len(before):
+            before.append(acquired)
+        elif before[place].fenced is None:  # a loop that waits for a change
+            before[place] = acquired
 
     def _released(self, lane: int, block: int, at_once: bool, order: Order) -> np.ndarray | None:
         """By thread of its block, up to when what it did is released by an atomic or store of a lane; None: nothing."""
@@ -173,12 +199,13 @@ class GpuOrder:
         known[lane - block * size] = self._fenced[lane]
         return np.maximum(known, np.minimum(np.maximum(own, met), self._sc[mates]))
 
-    def _passed_on(self, lane: int, block: int, at_once: bool, chain: _Chain, order: Order) -> tuple[_Acquired, ...]:
+    def _passed_on(self, lane: int, block: int, at_once: bool, chain: _Chain, order: Order) -> _Passed:
         """What a lane knows of other places that was acquired in its block before it released, or fenced to do so."""
-        found = [each for each in self._acquired.get(block, ()) if each.chain is not chain]
-        until = order.now if at_once else max(self._fenced[lane], self._sc[lane])
-        lanes = np.array([lane])
-        return tuple(each for each in found if (each.fenced or 0) <= until and self._knows(each, lanes, order).all())
+        until = order.now if at_once else int(max(self._fenced[lane], self._sc[lane]))
+        known = np.maximum(order.known(lane), order.since[lane])
+        acquired = self._acquired[block]
+        first = block * order.threads
+        return _Passed(chain, acquired, len(acquired), lane, first, known, until, int(self._sc_met[lane]))
 
     def _knows(self, acquired: _Acquired, lanes: np.ndarray, order: Order) -> np.ndarray:
         """Whether lanes of the block that has acquired this know of it."""

@@ -86,7 +86,7 @@ _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|\d+)U?$")
 
 def split_operands(text: str) -> list[str]:
     """Operands at their commas, those inside braces and brackets left whole."""
-    return [part.strip() for part in _OPERANDS.findall(text) if part.strip()]
+    return [part for found in _OPERANDS.findall(text) if (part := found.strip())]
 
 
 @functools.lru_cache(maxsize=4096)  # a kernel names each of its registers many times

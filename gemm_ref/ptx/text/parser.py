@@ -123,7 +123,8 @@ _VARIABLE = re.compile(
     re.S,
 )
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)")
-_LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
+_BEGIN = re.compile(r"[^\s};]")  # of a statement
+_LABEL = re.compile(r"([\w$%.]++)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 _LONG_VECTOR = re.compile(r"\{([^{},]+)(?:,[^{},]+){7,},\s*([^{},]+)\}")
 
@@ -279,14 +280,16 @@ def _parse_body(entry: Entry, body: str, places: Places, ptx_line: int) -> None:
     """Walk the statements between the kernel's braces, the first on `ptx_line`; inner braces only scope names."""
     position, counted = 0, 0
     while True:
-        while position < len(body) and (body[position].isspace() or body[position] in "{};"):
-            position += 1
-            if body[position - 1] == "{":
-                end = _closing_brace(body, position)
-                body = body[:position] + _scoped(entry, body[position:end]) + body[end:]
-        if position == len(body):
+        begin = _BEGIN.search(body, position)
+        if begin is None:
             return
-        if after := places.read(body, position):
+        position = begin.start()
+        if body[position] == "{":
+            position += 1
+            block = body[position : _closing_brace(body, position)]
+            if (scoped := _scoped(entry, block)) != block:
+                body = body[:position] + scoped + body[position + len(block) :]
+        elif after := places.read(body, position):
             position = after
         elif label := _LABEL.match(body, position):
             entry.labels[label[1]] = len(entry.instructions)

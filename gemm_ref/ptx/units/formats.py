@@ -13,7 +13,8 @@ import numpy as np
 from gemm_ref.ptx.text.dtypes import Value
 
 BITS: dict[str, np.dtype] = dict.fromkeys(("f16", "bf16"), np.dtype(np.uint16))  # an element's, by format
-BITS |= {"tf32": np.dtype(np.uint32), "e4m3": np.dtype(np.uint8), "e5m2": np.dtype(np.uint8)}
+BITS |= {"tf32": np.dtype(np.uint32), **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), np.dtype(np.uint8))}
+WHOLE = {"s8": np.int8, "u8": np.uint8}
 _TF32_MASK = np.uint32(0xFFFFE000)  # tf32 is an fp32 without the 13 low bits of its fraction
 _NAN32, _NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what cvt makes of any NaN
 
@@ -52,6 +53,8 @@ def numbers(bits: np.ndarray, kind: str, to: type[np.floating]) -> np.ndarray:
         return from_bf16(bits).astype(to, copy=False)
     if kind == "tf32":
         return (bits & _TF32_MASK).view(np.float32).astype(to, copy=False)
+    if kind in WHOLE:
+        return bits.view(WHOLE[kind]).astype(to)
     return _FLOAT8[kind][bits].astype(to, copy=False)
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.text.dtypes import UNSIGNED
+from gemm_ref.ptx.units.formats import WHOLE
 
 _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}  # of normal numbers
 _FP8 = ("e4m3", "e5m2")
@@ -54,8 +55,10 @@ def sum_of(instruction: str, kind: str, k: int) -> Sum:
 def multiply_add(instruction: str, x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray) -> np.ndarray:
     """x @ y^T + c as an instruction makes it: x (tiles, m, k), y (tiles, n, k), c and the result (tiles, m, n).
 
-    x, y: fp32 that hold numbers of the formats `kinds`; c: fp32 or fp16.
+    x, y: fp32 that hold numbers of the formats `kinds`; c: fp32 or fp16, and int32 of s8 and u8, which wraps round.
     """
+    if kinds[0] in WHOLE:  # no sum of an instruction's products is as long as fp32's fraction
+        return np.matmul(x, y.transpose(0, 2, 1)).astype(np.int32) + c
     if instruction == "mma" and kinds[0] in _FP8:
         # Hopper has no such instruction: ptxas makes fp8 into fp16, of which the first HMMA takes the lower half of
         # each word of four and the second the upper half, and adds c to their sum in IEEE arithmetic.

@@ -126,6 +126,26 @@ def test_sums_in_fp16(columns):
     assert not torch.equal(want, (2048 + 2 * product).float())
 
 
+@covers("wgmma")
+@pytest.mark.parametrize("kinds", ["s8.s8", "u8.s8", "s8.u8"])
+def test_sums_of_integers(kinds):
+    """Bytes of either sign; sums of 32 bits wrap round."""
+    types = [{"s8": torch.int8, "u8": torch.uint8}[kind] for kind in kinds.split(".")]
+    low, generator = [torch.iinfo(dtype).min for dtype in types], torch.Generator().manual_seed(2)
+    shapes = zip(((64, 32), (8, 32)), types, low, strict=True)
+    a, b = (torch.randint(least, least + 256, shape, generator=generator).to(t) for shape, t, least in shapes)
+    image = torch.zeros(BYTES, dtype=torch.uint8)
+    for at, tile in ((A_AT, a), (B_AT, b)):
+        put(image, at, tile, 0, False, 1152, 144)
+    words = [str(descriptor(at, 1152, 144, 0)) for at in (A_AT, B_AT)]
+    begin = "".join(f"mov.b32 %d{i}, 0x7fffff00; " for i in range(4))
+    one = f"wgmma.mma_async.sync.aligned.m64n8k32.s32.{kinds} {vector(4)}, {words[0]}, {words[1]}, %p1;\n"
+    out = torch.zeros(4, 128)
+    run_kernel(HEAD + begin + FENCE + 2 * one + COMMIT + WAIT.format(0) + storing(4), [image, out], block=(128, 1, 1))
+    want = 0x7FFFFF00 + 2 * (a.long() @ b.long().T)
+    assert bool((want > 2**31).any()) and torch.equal(matrix(out, 4).view(torch.int32), want.to(torch.int32))
+
+
 def instruction(kinds: str, columns: int, a: str, b: str, tail: str, first: int = 0, keep: str = "%p1") -> str:
     depth = {"tf32": 8, "e4m3": 32, "e5m2": 32}.get(kinds.split(".")[0], 16)
     name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kinds}"

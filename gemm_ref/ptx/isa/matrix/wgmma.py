@@ -13,17 +13,18 @@ from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of
 from gemm_ref.ptx.text.parser import Instruction
-from gemm_ref.ptx.units.formats import BITS, numbers
+from gemm_ref.ptx.units.formats import BITS, WHOLE, numbers
 from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
-_NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(\w+)\.(\w+)")
+_NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)")
 _KINDS = {("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32")}
 _KINDS |= {(a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
+_KINDS |= {(a, b) for a in WHOLE for b in WHOLE}
 
 
 def wgmma(decoder: Decoder, instruction: Instruction) -> Control:
-    """`wgmma`: `.mma_async` of f16, bf16, tf32, e4m3 or e5m2 with fp32 sums, and of f16 with f16 sums; its groups.
+    """`wgmma`: `.mma_async` of f16, bf16, tf32, e4m3, e5m2 with f32 sums, f16 with f16, s8 and u8 with s32; its groups.
 
     Each waits for all lanes of its warpgroup.
     """
@@ -60,11 +61,15 @@ def _shape(instruction: Instruction) -> Shape:
     """What the name and the immediates say. Raises Unsupported, and ParseError for what contradicts itself."""
     match = _NAME.fullmatch(instruction.name)
     kinds = match.groups()[3:] if match else ()
-    if match is None or kinds not in _KINDS or (match[3] == "f16" and kinds != ("f16", "f16")):
+    whole = match is not None and match[3] == "s32"
+    if match is None or kinds not in _KINDS or (match[3] == "f16" and kinds != ("f16", "f16")) or (
+        whole != (kinds[0] in WHOLE)
+    ):  # fmt: skip
         raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
     columns, depth, (a_kind, b_kind) = int(match[1]), int(match[2]), kinds
     item = BITS[a_kind].itemsize
-    signs = [integer(operand) for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
+    signs = [1, 1] * whole  # which integers do not have
+    signs += [integer(operand) for operand in instruction.operands[4:] if isinstance(operand, Immediate)]
     if depth * item != K_BYTES or columns % 8 or not 8 <= columns <= 256 or signs[0] not in (1, -1) or (
         signs[1] not in (1, -1)
     ):  # fmt: skip

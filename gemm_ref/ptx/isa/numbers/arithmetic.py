@@ -49,11 +49,16 @@ def execution(decoder: Decoder, instruction: Instruction, function: Function) ->
 def computes(function_of: Callable[[list[str]], Function]) -> Builder:
     """The builder of instructions that compute a function, which the parts of their names say."""
 
+    @functools.cache
+    def function(name: str) -> Function:
+        parts = name.split(".")
+        if parts[-1] not in (*DTYPES, *KINDS, "add"):  # `vabsdiff4` ends with what is done beside it
+            raise Unsupported(f"the reference GPU has no instruction {name}")
+        return function_of(parts)
+
     @functools.wraps(function_of)
     def build(decoder: Decoder, instruction: Instruction) -> Execute:
-        if instruction.parts[-1] not in (*DTYPES, *KINDS, "add"):  # `vabsdiff4` ends with what is done beside it
-            raise Unsupported(f"the reference GPU has no instruction {instruction.name}")
-        return execution(decoder, instruction, function_of(instruction.parts))
+        return execution(decoder, instruction, function(instruction.name))
 
     return build
 

@@ -46,10 +46,14 @@ def shift(parts: list[str]) -> Function:
     bits = 8 * dtype.itemsize
 
     def left(a: Value, amount: Value) -> Value:
+        if amount.ndim == 0 and amount < bits:  # nearly always: a number of the program
+            return a << amount.astype(dtype)
         shifted = a << np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
         return np.where(amount < bits, shifted, dtype.type(0))[()]
 
     def right(a: Value, amount: Value) -> Value:
+        if amount.ndim == 0 and amount < bits:
+            return a >> amount.astype(dtype)
         shifted = a >> np.minimum(amount, np.uint32(bits - 1)).astype(dtype)
         if is_signed(dtype):
             return shifted  # amounts past the width leave the sign everywhere
