@@ -35,7 +35,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     extern __shared__ char smem[];
     auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + STAGES);
-    __shared__ Mbarrier full[STAGES], empty[STAGES];
+    __shared__ Mbarrier full[STAGES][PARTS], empty[STAGES];
 
     // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step
     const int rank = CLUSTER_M > 1 ? cluster_rank() : 0;
@@ -49,7 +49,8 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     if (threadIdx.x == 0) {
         prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
         for (int stage = 0; stage < STAGES; ++stage) {
-            mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
+            for (int part = 0; part < PARTS; ++part) mbarrier_init(full[stage][part], 1);
+            mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
         }
         fence_mbarrier_init();
     }
@@ -71,18 +72,19 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
-                    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
                     // Part after part in memory: past its end are rows of the next, for elements of C that are not stored,
                     // or that are multiplied by zeros
 #pragma unroll 1
                     for (int part = 0; part < PARTS; ++part) {
                         auto& slice = slices[stage][part];
+                        auto& is_there = full[stage][part];
                         const int k = step * DEPTH;
+                        mbarrier_arrive_expect_tx(is_there, sizeof slice);
                         load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, LEFT_MN_MAJOR ? row : part * M + row,
-                                                             LEFT_MN_MAJOR ? part * K + k : k, full[stage]);
+                                                             LEFT_MN_MAJOR ? part * K + k : k, is_there);
                         load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(
                             slice.right, right, RIGHT_MN_MAJOR ? col : part * N + col,
-                            RIGHT_MN_MAJOR ? part * K + k : k, full[stage], rank);
+                            RIGHT_MN_MAJOR ? part * K + k : k, is_there, rank);
                     }
                     next_stage();
                 }
@@ -101,28 +103,32 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             int before = stage;
 #pragma unroll 1
             for (int step = 0; step < steps; ++step) {
-                mbarrier_wait(full[stage], parity);
                 const auto start = [&](auto& sums, int i, int j, bool accumulate) {
                     const char* const my_left = slices[stage][i].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
                     start_product(sums, my_left, slices[stage][j].right, accumulate);
                 };
                 wgmma_fence_accumulators(first);
                 wgmma_fence_accumulators(small);
+                mbarrier_wait(full[stage][0], parity);
                 wgmma_fence();
                 start(first, 0, 0, step % STEPS_TOGETHER > 0);
                 wgmma_commit_group();
 #pragma unroll
-                for (int order = PARTS - 1; order > 0; --order) {  // the smallest products first
+                for (int order = 1; order < PARTS; ++order) {
+                    // A part is waited for while those before it are multiplied
+                    mbarrier_wait(full[stage][order], parity);
+                    wgmma_fence();
 #pragma unroll
                     for (int i = 0; i <= order; ++i) {  // of A's parts the largest first, whichever operand is left
                         const int of_left = TURNED ? order - i : i;
-                        start(small, of_left, order - of_left, step > 0 || order < PARTS - 1 || i > 0);
+                        start(small, of_left, order - of_left, step > 0 || order > 1 || i > 0);
                     }
+                    wgmma_commit_group();
                 }
-                wgmma_commit_group();
                 wgmma_fence_accumulators(first);
                 wgmma_fence_accumulators(small);
-                wgmma_wait_group<1>();  // the first parts' products are there, and the slice before is done with
+                // The first parts' products are there, and the slice before is done with
+                wgmma_wait_group<PARTS - 1>();
                 wgmma_fence_accumulators(first);
                 if (step > 0) free_slice(before);
                 if (step % STEPS_TOGETHER == STEPS_TOGETHER - 1 || step == steps - 1) {

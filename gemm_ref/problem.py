@@ -39,6 +39,11 @@ class Math:
     least: int = 0  # a scaled element below 2**least may lose more than 2**-22 of itself
 
     @property
+    def most(self) -> int:
+        """The largest size: parts are stored one below the other, and the rows of all are counted."""
+        return MAX_SIZE // self.parts
+
+    @property
     def products(self) -> int:
         """How many products of parts make one of elements."""
         return self.parts * (self.parts + 1) // 2

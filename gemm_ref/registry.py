@@ -272,10 +272,10 @@ _LADDER = (
         variants=MappingProxyType(
             {
                 DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
-                "narrow": tiles.NARROW,
+                "tile128": tiles.EMULATED["cuda"]["tile128"],
             }
         ),
-        only=_each(cuda=(DEFAULT_VARIANT,), triton=("narrow",), gluon=(DEFAULT_VARIANT,)),
+        only=_each(cuda=(DEFAULT_VARIANT,), triton=("tile128",), gluon=(DEFAULT_VARIANT,)),
         tiles=tiles.EMULATED,
         launch_shape=grids.dealt_wgmma_tiles,
         deal=grids.deal_wgmma,

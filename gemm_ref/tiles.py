@@ -189,4 +189,3 @@ _GLUON_PARTS_TILES = {
 EMULATED: Mapping[str, Mapping[str, Config]] = MappingProxyType(
     {"cuda": MappingProxyType(_PARTS_TILES), "gluon": MappingProxyType(_GLUON_PARTS_TILES)}
 )
-NARROW = _wgmma_tile(64, 128, NUM_STAGES=4, BLOCKS_PER_SM=2, PROMOTE=64)  # of s20 in Triton

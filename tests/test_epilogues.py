@@ -30,23 +30,29 @@ FORMS = (
     {"bias": "as_c", "c": True, "activation": "gelu_tanh"},
     ALL,
 )
-SIZES = (77, 202, 136)  # tiles past both edges, a slice of K that is not whole, rows of C that are no whole vectors
+# Tiles past both edges, a slice of K that is not whole, more slices than stages, rows of C that are no whole vectors
+SIZES = (77, 202, 264)
 
 
 def modes(dialect):
     return [(math, layout) for math in RUNG.maths for layout in RUNG.reads_b(math, dialect)]
 
 
-# Each form and each mode, in tiles of C and of C^T; in CUDA, which compiles fast, each tile too, and each mode with all
+EXACTLY = [form for form in FORMS if form.get("activation") in EXACT]
+
+# Each form and each mode, in tiles of C and of C^T. In CUDA, which compiles fast, each tile with a form whose result is
+# exact, in tf32; in the twins each type of C, since test_activations_at_every_size_of_number has the other forms
 CASES = []
 for _dialect in RUNG.epilogues:
     _modes, _by_side = modes(_dialect), {0: [], 1: []}
     for _tile, _config in RUNG.tiles[_dialect].items():
         _by_side[_config.SWAPPED].append(_tile)
-    _tiles = RUNG.tiles[_dialect] if _dialect == "cuda" else [_by_side[i % 2][-1] for i in range(len(FORMS))]
-    CASES += [(_dialect, tile, *_modes[i % len(_modes)], FORMS[i % len(FORMS)]) for i, tile in enumerate(_tiles)]
+    _sides = [_by_side[i % 2][-1] for i in range(len(FORMS))]
     if _dialect == "cuda":
-        CASES += [(_dialect, _by_side[i % 2][-1], *mode, ALL) for i, mode in enumerate(_modes)]
+        _tiles = enumerate(RUNG.tiles[_dialect])
+        CASES += [(_dialect, tile, "tf32", "kn", EXACTLY[i % len(EXACTLY)]) for i, tile in _tiles]
+    _forms = enumerate(FORMS if _dialect == "cuda" else EXACTLY)
+    CASES += [(_dialect, _sides[i], *_modes[-1 - i % len(_modes)], form) for i, form in _forms]
 
 
 def extras_of(form, problem, device, kind="integers"):

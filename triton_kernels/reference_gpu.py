@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import triton
+from triton.backends.nvidia.compiler import CUDAOptions
 from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import TensorWrapper
 
 import gemm_ref
 from triton_kernels import without_gpu
 
+OPTIONS = {each.name for each in dataclasses.fields(CUDAOptions)}  # of a launch
 _SCRATCH_POINTERS = 2  # Triton ends every entry's parameters with global scratch and profile scratch, here unused
 
 
@@ -28,6 +32,7 @@ class Started:
     grid: tuple[int, int, int]
     shared_bytes: int
     ttir: str  # Triton's first form of the kernel, before it is one for a GPU; of Gluon none
+    foreign: tuple[str, ...] = ()  # options that Triton does not have for NVIDIA GPUs, and which were left out
 
 
 @contextlib.contextmanager
@@ -54,13 +59,14 @@ def on_reference_gpu(
         if warmup or any(x.untyped_storage().device.type == "cuda" for x in tensors):
             return launches[triton.JITFunction](kernel, *args, grid=grid, warmup=warmup, **kwargs)
         parameters = kernel.signature.parameters
+        foreign = tuple(name for name in kwargs if name not in parameters and name not in OPTIONS)
+        kwargs = {name: value for name, value in kwargs.items() if name not in foreign}
         given = dict(zip(parameters, args, strict=False)) | kwargs
         bound = {name: given.get(name, parameter.default) for name, parameter in parameters.items()}
         blocks = (*(grid(bound) if callable(grid) else grid), 1, 1)[:3]
         if dry:
-            with begin(
-                Started(kernel.__name__, bound, blocks, 0, without_gpu.ttir(kernel, *args, grid=grid, **kwargs))
-            ):
+            ttir = without_gpu.ttir(kernel, *args, grid=grid, **kwargs)
+            with begin(Started(kernel.__name__, bound, blocks, 0, ttir, foreign)):
                 return None
         compiled = without_gpu.compiled(kernel, *args, grid=grid, **kwargs)
         if compiled is not None:  # else Triton launches nothing either
@@ -68,7 +74,8 @@ def on_reference_gpu(
         return compiled
 
     def execute(compiled: CompiledKernel, bound: dict[str, object], blocks: tuple[int, int, int]) -> None:
-        passed = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+        values = [bound[name] for name, kind in compiled.src.signature.items() if kind != "constexpr"]
+        passed = [x.base if isinstance(x, TensorWrapper) else x for x in values]
         shared, ttir = compiled.metadata.shared, compiled.asm.get("ttir", "")
         with begin(Started(compiled.src.fn.__name__, bound, blocks, shared, ttir)):
             names = tuple(name_of(x) if isinstance(x, torch.Tensor) else "" for x in passed)

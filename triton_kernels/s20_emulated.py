@@ -2,7 +2,7 @@
 
 Idea: fp32 operands as sums of 16-bit parts; products of first parts are added in fp32 every so many k.
 Changed from s18: an operand has parts (PARTS, rows, columns), two or three, and a power of two for each of its lines;
-    a tile has three sets of sums; two programs share a multiprocessor.
+    a tile has three sets of sums.
 Held equal: the products and their order, the arithmetic of the powers, the order of tiles, and in fp16x3 PROMOTE. Left
     to the compiler: everything that runs at a time. Not here: additions beside products of the same program, since
     Triton waits for a product whose result it adds; and a PROMOTE that is not the depth of a slice.
@@ -21,8 +21,8 @@ from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
 from triton_kernels.tiles import tile_place
 
-WARPS = 4  # one warpgroup, of which two blocks fill a multiprocessor
-PIECE_BYTES = 8 * 1024  # of C that TMA stores at once: what two such blocks leave of shared memory
+WARPS = 8  # two warpgroups, with 192 sums in a thread
+PIECE_BYTES = 8 * 1024  # of C that TMA stores at once: what three slices leave of shared memory
 WIDE_LINE: tl.constexpr = tl.constexpr(WIDE)
 
 
@@ -122,14 +122,14 @@ def _gemm_kernel(
             b0 = _load_part_of_b(b_desc, 0, k, col, B_LAYOUT)  # (BLOCK_K, BLOCK_N)
             b1 = _load_part_of_b(b_desc, 1, k, col, B_LAYOUT)
             # Multiply: small products first.
+            small = tl.dot(a0, b1, small)
+            small = tl.dot(a1, b0, small)
             if PARTS == 3:
                 a2 = _load_part(a_desc, 2, row, k, False)
                 b2 = _load_part_of_b(b_desc, 2, k, col, B_LAYOUT)
                 small = tl.dot(a0, b2, small)
                 small = tl.dot(a1, b1, small)
                 small = tl.dot(a2, b0, small)
-            small = tl.dot(a0, b1, small)
-            small = tl.dot(a1, b0, small)
             first = tl.dot(a0, b0)
             acc = tl.fma(first, 1.0, acc)  # as a plain sum it would become a part of the product
 
@@ -141,7 +141,7 @@ def _gemm_kernel(
 def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
     """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.plan.Prepare`."""
     config, mode = call.implementation.config, MATHS[call.problem.math]
-    depth = config.PROMOTE if mode.parts == 2 else config.PROMOTE // 2  # what two blocks have room for
+    depth = config.PROMOTE if mode.parts == 2 else config.PROMOTE // 2  # so that three slices have room
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         of_c = describe(c, config.BLOCK_M, PIECE_BYTES // config.BLOCK_M // c.itemsize)

@@ -1,8 +1,8 @@
 """One rung as one file that needs nothing of the project: for a colleague, or Compiler Explorer.
 
-The file holds the registry's values, the include files in place, the rung, and `main.cu` beside this one, which checks
-and times it. A launch is numbers that `gemm_ref.grids` computes for one size, so the file is for that size: for another
-one, export again.
+The file holds the registry's values, the include files in place, the rung, what splits its operands where it multiplies
+parts, and `main.cu` beside this one, which checks and times it. A launch is numbers that `gemm_ref.grids` computes for
+one size, so the file is for that size: for another one, export again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import torch
 from cuda_kernels import source, tensor_map
 from gemm_ref.call import Call, settle
 from gemm_ref.correct import underflow
+from gemm_ref.grids import is_turned
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
 from gemm_ref.operands import lined, row_elements
+from gemm_ref.operands.split import Split, blocks_of, source_of, splitting
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation
 
@@ -34,37 +36,32 @@ _TYPES = {  # as include/element.cuh has them
 def export(implementation: Implementation, problem: Problem) -> str:
     """The text of a .cu that computes `problem` (its math mode and layout of B are the implementation's).
 
-    Raises ValueError for an emulated mode, whose operands another kernel splits first, for a size of 0, of which there
-    is nothing to launch, and where a grid would pass a GPU's limits.
+    Raises ValueError for a size of 0, of which there is nothing to launch, and where a grid would pass a GPU's limits.
     """
-    if MATHS[problem.math].parts > 1:
-        raise ValueError(
-            f"{implementation.stage.id} multiplies operands that another kernel has split (gemm_ref/operands/split.cu),"
-            " and one file holds one rung: export another"
-        )
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
     a, b, _ = meta_operands(problem, implementation.stage.tma)
     call = settle(Call(implementation, problem), a, b)
-    implementation = call.implementation
+    asked, implementation = implementation, call.implementation
     rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
-    parts = (_header(call), _inlined(rung, implementation, set()), _values(call))
+    parts = (_header(call, asked), _inlined(rung, implementation, set()), _splitting(problem.math), _values(call))
     return "\n".join((*parts, _MAIN.read_text(encoding="utf-8")))
 
 
-def _header(call: Call) -> str:
+def _header(call: Call, asked: Implementation) -> str:
     implementation, problem = call.implementation, call.problem
     name, stage, math = implementation.stage.id.split("_")[0], implementation.stage, implementation.math
     alone = stage.only_capability is not None
     arch = "-gencode arch=compute_90a,code=sm_90a" if alone else "-arch=native"
-    options = f"--variant {implementation.variant} --math {math} --b-layout {implementation.b_layout}"
+    timed = "// Its time has the split of both operands in it.\n" if MATHS[math].parts > 1 else ""
+    options = f"--variant {asked.variant} --math {math} --b-layout {implementation.b_layout}"
     return f"""\
 // {stage.title}: C[M, N] = A[M, K] @ B[K, N], {problem}, as GEMM Ladder has it in {implementation}.
 //
 //     nvcc -O3 -std=c++17 {arch} {name}.cu -o {name} && ./{name}
 //
-// exits with 0 if C is right, with 1 if it is wrong, and with 2 where the GPU cannot run it. The launch in this file is
-// for this size, and for a GPU of {call.sms} multiprocessors. Another size:
+{timed}// exits with 0 if C is right, 1 if it is wrong, and 2 where the GPU cannot run it. The launch is for this
+// size, and for a GPU of {call.sms} multiprocessors. Another size:
 //
 //     python -m cuda_kernels export {name} {options} --size 1024x2048x512 > {name}.cu
 """
@@ -87,19 +84,31 @@ def _inlined(text: str, implementation: Implementation, seen: set[str]) -> str:
     return _INCLUDE.sub(put, text).replace("#pragma once\n", "")
 
 
+def _splitting(math: str) -> str:
+    """The kernel that splits an operand, in a namespace, for the rung has a `launch` too; it has the includes."""
+    if MATHS[math].parts == 1:
+        return ""
+    text = re.sub(r"^#(include|line) .*\n", "", source_of(math), flags=re.M).replace('extern "C" ', "")
+    return f"// --- gemm_ref/operands/split.cu ---\nnamespace splitting {{\n{text}}}  // namespace splitting\n"
+
+
 def _values(call: Call) -> str:
     """What `main.cu` is told: types and sizes, how the matrices are stored, the launch, and what an error may be."""
     implementation, problem = call.implementation, call.problem
     math = MATHS[problem.math]
     a, b, c = meta_operands(problem, implementation.stage.tma)
     b = lined(b) if implementation.config.COPIED_B else b
-    stored_b = b if problem.b_layout == "kn" else b.t()
+    stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
+    splits: tuple[Split, ...] = ()
+    if math.parts > 1:
+        a, b = splits = splitting(problem.b_layout, problem.math)(a, b)
+        stored_a, stored_b = a.whole, b.whole
     boxed: tuple[tensor_map.Boxed, ...] = ()
     rows, columns = problem.m, problem.n
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
-    of = {id(a): "A", id(c): "C"}
-    maps = ", ".join(_map(of.get(id(x.matrix), "B"), x) for x in boxed) or "{}"
+    names = "BAC" if is_turned(implementation.config, problem.math, problem.b_layout) else "ABC"
+    maps = ", ".join(map(_map, names, boxed)) or "{}"
     launch = call.launch
     return f"""\
 // --- The launch and the problem, computed for {problem} ---
@@ -110,7 +119,7 @@ constexpr const char* NAME = "{implementation} at {problem}";
 constexpr int M = {problem.m}, N = {problem.n}, K = {problem.k};
 constexpr int ROWS = {rows}, COLUMNS = {columns};  // of what the kernel computes: C, or C^T
 constexpr bool B_BY_ROWS = {str(problem.b_layout == "kn").lower()};  // B is stored as (K, N), else as (N, K)
-constexpr size_t A_PITCH = {row_elements(a)}, B_PITCH = {row_elements(stored_b)}, C_PITCH = {row_elements(c)};
+constexpr size_t A_PITCH = {row_elements(stored_a)}, B_PITCH = {row_elements(stored_b)}, C_PITCH = {row_elements(c)};
 constexpr LaunchShape LAUNCH = {_launch_shape(launch)};
 constexpr LaunchShape THEN = {_launch_shape(launch.then) if launch.then else "{}"};
 constexpr size_t PARTIALS = {launch.partials};  // floats: room for sums of a part of K
@@ -123,6 +132,14 @@ struct Map {{  // of what the TMA unit copies at once, as cuTensorMapEncodeTiled
     unsigned box_rows, box_columns, swizzle;
 }};
 constexpr Map MAPS[] = {{{maps}}};
+
+// Where the kernel multiplies parts of the operands: how many, and what splits A, and B, first.
+using Part = {_TYPES[math.part_dtype]};
+constexpr int PARTS = {math.parts};
+using Split = cudaError_t (*)(const Operand*, Part*, int*, int, int, int, int, int, cudaStream_t);
+constexpr Split SPLIT = {"splitting::launch" if splits else "nullptr"};
+constexpr int SPLIT_PITCHES[] = {{{", ".join(str(x.step) for x in splits) or 0}}};
+constexpr int SPLIT_BLOCKS[] = {{{", ".join(str(blocks_of(x)) for x in splits) or 0}}};
 
 // An element of C may be off by (2 * OPERAND_EPS + K * SUM_EPS) * (|A| @ |B|) + RESULT_EPS * |C| + TINY.
 constexpr double OPERAND_EPS = {math.operand_eps!r}, SUM_EPS = {math.sum_eps!r};

@@ -49,6 +49,25 @@ struct Matrix {
     }
 };
 
+// An operand in parts, one below the other, and the exponents of its lines: its rows, or its columns.
+struct Parts {
+    const Matrix<Operand>& of;
+    const int by_rows, blocks;
+    Matrix<Part> parts;
+    int* exponents = nullptr;
+
+    Parts(const Matrix<Operand>& of, bool by_rows, int pitch, int blocks)
+        : of(of), by_rows(by_rows), blocks(blocks), parts(PARTS * of.rows, of.columns, pitch) {
+        parts.send();
+        const size_t lines = by_rows ? of.rows : of.columns;
+        require(cudaMalloc(reinterpret_cast<void**>(&exponents), lines * sizeof(int)), "cudaMalloc");
+    }
+    void split() const {
+        require(SPLIT(of.device, parts.device, exponents, of.rows, of.columns, parts.pitch, by_rows, blocks, nullptr),
+                "the split");
+    }
+};
+
 // What the TMA unit is told about a matrix. The driver's function is asked for by name, so that nothing links to
 // libcuda.
 static CUtensorMap encode(const Map& map, void* address) {
@@ -123,13 +142,22 @@ static int check_and_time() {
         require(cudaMalloc(reinterpret_cast<void**>(&shape.flags), FLAGS * sizeof(int)), "cudaMalloc");
         require(cudaMemset(shape.flags, 0, FLAGS * sizeof(int)), "cudaMemset");
     }
+    void* multiplied[] = {A.device, B.device};
+    std::vector<Parts> in_parts;
+    if (SPLIT) {
+        in_parts.emplace_back(A, true, SPLIT_PITCHES[0], SPLIT_BLOCKS[0]);
+        in_parts.emplace_back(B, !B_BY_ROWS, SPLIT_PITCHES[1], SPLIT_BLOCKS[1]);
+        for (int i = 0; i < 2; ++i) {
+            multiplied[i] = in_parts[i].parts.device, shape.exponents[i] = in_parts[i].exponents;
+        }
+    }
     std::vector<CUtensorMap> maps;
     for (const Map& map : MAPS) {
-        void* const address = map.matrix == 'A' ? static_cast<void*>(A.device) : map.matrix == 'B' ? B.device : nullptr;
-        if (map.matrix) maps.push_back(encode(map, address ? address : C.device));
+        if (map.matrix) maps.push_back(encode(map, map.matrix == 'C' ? C.device : multiplied[map.matrix - 'A']));
     }
     shape.tensor_maps = maps.data();
     const auto run = [&] {
+        for (const Parts& operand : in_parts) operand.split();
         require(launch(A.device, B.device, C.device, ROWS, COLUMNS, K, shape, nullptr), "the launch");
     };
 

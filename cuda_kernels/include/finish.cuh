@@ -96,7 +96,7 @@ class Finished {
     static constexpr int SUMS = PIECE_COLUMNS / 2;                      // of a lane in a piece
     static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;  // from a sum to the other of the two that are read together
     static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;  // of a lane
-    static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2 : 4) : 1;
+    static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2 : TURNED ? 1 : 4) : 1;
     const Extras& extras;
     const int row, col;  // of D, the first that are the lane's
     float of_rows[2];    // the bias of its rows

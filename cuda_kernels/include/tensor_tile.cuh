@@ -91,7 +91,7 @@ struct TurnedFragments {
 // How many steps a warpgroup may have under way. The left operand's registers are written between two steps, and ptxas
 // lets nothing write a wgmma's operands while another is under way (it would serialise them all, C7513); then the other
 // warpgroup keeps the tensor cores busy meanwhile.
-constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
+inline constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
 
 // Warps of a warpgroup that say that a slice is free. A wgmma is done for the whole warpgroup at once, and one warp
 // speaks for all; where warps also read the slice themselves, each must.

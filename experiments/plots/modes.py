@@ -124,7 +124,7 @@ def _stopwatches(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> F
         line[0].set_ylabel(math, rotation=0, ha="right", fontweight="bold")
     for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title, size=9.5)
-    style.legend(sheet.figure, frame["dialect"], "o")
+    style.legend(sheet.figure, frame["dialect"], "o", library="cuBLAS")
     sheet.fit()
     return sheet.figure
 

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 import gemm_ref
 from experiments.plots.accuracy import NAMES, panel
@@ -124,9 +125,11 @@ def _by_inputs(ax: Axes, frame: pd.DataFrame, kinds: list[str]) -> None:
 def _against_speed(ax: Axes, frame: pd.DataFrame) -> None:
     for row in frame.itertuples():
         ax.plot(row.tflops, row.rel_error, _MARKERS[row.math], **_look(row))
-        name = DIALECTS[row.dialect].title if row.dialect else _NAMES[row.math]
-        ax.annotate(name, (row.tflops, row.rel_error), (5, 4), textcoords="offset points", size=7)
+        if not row.dialect:
+            at = row.tflops, row.rel_error
+            ax.annotate(_NAMES[row.math], at, (0, 6), textcoords="offset points", size=7, ha="center")
     ax.set(xscale="log", yscale="log", ylabel="||C - oracle|| / ||oracle||, log scale")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     style.plain(ax.xaxis)
     ax.set_xlabel(f"TFLOP/s at M = N = K = {frame['m_y'].max():.0f}, log scale", size=9)
 

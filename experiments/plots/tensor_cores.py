@@ -136,6 +136,6 @@ def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:
     ax.axvline(1.0, color=style.BASELINE, lw=0.8, zorder=1)
     ax.set_xlabel("time over the plain product; less is better", size=9)
     style.rows(ax, names, size=8)
-    style.legend(sheet.figure, frame["dialect"])
+    style.legend(sheet.figure, frame["dialect"], library="cuBLAS")
     sheet.fit()
     return sheet.figure

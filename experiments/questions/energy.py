@@ -27,7 +27,7 @@ import torch
 
 import gemm_ref
 from experiments.bench import timing
-from experiments.bench.telemetry import Conditions, Sample, Telemetry, summarize
+from experiments.bench.telemetry import Sample, Telemetry, summarize
 from experiments.bench.timers import Work, elapsed_us
 from experiments.bench.verify import Case, Verdict, refusal, verify
 from experiments.progress import Bars
@@ -118,15 +118,17 @@ def _take_turns(size: gemm_ref.Problem, able: timing.Able, hold_s: float, bars: 
             time.sleep(PAUSE_S)
             turns[index].bursts_us.append(_batch(turns[index].work, BURST_S))
             bars.done()
+    references = {(turn.contender.math, turn.kind): turn for turn in turns if timing.is_reference(turn.contender)}
+    for turn in turns:
+        yield _row(turn, BURST, turn.bursts_us, size, able, **_beside(turn, references))
     bars.begin(f"{size}: holding", len(turns))
     with Telemetry() as telemetry:
         for index in order.permutation(len(turns)):
-            bars.doing(f"{turns[index].contender}, {turns[index].kind}")
-            _hold(turns[index], hold_s, telemetry)
+            turn = turns[index]
+            bars.doing(f"{turn.contender}, {turn.kind}")
+            _hold(turn, hold_s, telemetry)
             bars.done()
-    references = {(turn.contender.math, turn.kind): turn for turn in turns if timing.is_reference(turn.contender)}
-    for turn in turns:
-        yield from _rows(turn, references, _problem(size, turn.contender), able[turn.contender][1])
+            yield _row(turn, SUSTAINED, turn.held_us, size, able, **asdict(summarize(turn.samples)))
 
 
 def _turns(size: gemm_ref.Problem, able: timing.Able) -> Iterator[Turn]:
@@ -148,34 +150,31 @@ def _bind(fn: Gemm, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Work:
     return lambda: fn(a, b, out=c)
 
 
-def _rows(
-    turn: Turn, references: Mapping[tuple[str, str], Turn], problem: gemm_ref.Problem, accuracy: gemm_ref.Accuracy
-) -> Iterator[Timed]:
+def _beside(turn: Turn, references: Mapping[tuple[str, str], Turn]) -> dict[str, Any]:
+    """The share of cuBLAS in bursts of the same rounds, if it is there."""
     reference = references.get((turn.contender.math, turn.kind))
-    beside: dict[str, Any] = {}
-    if reference:
-        ratio = stats.speed_ratio(np.array(turn.bursts_us), np.array(reference.bursts_us))
-        beside = {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
-        beside["verdict"] = stats.verdict(ratio)
-    held = summarize(turn.samples)
-    for mode, times, conditions, more in (
-        (BURST, turn.bursts_us, Conditions(), beside),
-        (SUSTAINED, turn.held_us, held, {}),
-    ):
-        summary = stats.summarize(np.array(times))
-        yield Timed.about(
-            NAME,
-            turn.contender,
-            problem,
-            mode=mode,
-            inputs=turn.kind,
-            tflops=stats.tflops(problem.flops, summary.median_us),
-            rel_error=accuracy.rel_error,
-            bound_share=accuracy.bound_share,
-            **asdict(summary),
-            **asdict(conditions),
-            **more,
-        )
+    if reference is None:
+        return {}
+    ratio = stats.speed_ratio(np.array(turn.bursts_us), np.array(reference.bursts_us))
+    verdict = stats.verdict(ratio)
+    return {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high, "verdict": verdict}
+
+
+def _row(turn: Turn, mode: str, times_us: list[float], size: gemm_ref.Problem, able: timing.Able, **more: Any) -> Timed:
+    problem, accuracy = _problem(size, turn.contender), able[turn.contender][1]
+    summary = stats.summarize(np.array(times_us))
+    return Timed.about(
+        NAME,
+        turn.contender,
+        problem,
+        mode=mode,
+        inputs=turn.kind,
+        tflops=stats.tflops(problem.flops, summary.median_us),
+        rel_error=accuracy.rel_error,
+        bound_share=accuracy.bound_share,
+        **asdict(summary),
+        **more,
+    )
 
 
 def _hold(turn: Turn, hold_s: float, telemetry: Telemetry) -> None:

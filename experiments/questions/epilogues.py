@@ -14,7 +14,7 @@ Run: `python -m experiments run epilogues [--backend B] [--math bf16] [--size 40
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,10 +29,11 @@ from experiments.bench.timers import Rotation, cache_bytes, make_timer
 from experiments.bench.verify import DeviceLost, describe, load, refusal
 from experiments.progress import Bars
 from experiments.records import stats, workloads
-from experiments.records.contenders import Contender, Gemm
+from experiments.records.contenders import Contender, Gemm, build_ahead, dealt
 from experiments.records.request import Request
 from experiments.records.rows import COLD, ERROR, Finished
 from gemm_ref.baselines.products import fp32_products
+from gemm_ref.call import settle, validate
 from gemm_ref.epilogue import Extras, apply
 
 NAME = "epilogues"
@@ -137,6 +138,8 @@ def _time(
         for how in ((FUSED, IN_TURN) if timing.is_reference(each) else (FUSED,))
     ]
     able: dict[Turn, tuple[Gemm, gemm_ref.Accuracy]] = {}
+    bars.begin(f"{problem}: compiling", 1)
+    _build_ahead(_kernel(turn, a, b, extras[turn.form]) for turn in turns if turn.contender.kernel)
     bars.begin(f"{problem}: checking", len(turns))
     for turn in turns:
         bars.doing(f"{turn.contender}, {turn.form}, {turn.how}")
@@ -160,6 +163,18 @@ def _time(
                     raise DeviceLost(str(lost)) from error
         bars.done()
     yield from _rows(problem, (a, b), able, bars)
+
+
+def _build_ahead(kernels: Iterable[gemm_ref.Implementation]) -> None:
+    build_ahead((dealt(kernel, 0) for kernel in kernels), torch.cuda.get_device_capability())
+
+
+def _kernel(turn: Turn, a: torch.Tensor, b: torch.Tensor, extras: Extras) -> gemm_ref.Implementation:
+    """The kernel that a rung's call takes for a form at this shape."""
+    assert turn.contender.kernel
+    item, names = turn.contender.kernel, extras._asdict()
+    call = validate(a, b, stage=item.stage.id, dialect=item.dialect, variant=item.variant, math=item.math, **names)
+    return settle(call, a, b).implementation
 
 
 def _checked(

@@ -14,9 +14,7 @@ Run: `python -m experiments run host [--stage S] [--backend B] [--size 256]`
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -32,6 +30,7 @@ from experiments.records.contenders import Contender
 from experiments.records.request import Request
 from experiments.records.rows import HostCost
 from gemm_ref.baselines.products import fp32_products
+from gemm_ref.ptx.program import without_collection
 
 NAME = "host"
 BURST, ROUNDS, WARM_UP = 20, 100, 10  # calls of a sample, samples of a contender, and calls before them
@@ -105,7 +104,7 @@ def host_times(calls: dict[Contender, Callable[[], object]], bars: Bars, text: s
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    with _no_collection():
+    with without_collection():
         for _ in range(ROUNDS):
             for contender, call in calls.items():
                 torch.cuda.synchronize()
@@ -116,14 +115,3 @@ def host_times(calls: dict[Contender, Callable[[], object]], bars: Bars, text: s
             bars.done()
     torch.cuda.synchronize()
     return times
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -12,8 +12,8 @@ from gemm_ref.call.extras import check_extras, settled
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import REFERENCE_SMS, Launch
-from gemm_ref.operands import check_shapes, has_vector_rows
-from gemm_ref.problem import EMULATED, MATHS, MAX_SIZE, Problem
+from gemm_ref.operands import check_grad, check_shapes, check_sizes, has_vector_rows
+from gemm_ref.problem import EMULATED, MATHS, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
@@ -57,7 +57,8 @@ def settle(call: Call, a: torch.Tensor, b: torch.Tensor) -> Call:
         return call
     tile = "" if item.variant == DEFAULT_VARIANT else item.variant
     vectors = bool(item.stage.tma) or copies_vectors(item.dialect, a, b)
-    chosen = choice.choose(item.stage, item.dialect, problem, call.sms, vectors, call.gpu, tile)
+    asked = item.stage, item.dialect, problem, call.sms, vectors, call.gpu, tile
+    chosen = choice.choose(*asked, item.epilogue.adds_c)
     return replace(call, implementation=replace(item, variant=chosen.tile), blocks=chosen.blocks)
 
 
@@ -101,17 +102,15 @@ def validate(
         )
     variant = rung.find_variant(variant, dialect)
     check_tensors(a, b)
-    _check_grad(a, b)
+    for name, x in (("a", a), ("b", b)):
+        check_grad(name, x)
     math = _choose_math(a.dtype, math, rung.maths, rung.id)
     problem = Problem(a.shape[0], b.shape[1], a.shape[1], math)
     if on_range is not None and (on_range not in ("widen", "raise") or math not in EMULATED):
         raise ValueError(
             f"on_range is 'widen' or 'raise', in {' and '.join(EMULATED)} alone: it is {on_range!r} in {math}"
         )
-    sizes = dict(zip("MNK", (problem.m, problem.n, problem.k), strict=True))
-    most = MAX_SIZE // MATHS[math].parts  # parts are stored one below the other
-    if max(sizes.values()) > most:
-        raise ValueError(f"kernels count rows and columns in 32 bits, so no size may pass {most}; they are {sizes}")
+    check_sizes(math, M=problem.m, N=problem.n, K=problem.k)
     check_extras(more, a, problem)
     if out is not None:
         check_out(out, a, b, problem, more)
@@ -172,15 +171,6 @@ def check_tensors(a: torch.Tensor, b: torch.Tensor) -> None:
         raise ValueError(f"a is on {a.device} and b on {b.device}: move one, as in b.to({str(a.device)!r})")
     if a.device.type not in ("cpu", "cuda"):
         raise ValueError(f"device {a.device} is not supported: use a CUDA GPU, or the CPU for the reference GPU")
-
-
-def _check_grad(a: torch.Tensor, b: torch.Tensor) -> None:
-    for name, x in (("a", a), ("b", b)):
-        if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                f"{name} requires grad, and the kernels are outside autograd: pass {name}.detach(), or call inside "
-                "torch.no_grad()"
-            )
 
 
 def _choose_math(dtype: torch.dtype, math: str | None, supported: tuple[str, ...], stage: str) -> str:

@@ -8,6 +8,7 @@ from typing import SupportsFloat
 import torch
 
 from gemm_ref.epilogue import ACTIVATIONS, Extras
+from gemm_ref.operands import check_grad
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import unknown
 
@@ -56,11 +57,7 @@ def _check_added(name: str, x: torch.Tensor, a: torch.Tensor, shape: Sequence[in
         raise ValueError(f"{name} must have shape {tuple(shape)}, {what}; it has {tuple(x.shape)}")
     if x.device != a.device:
         raise ValueError(f"{name} is on {x.device} and a on {a.device}: move it there")
-    if x.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            f"{name} requires grad, and the kernels are outside autograd: pass {name}.detach(), or call inside "
-            "torch.no_grad()"
-        )
+    check_grad(name, x)
 
 
 def _check_scale(name: str, scale: torch.Tensor, a: torch.Tensor, math: str) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from gemm_ref.launch import cdiv
 from gemm_ref.operands.lay_out import copy_all, transposed
+from gemm_ref.problem import MATHS
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
 LINE_BYTES = 128  # of the L2 cache: a box of the TMA unit is as wide, and in two lines where rows begin within one
@@ -30,6 +31,25 @@ def check_shapes(a: torch.Tensor, b: torch.Tensor) -> None:
         raise ValueError(
             f"the inner sizes differ: a is {tuple(a.shape)} and b is {tuple(b.shape)}; "
             f"b must have {a.shape[1]} rows, as a has columns"
+        )
+
+
+def check_grad(name: str, x: torch.Tensor) -> None:
+    """Raise ValueError if x, which is given by that name, requires grad where grad mode is on."""
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"{name} requires grad, and the kernels are outside autograd: pass {name}.detach(), or call inside "
+            "torch.no_grad()"
+        )
+
+
+def check_sizes(math: str, **sizes: int) -> None:
+    """Raise ValueError unless kernels of a math mode can count so many rows and columns, which are given by name."""
+    most = MATHS[math].most
+    if max(sizes.values()) > most:
+        raise ValueError(
+            f"kernels count rows and columns in 32 bits, so in {math} no size may pass {most}; they are {sizes}: cut "
+            "the operands, and multiply the pieces"
         )
 
 

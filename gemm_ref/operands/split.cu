@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
     int exponent[LINES];
 #pragma unroll
     for (int line = 0; line < LINES; ++line) {
-        held[line] = top[line] == 0 || (top[line] >= (LEAST_LINE + 127u) << 23 && top[line] < INFINITE);
+        held[line] = top[line] == 0 || (top[line] >= unsigned{LEAST_LINE + 127} << 23 && top[line] < INFINITE);
         exponent[line] = held[line] && top[line] != 0 ? TOP + 127 - static_cast<int>(top[line] >> 23) : 0;
     }
     each([&](int row, int column, const float (&vector)[VECTOR]) {

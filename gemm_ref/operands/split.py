@@ -21,14 +21,14 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from gemm_ref.build import build_library, open_library
-from gemm_ref.operands import as_operand, as_operand_b, layout_of, padded
+from gemm_ref.operands import as_operand, as_operand_b, check_grad, check_sizes, layout_of, padded
 from gemm_ref.operands.lay_out import toolkit_is_there
 from gemm_ref.problem import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.toolchain import architecture, find_toolkit
@@ -49,9 +49,12 @@ class RangeReport:
 
     calls: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)  # exponents of rows and columns
 
+    def __repr__(self) -> str:
+        return f"RangeReport(wide={self.wide})"
+
     @property
     def wide(self) -> list[tuple[list[int], list[int]]]:
-        """The rows of A and the columns of B, of each call; it waits for the GPU."""
+        """The rows of A and the columns of B that were, call by call; it waits for the GPU."""
         return [(_wide(rows).tolist(), _wide(columns).tolist()) for rows, columns in self.calls]
 
     @property
@@ -74,7 +77,7 @@ def range_report() -> Iterator[RangeReport]:
         _REPORTS.reset(token)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """An operand in parts, and the operand itself."""
 
@@ -83,6 +86,12 @@ class Split:
     math: str
     parts: torch.Tensor  # (parts, rows, columns), each with its rows as `padded` has them
     exponents: torch.Tensor  # int32, of each line: elements are multiplied by 2**exponent; or WIDE
+    side: str = ""  # "a" or "b", as which `split_operand` has made it; empty where a call splits its own
+
+    def __repr__(self) -> str:
+        rows, columns = self.whole.shape
+        shape = (columns, rows) if self.side == "b" and self.by_rows else (rows, columns)
+        return f"Split({self.side} of shape {shape} in {self.math}, on {self.whole.device})"
 
     @property
     def step(self) -> int:
@@ -111,33 +120,42 @@ def watch(a: Split, b: Split, on_range: str) -> None:
         report.calls.append((a.exponents, b.exponents))
     if on_range != "raise":
         return
-    found = {"rows of a": a.wide.tolist(), "columns of b": b.wide.tolist()}
+    found = (("rows", a.wide.tolist(), "a"), ("columns", b.wide.tolist(), "b"))
     named = [
-        f"{what} {', '.join(map(str, lines[:5]))}{', ...' * (len(lines) > 5)}" for what, lines in found.items() if lines
+        f"{what} {', '.join(map(str, lines[:5]))}{', ...' * (len(lines) > 5)} of {side}"
+        for what, lines, side in found
+        if lines
     ]
     if named:
+        more = "" if a.math == "bf16x6" else ", or math='bf16x6', which holds nearly all of fp32's exponents"
         raise OutOfRange(
-            f"{a.math} does not hold {' and '.join(named)} (infinite, NaN, or of exponents too far apart): pass "
-            f"on_range='widen' to have them computed in fp32, or a math mode of more exponents, as bf16x6"
+            f"{a.math} does not hold {' and '.join(named)} (infinite, NaN, very small, or of exponents too far apart): "
+            f"pass on_range='widen' to have them computed in fp32{more}"
         )
 
 
 def split_operand(x: torch.Tensor, side: str, *, math: str) -> Split:
     """An operand in parts, to be kept for many products: what `gemm` takes in place of a (M, K) or b (K, N).
 
-    side: "a" or "b". Later changes of x do not reach it. Raises ValueError for another side, another math mode than
-    those of EMULATED, and for an x that is no fp32 matrix.
+    side: "a" or "b". It holds x too, and later changes of x do not reach it. Raises ValueError for another side, for
+    another math mode than those of EMULATED, and for an x that is no fp32 matrix, is too large, or requires grad.
     """
     if side not in ("a", "b"):
         raise ValueError(f"side must be 'a' or 'b', which says whose lines are scaled, not {side!r}")
     if math not in EMULATED:
-        raise ValueError(f"operands are split in {', '.join(EMULATED)}, not in {math!r}")
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype != torch.float32 or x.layout != torch.strided:
-        raise ValueError(f"{side} must be a dense matrix of torch.float32")
+        raise ValueError(f"operands are split in {' or '.join(EMULATED)}, not in {math!r}")
+    if not isinstance(x, torch.Tensor):
+        raise ValueError(f"{side} must be a torch.Tensor, not {type(x).__name__}")
+    if x.dim() != 2 or x.dtype != torch.float32 or x.layout != torch.strided:
+        found = f"of {x.dtype}, of shape {tuple(x.shape)}, {x.layout}"
+        raise ValueError(f"{side} must be a dense matrix of torch.float32; it is {found}")
+    check_grad(side, x)
+    check_sizes(math, rows=x.shape[0], columns=x.shape[1])
     layout = "kn" if side == "a" else layout_of(x, B_LAYOUTS)
     whole = as_operand(x) if side == "a" else as_operand_b(x, layout)
     whole = whole if layout == "kn" else whole.t()
-    return split(whole.clone() if whole.data_ptr() == x.data_ptr() else whole, side == "a" or layout == "nk", math)
+    made = split(whole.clone() if whole.data_ptr() == x.data_ptr() else whole, side == "a" or layout == "nk", math)
+    return replace(made, side=side)
 
 
 def in_place_of(x: Any, side: str, math: str | None) -> Any:
@@ -149,8 +167,10 @@ def in_place_of(x: Any, side: str, math: str | None) -> Any:
         return x
     if x.math != math:
         raise ValueError(f"{side} is in parts for {x.math}: pass math={x.math!r}, or the operand itself")
-    if side == "a" and not x.by_rows:
-        raise ValueError("a is in parts as b is, by columns: split_operand(x, 'a', math=...) scales rows")
+    if x.side not in ("", side):
+        raise ValueError(
+            f"{side} was split as {x.side}, whose lines are others: pass split_operand(x, {side!r}, math={math!r})"
+        )
     return x.whole.t() if side == "b" and x.by_rows else x.whole
 
 
@@ -178,7 +198,7 @@ def split(whole: torch.Tensor, by_rows: bool, math: str) -> Split:
     rows, columns = whole.shape
     room = padded(whole.new_empty(1, dtype=mode.part_dtype).expand(mode.parts * rows, columns))
     parts = room.unflatten(0, (mode.parts, rows))
-    if whole.is_cuda and toolkit_is_there():
+    if whole.is_cuda and whole.numel() and toolkit_is_there():
         exponents = whole.new_empty(rows if by_rows else columns, dtype=torch.int32)
         made = Split(whole, by_rows, math, parts, exponents)
         _launch(made)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -25,7 +27,7 @@ def same(c: torch.Tensor, want: torch.Tensor) -> bool:
     return torch.equal(c.isnan(), want.isnan()) and torch.equal(c.nan_to_num(nan=0.0), want.nan_to_num(nan=0.0))
 
 
-@pytest.mark.parametrize(("number", "tile"), enumerate(RUNG.tiles["cuda"]))
+@pytest.mark.parametrize(("number", "tile"), list(enumerate(RUNG.tiles["cuda"])))
 def test_the_bits_are_the_models(number, tile):
     """Of each tile, at sizes that are no multiple of anything, with more slices than stages; modes in turn."""
     math, layout = EMULATED[number % 2], B_LAYOUTS[number // 2 % 2]
@@ -64,7 +66,10 @@ def test_lines_that_parts_do_not_hold(math):
     rows = [3, 6, 8, 17] if math == "fp16x3" else [3, 6, 17]
     assert report.widened and report.wide == [(rows, [7])]
     assert same(c, CHAINS[math][0].product(a, b, math))
-    with pytest.raises(gemm_ref.OutOfRange, match=rf"{math} does not hold rows of a {rows[0]}, .* and columns of b 7 "):
+    assert repr(report) == f"RangeReport(wide=[({rows}, [7])])"
+    said = ("in fp32, or math='bf16x6', .*" if math == "fp16x3" else "in fp32") + "$"
+    said = rf"{math} does not hold rows {rows[0]}, .* of a and columns 7 of b \(.*{said}"
+    with pytest.raises(gemm_ref.OutOfRange, match=said):
         cuda_kernels.gemm(a, b, stage="s20", math=math, on_range="raise")
 
 
@@ -80,12 +85,31 @@ def test_operands_in_parts(layout):
     assert torch.equal(cuda_kernels.gemm(a, kept, stage="s20", math="fp16x3"), want)
     with pytest.raises(ValueError, match="b is in parts for fp16x3: pass math='fp16x3'"):
         cuda_kernels.gemm(a, kept, stage="s20", math="bf16x6")
-    with pytest.raises(ValueError, match="side must be 'a' or 'b'"):
-        gemm_ref.split_operand(a, "c", math="fp16x3")
-    with pytest.raises(ValueError, match="operands are split in fp16x3, bf16x6, not in 'tf32'"):
-        gemm_ref.split_operand(a, "a", math="tf32")
-    with pytest.raises(ValueError, match="a must be a dense matrix of torch.float32"):
-        gemm_ref.split_operand(a.half(), "a", math="fp16x3")
+
+
+@pytest.mark.parametrize(
+    ("x", "side", "math", "message"),
+    [
+        (torch.ones(4, 4), "c", "fp16x3", "side must be 'a' or 'b'"),
+        (torch.ones(4, 4), "a", "tf32", "operands are split in fp16x3 or bf16x6, not in 'tf32'"),
+        (torch.ones(4, 5).half(), "a", "fp16x3", r"a must be a dense .*; it is of torch.float16, of shape \(4, 5\)"),
+        (torch.ones(4).numpy(), "b", "fp16x3", "b must be a torch.Tensor, not ndarray"),
+        (torch.nn.Parameter(torch.ones(4, 4)), "b", "fp16x3", r"b requires grad, .*: pass b.detach\(\)"),
+    ],
+)
+def test_what_cannot_be_split(x, side, math, message):
+    with pytest.raises(ValueError, match=message):
+        gemm_ref.split_operand(x, side, math=math)
+
+
+def test_an_operand_in_parts_is_for_its_side():
+    """Square, so that no size tells; rows of B^T are scaled as those of A."""
+    x = torch.randn(8, 8)
+    kept = {side: gemm_ref.split_operand(y, side, math="fp16x3") for side, y in (("a", x), ("b", x.t()))}
+    assert repr(kept["b"]) == "Split(b of shape (8, 8) in fp16x3, on cpu)"
+    for given, message in (((kept["b"], x), "a was split as b"), ((x, kept["a"]), "b was split as a")):
+        with pytest.raises(ValueError, match=message):
+            cuda_kernels.gemm(*given, stage="s20", math="fp16x3")
 
 
 def test_on_range_is_for_emulated_modes():
@@ -99,7 +123,10 @@ def test_on_range_is_for_emulated_modes():
 
 @pytest.mark.parametrize("math", EMULATED)
 def test_sums_stay_in_registers(math):
-    """192 of them in a thread that multiplies: a word may lie outside the loop, and none inside."""
+    """192 of them in a thread that multiplies: some words may lie outside the loop, and none between its products."""
     item = source.choose(RUNG, math=math)
-    (usage,) = tools.usage(source.cubin(item, REFERENCE_CAPABILITY).read_bytes()).values()
-    assert usage.stack_bytes <= 8 and usage.registers == 168
+    cubin = source.cubin(item, REFERENCE_CAPABILITY).read_bytes()
+    (usage,) = tools.usage(cubin).values()
+    assert usage.stack_bytes <= 24 and usage.registers == 168
+    between = re.findall(r"HGMMA.{,4000}?(?=HGMMA)", tools.disassemble(cubin), re.DOTALL)
+    assert between and not any("LDL" in text for text in between)

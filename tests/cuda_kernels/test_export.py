@@ -12,14 +12,12 @@ from typer.testing import CliRunner
 from cuda_kernels import source
 from cuda_kernels.__main__ import app
 from cuda_kernels.export import export
-from gemm_ref import B_LAYOUTS, EMULATED, STAGES, Implementation, Problem
+from gemm_ref import B_LAYOUTS, STAGES, Implementation, Problem
 from gemm_ref.toolchain import run_nvcc
 
 RAGGED = Problem(333, 277, 129)  # partial tiles, a K with a tail, rows that the TMA unit wants padded
 # Every rung's default variant in every math mode.
-EXPORTED = [
-    source.choose(stage, math=math) for stage in STAGES.values() for math in stage.maths if math not in EMULATED
-]
+EXPORTED = [source.choose(stage, math=math) for stage in STAGES.values() for math in stage.maths]
 STRICT = ("-std=c++17", "-Werror", "all-warnings")
 ARCH = ("-gencode", "arch=compute_90a,code=sm_90a")
 
@@ -38,12 +36,6 @@ def test_an_export_compiles(item, tmp_path):
     file.write_text(text(item), encoding="utf-8")
     assert '#include "' not in file.read_text(encoding="utf-8")
     run_nvcc([*STRICT, "-Xcicc", "-O0", "-arch=compute_90a", "-ptx", str(file), "-o", str(tmp_path / "out.ptx")])
-
-
-@pytest.mark.parametrize("math", EMULATED)
-def test_operands_in_parts_are_not_exported(math):
-    with pytest.raises(ValueError, match="s20_emulated multiplies operands that another kernel has split"):
-        text(source.choose(STAGES["s20_emulated"], math=math))
 
 
 def build(item: Implementation, folder) -> str:

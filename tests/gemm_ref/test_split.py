@@ -10,6 +10,7 @@ from gemm_ref import EMULATED, MATHS, Launch, ptx
 from gemm_ref.operands import split as splits
 from gemm_ref.operands.split import SPARE, WIDE, error_bound, in_parts, split
 from gemm_ref.toolchain import run_nvcc
+from tests.matrices import sparse
 
 TRIES = 60  # of the search; 10,000 of them found none either
 INF, NAN = float("inf"), float("nan")
@@ -48,8 +49,23 @@ def test_the_kernel_makes_the_parts_of_the_model(kernels, shape, by_rows):
     assert torch.equal(exponents, made.exponents)
 
 
-def test_on_a_gpu_the_same_bits(device):
-    x = torch.randn(130, 257, device=device)
+def test_offsets_of_64_bits(kernels, tmp_path):
+    """The block with the first columns of rows that pass 2^32 elements together."""
+    math, programs = kernels
+    rows, columns, held = 17, 2**28, splits.STRIP
+    x = sparse(tmp_path, torch.float32, rows, columns)
+    parts = sparse(tmp_path, MATHS[math].part_dtype, MATHS[math].parts, rows, columns)
+    x[:, :held] = torch.randn(rows, held)
+    launch, exponents = Launch((columns // held, 1, 1), (splits.THREADS, 1, 1)), torch.zeros(held).int()
+    with ptx.first_block():
+        ptx.run(programs[False], launch, [x, parts, exponents, rows, columns, columns])
+    want = in_parts(x[:, :held], False, math)
+    assert torch.equal(exponents, want[0]) and torch.equal(parts[..., :held], torch.stack(want[1]))
+
+
+@pytest.mark.parametrize("shape", [(130, 257), (0, 5), (5, 0)], ids=str)
+def test_on_a_gpu_the_same_bits(device, shape):
+    x = torch.randn(shape, device=device)
     for math in EMULATED:
         for by_rows in (True, False):
             made, exponents = split(x, by_rows, math), in_parts(x.cpu(), by_rows, math)[0]

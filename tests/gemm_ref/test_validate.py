@@ -215,7 +215,7 @@ def test_a_rung_this_gpu_cannot_run(monkeypatch):
 
     monkeypatch.setattr(call, "get_stage", lambda name: only)
     monkeypatch.setattr(call, "check_tensors", lambda a, b: None)
-    monkeypatch.setattr(call, "_check_grad", lambda a, b: None)
+    monkeypatch.setattr(call, "check_grad", lambda a, b: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     on_gpu = SimpleNamespace(shape=(4, 3), dtype=torch.float32, device=SimpleNamespace(type="cuda"))
     with pytest.raises(ValueError, match="s99_test needs compute capability 9.0 exactly; this GPU has 8.0"):
@@ -234,9 +234,18 @@ def test_a_grid_past_the_limits():
 
 
 def test_sizes_past_32_bits():
-    a, b = torch.zeros(1, 1).expand(2**31, 1), torch.zeros(1, 1)
-    with pytest.raises(ValueError, match="no size may pass"):
-        validate(a, b, stage="s01")
+    """Of all parts together where there are several."""
+    one, most = torch.zeros(1, 1), 2**31 - 1025
+    for stage, math, parts in (("s01", "fp32", 1), ("s20", "fp16x3", 2), ("s20", "bf16x6", 3)):
+        long = one.expand(most // parts + 1, 1)
+        said = rf"in {math} no size may pass {most // parts}; .*: cut the operands"
+        for a, b in ((long, one), (one, long.t()), (long.t(), long)):
+            with pytest.raises(ValueError, match=said):
+                validate(a, b, stage=stage, math=math)
+        validate(long[1:], one, stage=stage, math=math)
+        if parts > 1:
+            with pytest.raises(ValueError, match=said):
+                gemm_ref.split_operand(long, "a", math=math)
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,20 @@ def compiled_trials(dialects: Sequence[str], stages: Sequence[str]) -> list[Tria
             from triton_kernels.launcher import compile_for_inspection
 
             stage, dialect, problem = implementation.stage.id, implementation.dialect, compiled_for(implementation)
-            names = {"variant": implementation.variant, "math": implementation.math}
+            names = {"variant": tile_of(implementation), "math": implementation.math}
             kernel = compile_for_inspection(stage, dialect, problem.m, problem.n, problem.k, **names)
             found += [Trial(implementation, mutant) for mutant in ptx_mutants(f"{stage}.ptx", kernel.asm["ptx"])]
     return found
+
+
+def tile_of(implementation: Implementation) -> str:
+    """On tensor cores the first tile, which the sizes are for, where a rung has several; else what it says itself."""
+    stage, dialect = implementation.stage, implementation.dialect
+    return (
+        next(iter(stage.tiles[dialect]))
+        if stage.id in TENSOR_CORES and dialect in stage.tiles
+        else implementation.variant
+    )
 
 
 def compiled_for(implementation: Implementation) -> Problem:

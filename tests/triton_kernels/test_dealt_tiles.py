@@ -23,9 +23,10 @@ TILES = [(dialect, tile) for dialect in DIALECTS for tile in RUNG.tiles[dialect]
 @pytest.mark.parametrize(("dialect", "tile"), TILES)
 @pytest.mark.parametrize("columns", [132, 131], ids=["vectors", "floats"])
 def test_every_tile_bit_exact(dialect, tile, columns, device):
-    """Tiles past both edges, shares of them, a slice of K that is not whole; by vectors K of whole slices as well."""
+    """Tiles past both edges, shares of them, a slice of K that is not whole; in one of them whole slices as well."""
     gemm = functools.partial(triton_kernels.gemm, stage="s14", dialect=dialect, variant=tile)
-    for sizes in ((131, columns, 76), (33, columns, 48))[: 2 if columns % 4 == 0 else 1]:  # Triton compiles for each
+    twice = (dialect, tile) in TILES[:1] and columns % 4 == 0  # for a K that 16 divides Triton compiles again
+    for sizes in ((131, columns, 76), (33, columns, 48))[: 1 + twice]:
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
         gemm_ref.checked_run(gemm, a, b, exact=True)
 

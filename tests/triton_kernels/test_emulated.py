@@ -58,7 +58,7 @@ def test_the_bits_of_the_model(dialect, math):
     assert torch.equal(computed(dialect, math, a, b), want)
 
 
-@pytest.mark.parametrize("number, tile", enumerate(RUNG.tiles["gluon"]))
+@pytest.mark.parametrize("number, tile", list(enumerate(RUNG.tiles["gluon"])))
 def test_the_bits_of_each_tile(number, tile):
     """In turn the modes, the layouts, and one of the tiles shared."""
     math, shared = EMULATED[number % 2], tile == "tile64"
@@ -105,7 +105,7 @@ def test_triton_drops_an_addition_that_is_not_written_as_an_fma(as_fma):
 def test_nothing_spills_and_no_wgmma_waits_for_the_one_before(dialect, math):
     cubin = compiled("s20", dialect, math).asm["cubin"]
     (usage,) = tools.usage(cubin).values()
-    assert usage.stack_bytes <= 16  # of Gluon's bf16x6, and before its products and behind them alone
+    assert usage.stack_bytes <= 32  # before the products and behind them alone
     text = tools.disassemble(cubin)
     assert not any("LDL" in between for between in re.findall(r"HGMMA.{,4000}?(?=HGMMA)", text, re.DOTALL))
     a_product = chain_of(dialect, math).depth // 16
@@ -118,7 +118,8 @@ def test_gluon_adds_while_small_products_are_multiplied(math):
     assert max(map(int, pendings("s20", "gluon", math))) == {"fp16x3": 2, "bf16x6": 5}[math]
 
 
-def test_two_of_tritons_programs_share_a_multiprocessor():
+def test_three_of_tritons_slices_are_in_shared_memory():
     for math in EMULATED:
         kernel = compiled("s20", "triton", math)
-        assert 2 * (kernel.metadata.shared + 1024) <= 228 * 1024 and kernel.metadata.num_warps == 4
+        slices = 3 * 2 * 128 * chain_of("triton", math).depth * 2 * gemm_ref.MATHS[math].parts
+        assert slices < kernel.metadata.shared <= 227 * 1024 and kernel.metadata.num_warps == 8

@@ -52,9 +52,9 @@ def _produce(
             stage = loaded % STAGES
             k = step * BLOCK_K
             mbarrier.wait(empty.index(stage), loaded // STAGES & 1 ^ 1)  # at first nobody has anything to free
-            bar = full.index(stage)
-            mbarrier.expect(bar, PARTS * (left_desc.block_type.nbytes + right_desc.block_type.nbytes))
             for part in gl.static_range(PARTS):
+                bar = full.index(stage * PARTS + part)
+                mbarrier.expect(bar, left_desc.block_type.nbytes + right_desc.block_type.nbytes)
                 if LEFT_LAYOUT == "mk":
                     tma_load(left_desc, [part, row, k], bar, left_smem.index(stage * PARTS + part))
                 else:
@@ -168,12 +168,13 @@ def _consume(
         first = gl.zeros((WGMMA_M, BLOCK_N), gl.float32, layout)
         for step in range(steps):
             stage = used % STAGES
-            mbarrier.wait(full.index(stage), used // STAGES & 1)
+            mbarrier.wait(full.index(stage * PARTS), used // STAGES & 1)
             left = _part_of_left(left_smem, stage, 0, which, PARTS, LEFT_LAYOUT)
             right = _part_of_right(right_smem, stage, 0, PARTS, RIGHT_LAYOUT)
             first = warpgroup_mma(left, right, first, use_acc=step % AT_ONCE > 0, is_async=True)
-            # Small products, the smallest first, of A's parts the largest first.
-            for sum_of_parts in gl.static_range(PARTS - 1, 0, -1):
+            # Small products, part by part as they come; of A's parts the largest first.
+            for sum_of_parts in gl.static_range(1, PARTS):
+                mbarrier.wait(full.index(stage * PARTS + sum_of_parts), used // STAGES & 1)
                 for i in gl.static_range(sum_of_parts + 1):
                     left = _part_of_left(left_smem, stage, sum_of_parts - i if TURNED else i, which, PARTS,
                                          LEFT_LAYOUT)  # fmt: skip
@@ -238,10 +239,11 @@ def _gemm_kernel(
     right_smem = gl.allocate_shared_memory(right_desc.dtype, [STAGES * PARTS] + right_desc.block_shape,
                                            right_desc.layout)  # fmt: skip
     c_smem = gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS * PIECES] + c_desc.block_shape, c_desc.layout)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    full = gl.allocate_shared_memory(gl.int64, [STAGES * PARTS, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
+    for i in gl.static_range(STAGES * PARTS):
         mbarrier.init(full.index(i), count=1)
+    for i in gl.static_range(STAGES):
         mbarrier.init(empty.index(i), count=CONSUMERS)
     if CONSUMERS == 2:
         gl.warp_specialize([

@@ -94,7 +94,7 @@ def tensor_cores(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _of_the_cpu(frame: pd.DataFrame) -> Iterator[str]:
-    own = frame[(frame["dialect"] == "") & frame["tflops"].notna()]
+    own = frame[frame["stage"].isin(BASELINES) & (frame["math"] == "fp32") & frame["tflops"].notna()]
     if len(own):
         best = own.loc[own["tflops"].idxmax()]
         reached = f"{BASELINES[best.stage].title} reaches {number(best.tflops)} TFLOP/s at {best.m}"

@@ -175,9 +175,14 @@ def marks(dialects: Iterable[str], marker: str = "", overlaid: bool = False) -> 
     return found
 
 
-def legend(figure: Figure, dialects: Iterable[str], marker: str = "", overlaid: bool = False) -> None:
-    """Name these dialects at the top right."""
-    if handles := marks(dialects, marker, overlaid):
+def legend(
+    figure: Figure, dialects: Iterable[str], marker: str = "", overlaid: bool = False, library: str = ""
+) -> None:
+    """Name these dialects at the top right, and the library whose marks are beside theirs."""
+    handles = marks(dialects, marker, overlaid)
+    if library:
+        handles += [Line2D([], [], ls="", label=library, marker=_LIBRARY.marker, color=_LIBRARY.colour, ms=6.5)]
+    if handles:
         figure.legend(handles=handles, **AT_THE_TOP, ncols=len(handles))
 
 

@@ -51,7 +51,7 @@ class Emulated:
         for first in range(0, depth, self.promote):
             k = slice(first, first + self.promote)
             sums += self._sums(x[0][:, k], y[0][:, k])
-        if small := [(i, total - i) for total in range(mode.parts - 1, 0, -1) for i in range(total + 1)]:
+        if small := [(i, total - i) for total in range(1, mode.parts) for i in range(total + 1)]:
             slices = range(0, depth, self.depth)
             left, right = (
                 np.concatenate([side[pair[which]][:, k : k + self.depth] for k in slices for pair in small], axis=1)
@@ -111,6 +111,6 @@ CHAINS: dict[str, tuple[Adds, ...]] = {
 
 
 def chain_of(math: str, dialect: str) -> Adds:
-    """How SGEMM, TF32 or s20 adds: of s20's slices Triton's are as deep as two of its blocks have room for."""
+    """How SGEMM, TF32 or s20 adds: of s20's slices Triton's are as deep as three have room for."""
     chains = CHAINS[math]
     return chains[-1] if math == "bf16x6" and dialect == "triton" else chains[0]

@@ -60,9 +60,9 @@ def _points(text: ElementTree.Element) -> Iterator[tuple[float, float]]:
 
 
 def _with_looks(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """The element and all in it, each with the style of its group where it has none of its own."""
+    """What is painted of the element and all in it, each with the style of its group where it has none of its own."""
     yield element
-    for child in element:
+    for child in element if element.tag != "defs" else ():
         child.set("style", child.get("style") or element.get("style", ""))
         yield from _with_looks(child)
 

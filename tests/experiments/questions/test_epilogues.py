@@ -51,7 +51,7 @@ class _Telemetry:
 def rows(monkeypatch):
     """CUDA's kernel and cuBLAS, for which torch on the CPU stands; its plain product is wrong in one form."""
     monkeypatch.setattr(question, "DEVICE", "cpu")
-    for name in ("refusal", "make_timer", "cache_bytes"):
+    for name in ("refusal", "make_timer", "cache_bytes", "_build_ahead"):
         monkeypatch.setattr(question, name, lambda *_: None)
     monkeypatch.setattr(question, "Telemetry", _Telemetry)
     monkeypatch.setattr(question.rounds, "warm_up", lambda *_: None)
