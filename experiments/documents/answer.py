@@ -1,6 +1,6 @@
 """The answer to the project's question, from the data: which dialect is how fast, where, and at how many lines.
 
-README, the report and the demo say the same sentences. Their words are in answer.LANGUAGE.j2, one paragraph each;
+README, the report and the demo say the same sentences and show the same table. Their words are in answer.LANGUAGE.j2;
 every 'level', 'faster' and 'slower' in them is a verdict (`experiments.records.stats.verdict`) on two named kernels.
 What to take: the dialect with the fewest lines of those whose best kernel is level with CUDA's or faster.
 """
@@ -101,58 +101,6 @@ class Mode:
         able = [best for best in self.best.values() if best.beside_hand in (stats.SAME, stats.FASTER)]
         return min(able, key=lambda best: best.lines).dialect if able else None
 
-    @property
-    def lines(self) -> list[int]:
-        """Of each dialect's best kernel."""
-        return [best.lines for best in self.best.values()]
-
-    @property
-    def outcome(self) -> tuple[object, ...]:
-        """What is said of it but for its name and its shares: the same for modes that one sentence can join."""
-        return self.size, self.beside_hand, self.other and self.other.math
-
-    @property
-    def beside_hand(self) -> tuple[tuple[str, str, str], ...]:
-        """Each dialect with its verdict beside CUDA's best, and by how many % it differs."""
-        return tuple((best.dialect, best.beside_hand, best.differs) for best in self.best.values())
-
-
-@dataclass(frozen=True)
-class Group:
-    """Math modes with one outcome, which one sentence can name together."""
-
-    modes: tuple[Mode, ...]
-
-    @property
-    def names(self) -> list[str]:
-        """What the modes are called."""
-        return [mode.math for mode in self.modes]
-
-    @property
-    def first(self) -> Mode:
-        """What the modes share is asked of the first."""
-        return self.modes[0]
-
-    @property
-    def titles(self) -> list[tuple[str, str]]:
-        """The modes' names, each with B's layout where it is not that of the API, by rows."""
-        return [(mode.math, mode.layout if mode.layout != "kn" or mode.other else "") for mode in self.modes]
-
-    @property
-    def cutlass(self) -> list[str]:
-        """The least and the largest share of CUTLASS, in %; one where they are the same, none without any."""
-        found = sorted({mode.cutlass for mode in self.modes if mode.cutlass}, key=float)
-        return list(dict.fromkeys([found[0], found[-1]])) if found else []
-
-    def numbers(self, dialect: str) -> list[str]:
-        """The rungs of a dialect's best kernels."""
-        return sorted({mode.best[dialect].number for mode in self.modes})
-
-    def percents(self, dialect: str) -> list[str]:
-        """The least and the largest share of cuBLAS, in %, of a dialect's best kernel; one where they are the same."""
-        found = sorted((mode.best[dialect] for mode in self.modes), key=lambda best: best.row.vs_cublas)
-        return list(dict.fromkeys([found[0].percent, found[-1].percent]))
-
 
 @dataclass(frozen=True)
 class Shapes:
@@ -206,29 +154,20 @@ class Answer:
         return replace(mode, other=other) if other and _differs(mode, other) else mode
 
     @property
-    def groups(self) -> list[Group]:
-        """The modes, joined where they have one outcome, in the order of the first of each; fp32 stands alone."""
-        found: dict[tuple[object, ...], list[Mode]] = {}
-        for mode in self.modes:
-            found.setdefault((mode.math == "fp32", mode.library, *mode.outcome), []).append(mode)
-        return [Group(tuple(modes)) for modes in found.values()]
-
-    @property
-    def lines(self) -> dict[tuple[int, ...], list[str]]:
-        """Lines of each dialect's best kernel -> the math modes in which it has as many."""
-        found: dict[tuple[int, ...], list[str]] = {}
-        for mode in self.modes:
-            if mode.take:
-                found.setdefault(tuple(mode.lines), []).append(mode.math)
-        return found
-
-    @property
     def take(self) -> dict[str, list[str]]:
         """Dialect -> the math modes in which it is the one to take."""
         found: dict[str, list[str]] = {}
         for mode in self.modes:
             if mode.take:
                 found.setdefault(mode.take, []).append(mode.math)
+        return found
+
+    @property
+    def libraries(self) -> dict[str, list[str]]:
+        """What shares are of -> the math modes."""
+        found: dict[str, list[str]] = {}
+        for mode in self.modes:
+            found.setdefault(mode.library, []).append(mode.math)
         return found
 
     @cached_property
@@ -264,13 +203,24 @@ class Answer:
             lacking={name: rungs for name in of if (rungs := _lacking(math, name, of.get(BY_HAND, [])))},
         )
 
+    @cached_property
+    def all_shapes(self) -> dict[str, Shapes]:
+        """By math mode, fp32 first."""
+        return ({"fp32": self.shapes} if self.shapes else {}) | self.tensor_shapes
+
     def paragraphs(self, language: str = "en") -> list[str]:
-        """The sentences as Markdown paragraphs: what to take, with its lines; fp32; tensor cores; other shapes."""
+        """In Markdown: what to take; the table of modes, fp32 first, and what its cells are; other shapes."""
         settings = templates(_FOLDER)
-        settings.filters["listed"] = lambda words: listed(words, *_JOINTS[language])
+        settings.filters |= {"listed": lambda words: listed(words, *_JOINTS[language]), "number": style.number}
         template = settings.get_template(f"answer.{language}.j2")
         text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
-        return [" ".join(paragraph.split()) for paragraph in text.split("---\n") if paragraph.strip()]
+        return [_folded(paragraph.strip()) for paragraph in text.split("%%%") if paragraph.strip()]
+
+
+def _folded(text: str) -> str:
+    """Markdown without the line breaks and the blanks of its template; a table keeps a line for each row."""
+    lines = [("\n" if line.startswith("|") else " ") + " ".join(line.split()) for line in text.splitlines()]
+    return "".join(lines).strip()
 
 
 def _differs(mode: Mode, other: Mode) -> bool:

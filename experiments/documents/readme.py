@@ -32,7 +32,7 @@ def block(name: str, published: Path) -> str:
     answer = Answer(published)
     if kind == "answer":
         paragraphs = answer.paragraphs(language)
-        return explained("\n".join(f"- {paragraph}" for paragraph in paragraphs), *paragraphs)
+        return explained("\n\n".join(paragraphs), *paragraphs)
     caption = _caption(answer, language, published)
     return f"{caption}\n\n{_table(answer, language)}"
 

@@ -19,16 +19,14 @@ from experiments.records.controls import explained
 from experiments.records.rows import EXPERIMENTS, PASS, SKIPPED
 from experiments.report import tables
 from experiments.report.figures import Figure
-from gemm_ref import DIALECTS
-from gemm_ref.dialect import BY_HAND
 
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
 _RUN_FIELDS = ("date", "device", "cuda", "torch", "triton", "numpy", "python", "os", "commit")
 _BESIDE = {
-    stats.SAME: "level with",
-    stats.FASTER: "faster than",
-    stats.SLOWER: "slower than",
-    stats.UNSURE: "not told apart from",
+    stats.SAME: "level",
+    stats.FASTER: "faster",
+    stats.SLOWER: "slower",
+    stats.UNSURE: "not told apart",
 }
 
 
@@ -156,11 +154,5 @@ def tally(checked: pd.DataFrame) -> tuple[int, int]:
 
 
 def beside(best: Best) -> str:
-    """The verdicts on a dialect's fastest kernel, beside CUDA's and beside cuBLAS or its SGEMM, in words."""
-    verdicts = {frames.reference(best.row.math): best.row.verdict}
-    if best.dialect != BY_HAND:
-        verdicts = {DIALECTS[BY_HAND].title: best.beside_hand} | verdicts
-    said = {name: _BESIDE[verdict] for name, verdict in verdicts.items() if verdict in _BESIDE}
-    if len(set(said.values())) == 1:
-        return f"{next(iter(said.values()))} {' and '.join(said)}"
-    return ", ".join(f"{word} {name}" for name, word in said.items())
+    """The verdict on a dialect's fastest kernel beside CUDA's, in words."""
+    return f"{best.differs}% {_BESIDE[best.beside_hand]}" if best.differs else _BESIDE[best.beside_hand]

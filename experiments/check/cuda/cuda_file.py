@@ -54,7 +54,7 @@ class CudaKernel(Subject):
     untold = ""  # why the launch is not known; then one of `launches` may be it
 
     def __init__(self, path: Path, options: Options) -> None:
-        self._kernels: dict[tuple[str, ...], ptx.Kernel] = {}  # by the arguments of the template
+        self._kernels: dict[tuple[str, ...], ptx.Kernel | UsageError] = {}  # by the arguments of the template
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
         self._signature, self.path, source = find_kernel(path, options.kernel)
         self.name = self._signature.name
@@ -332,8 +332,13 @@ class CudaKernel(Subject):
 
     def _kernel(self, template: tuple[str, ...]) -> ptx.Kernel:
         if template not in self._kernels:
-            self._kernels[template] = self._load(template)
-        return self._kernels[template]
+            try:
+                self._kernels[template] = self._load(template)
+            except UsageError as error:  # which every other layout and launch would meet again
+                self._kernels[template] = error
+        if isinstance(found := self._kernels[template], UsageError):
+            raise found
+        return found
 
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
         if self._reading:
@@ -358,12 +363,10 @@ class CudaKernel(Subject):
     def _note_warnings(self, said: str) -> None:
         text = self._unit.texts.get(self.path.resolve(), "")
         for file, line, number, message in nvcc.WARNING.findall(said):
-            if host.host_line(text, int(line)):
-                continue  # nvcc compiles the whole file
-            if number != nvcc.UNUSED and file == self.path.name:
-                warning = (number, int(line), message.strip())
-                if warning not in self.warnings:
-                    self.warnings.append(warning)
+            warning = (number, int(line), message.strip())
+            told = number == nvcc.UNUSED or file != self.path.name or warning in self.warnings
+            if not told and not host.host_line(text, int(line)):  # nvcc compiles the whole file
+                self.warnings.append(warning)
 
     # --- on a GPU --------------------------------------------------------------------------------------------
 

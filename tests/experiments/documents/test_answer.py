@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from experiments.documents.answer import LANGUAGES, Answer, Best, Shapes
+from experiments.plots.look import style
 from experiments.records import store
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
@@ -31,10 +32,10 @@ HAND = scaled(1.0, 0.9998, 1.0002)
 @pytest.mark.parametrize(
     ("ratio", "verdict", "said", "take"),
     [
-        ((0.9, 0.899, 0.901), SLOWER, "Triton 45.0% (`s01`), slower than CUDA by 10%.", "CUDA"),
-        ((1.0, 0.999, 1.001), SAME, "Triton 50.0% (`s01`), level with CUDA.", "lightest"),
-        ((1.1, 1.099, 1.101), FASTER, "Triton 55.0% (`s01`), faster than CUDA by 10%.", "lightest"),
-        ((1.0, 0.8, 1.2), UNSURE, "Triton 50.0% (`s01`), not told apart from CUDA.", "CUDA"),
+        ((0.9, 0.899, 0.901), SLOWER, ("45.0%", "10% slower"), "CUDA"),
+        ((1.0, 0.999, 1.001), SAME, ("50.0%", "level"), "lightest"),
+        ((1.1, 1.099, 1.101), FASTER, ("55.0%", "10% faster"), "lightest"),
+        ((1.0, 0.8, 1.2), UNSURE, ("50.0%", "not told apart"), "CUDA"),
     ],
 )
 @pytest.mark.parametrize("lines", [(20, 9), (9, 20)])
@@ -46,41 +47,38 @@ def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
     save(tmp_path, {"cuda": HAND, "triton": scaled(*ratio)})
     answer = Answer(tmp_path)
     assert answer.modes[0].best["triton"].beside_hand == verdict
-    first, fp32 = answer.paragraphs()
+    first, table, _ = answer.paragraphs()
     lightest = "CUDA" if take == "CUDA" or lines == (9, 20) else "Triton"
-    assert (
-        first.startswith(f"**At M = N = K = 4096 take {lightest} in fp32.**")
-        and f"{lines[0]} / {lines[1]} lines in fp32" in first
-    )
-    assert fp32 == f"**fp32 at M = N = K = 4096:** CUDA 50.0% of cuBLAS (`s01`); {said}"
+    assert first.startswith(f"**At M = N = K = 4096 take {lightest} in fp32.**")
+    share, beside = said
+    by_hand, triton = ("**50.0%**", share) if lightest == "CUDA" else ("50.0%", f"**{share}**")
+    cells = f"{by_hand} `s01`, {lines[0]} lines | {triton} `s01`, {lines[1]} lines, {beside} | not measured"
+    assert table.splitlines()[2] == f"| fp32 at 4096 | {style.number(answer.modes[0].cublas_tflops)} | {cells} | | |"
 
 
 def test_without_cuda_nothing_is_compared_or_recommended(tmp_path):
     save(tmp_path, {"triton": HAND})
-    assert Answer(tmp_path).paragraphs() == [
-        "**fp32 at M = N = K = 4096:** Triton 50.0% of cuBLAS (`s01`).",
-    ]
+    table, about = Answer(tmp_path).paragraphs()
+    assert "| not measured | 50.0% `s01`, 26 lines | not measured |" in table and "Other shapes:" not in about
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_published_answer_has_every_mode_share_and_line(language):
     answer = Answer()
-    text = " ".join(answer.paragraphs(language))
-    assert {mode.math for mode in answer.modes} == {name for group in answer.groups for name in group.names}
-    for group in answer.groups:
-        assert all(name in text for name in group.names)
-        assert " / ".join(str(best.lines) for best in group.first.best.values()) in text
-        for name, best in group.first.best.items():
-            shares = sorted((mode.best[name] for mode in group.modes), key=lambda best: best.row.vs_cublas)
-            assert shares[0].percent in text and shares[-1].percent in text
-            assert {mode.best[name].beside_hand for mode in group.modes} == {best.beside_hand}
-        if group.first.other:
-            assert all(f"{best.percent}%" in text for best in group.first.other.best.values())
+    _, table, about = answer.paragraphs(language)
+    rows = [row for mode in answer.modes for row in (mode, mode.other) if row]
+    lines = table.splitlines()[2:]
+    assert len(lines) == len(rows) and len({line.split(" | ")[0] for line in lines}) == len(rows)
+    for row, line in zip(rows, lines, strict=True):
+        assert line.startswith(f"| {row.math}") and row.cutlass in line
+        for best in row.best.values():
+            assert f"{best.percent}%" in line and f"`{best.number}`" in line and f"{best.lines} " in line
+        assert (row.take is None) == ("**" not in line)
     assert answer.modes[1].other, "who reads B by columns as it is stored is level there, and not by rows"
     for name, mean in answer.shapes.mean.items():
         worst = answer.shapes.worst[name]
-        assert f"{mean:.0f}%" in text and worst.size in text
-        assert worst.percent in text and 100 * worst.row.vs_cublas < mean
+        assert f"{mean:.0f}" in lines[0] and worst.size in about
+        assert worst.percent in about and 100 * worst.row.vs_cublas < mean
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

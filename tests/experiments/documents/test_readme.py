@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 import gemm_ref
 from cuda_kernels import gemm_of_ptx, source
-from cuda_kernels.mutants import BARRIER, BOUND, cuda_mutants
+from cuda_kernels.mutants import BARRIER, cuda_mutants
 from experiments.cli import app
 from experiments.documents import readme
 from experiments.documents.answer import LANGUAGES
@@ -131,24 +131,16 @@ def test_every_rung_has_its_idea_in_each_language():
         readme.idea(stage, "zh")
 
 
-def test_the_faults_that_it_shows_are_what_the_machine_says():
+def test_the_fault_that_it_shows_is_what_the_machine_says():
     """Registers are nvcc's to name, and addresses depend on what else is in memory: both are left out."""
     item = next(item for item in gemm_ref.implementations(("cuda",)) if item.stage.id == "s04_shared_tile")
     original = (source.FOLDER / f"{item.stage.id}.cu").read_text(encoding="utf-8")
-    mutants = cuda_mutants(f"{item.stage.id}.cu", original)
-
-    def broken(kind):
-        mutant = next(mutant for mutant in mutants if mutant.kind == kind)
-        text = source.compose(item).replace(original, mutant.text)
-        return gemm_of_ptx(item, source.compile_ptx(text, mutant.file)[0])
-
-    with pytest.raises(gemm_ref.ptx.MemoryFault) as fault:
-        broken(BOUND)(torch.ones(1, 1), torch.ones(1, 1))
+    mutant = next(each for each in cuda_mutants(f"{item.stage.id}.cu", original) if each.kind == BARRIER)
+    broken = gemm_of_ptx(item, source.compile_ptx(source.compose(item).replace(original, mutant.text), mutant.file)[0])
     with gemm_ref.ptx.watched(detectors := gemm_ref.ptx.Detectors()):
-        broken(BARRIER)(torch.randn(33, 257), torch.randn(257, 129))
+        broken(torch.randn(33, 257), torch.randn(257, 129))
     for text in TEXTS.values():
-        shown = plain(text)
-        assert plain(str(fault.value)) in shown and plain(str(detectors.findings[0])) in shown
+        assert plain(str(detectors.findings[0])) in plain(text)
 
 
 def plain(message):
