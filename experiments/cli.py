@@ -214,7 +214,7 @@ def plot(
     for name in names:
         if csv_path(own, name).exists():
             check_writable(own)
-            runner.draw(name, own, own, out)
+            runner.draw(name, own, out)
             drawn = True
         elif results is None and runner.published(name, own):
             check_writable(own)

@@ -91,7 +91,7 @@ def run(
         if rows:
             _save_all(folder, module.NAME, rows, record, kept.environments)
     if rows and not interrupted:
-        draw(module.NAME, folder, folder, console)
+        draw(module.NAME, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)
 
 
@@ -102,11 +102,11 @@ def _save_all(folder: Path, name: str, rows: Sequence[Row], record: dict, enviro
         raise CannotWrite(f"{error}: {len(rows)} rows of {name} are lost; make room, and run it again") from error
 
 
-def draw(name: str, folder: Path, target: Path, console: Console) -> None:
-    """Draw the experiment's CSV in `folder` into `target` and say which files were written."""
-    from experiments.plots.pictures import PICTURES  # matplotlib takes a second to import
+def draw(name: str, folder: Path, console: Console) -> None:
+    """Draw the experiment's CSV in `folder` beside it, and say which files were written."""
+    from experiments.plots import pictures  # matplotlib takes a second to import
 
-    for path in PICTURES[name](folder, target):
+    for path in pictures.save(name, folder, folder):
         console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
 
 

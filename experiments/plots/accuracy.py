@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,15 +36,12 @@ class Group:
         )
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw accuracy.csv of `folder` into `target` as PNG and SVG; nothing where there are no errors."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw accuracy.csv of `folder`; nothing where there are no errors."""
     frame = store.read(folder, "accuracy")
     frame = frames.defaults(frame[frame["rel_error"].notna()])
-    if frame["k"].nunique() < 2:
-        return []
-    caption = environment.caption(store.runs_of(frame, folder))
-    with style.themed():
-        return style.save(_figure(frame, caption), target, "accuracy")
+    if frame["k"].nunique() > 1:
+        yield "accuracy", _figure(frame, environment.caption(store.runs_of(frame, folder)))
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

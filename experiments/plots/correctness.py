@@ -23,14 +23,11 @@ _MARKERS = "osD^v"
 _ABOVE = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "size": 8.5}
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw correctness.csv of `folder` into `target` as PNG and SVG; nothing where there are no rows."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw correctness.csv of `folder`; nothing where there are no rows."""
     frame = store.read(folder, "correctness")
-    if frame.empty:
-        return []
-    caption = environment.caption(store.runs_of(frame, folder))
-    with style.themed():
-        return style.save(_figure(frame, caption), target, "correctness")
+    if len(frame):
+        yield "correctness", _figure(frame, environment.caption(store.runs_of(frame, folder)))
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.ticker as ticker
@@ -22,22 +23,19 @@ _STEP = 0.27  # of a rung's row, from one dialect's bar to the next
 _MATHS = ("fp32", "bf16")  # of the panels
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw cost.csv of `folder` into `target`, PNG and SVG: lines alone, and with the shares where there are some."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw cost.csv of `folder`: lines alone, and with the shares where there are some."""
     frame = store.read(folder, "cost")
     frame = frame[frame["own_lines"].notna()]
     if frame.empty:
-        return []
+        return
     rungs = frame.drop_duplicates(["stage", "dialect"])
     lines = {(row.stage, row.dialect): row.own_lines + row.shared_lines for row in rungs.itertuples()}
     shares = {math: rows for math in _MATHS if not (rows := _shares(folder, math, lines)).empty}
-    caption = environment.compilers_caption(store.runs_of(frame, folder))
-    with style.themed():
-        paths = style.save(_lines(rungs, bool(shares), caption), target, "cost_lines")
-        if shares:
-            runs = [run for rows in shares.values() for run in store.runs_of(rows, folder)]
-            paths += style.save(_against(shares, lines, environment.caption(runs)), target, "cost_vs_cublas")
-    return paths
+    yield "cost_lines", _lines(rungs, bool(shares), environment.compilers_caption(store.runs_of(frame, folder)))
+    if shares:
+        runs = [run for rows in shares.values() for run in store.runs_of(rows, folder)]
+        yield "cost_vs_cublas", _against(shares, lines, environment.caption(runs))
 
 
 def _shares(folder: Path, math: str, lines: dict[tuple[str, str], float]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +25,22 @@ _PANELS = (
 )
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw energy.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw energy.csv of `folder`; nothing where nothing was timed."""
     frame = store.read(folder, "energy")
     frame = frames.defaults(frame[frame["median_us"].notna()])
     if frame.empty:
-        return []
+        return
     frame = frame[frame["m"] == frame["m"].max()]  # the size at which power matters most
     frame = frame.sort_values("math", key=lambda names: names.map(list(MATHS).index), kind="stable")
     caption = environment.caption(store.runs_of(frame, folder))
     held = frame[frame["mode"] == SUSTAINED]
     every_kind = held.groupby(["math", "stage", "dialect"])["inputs"].transform("nunique") > 1
     normal = frame[frame["inputs"] == "normal"]
-    paths: list[Path] = []
-    with style.themed():
-        if every_kind.any():
-            paths += style.save(_figure(held[every_kind], caption), target, "energy")
-        if (normal["mode"] == BURST).any():
-            paths += style.save(_rungs(normal, caption), target, "energy_rungs")
-    return paths
+    if every_kind.any():
+        yield "energy", _figure(held[every_kind], caption)
+    if (normal["mode"] == BURST).any():
+        yield "energy_rungs", _rungs(normal, caption)
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
@@ -34,27 +35,25 @@ COLOURS = MappingProxyType(
 _KIB = 1024
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw instructions.csv of `folder` into `target` as PNG and SVG; nothing where nothing was compiled.
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw instructions.csv of `folder`; nothing where nothing was compiled.
 
     Of several sizes the one with the most kernels is drawn, of a rung's variants each dialect's default, and of several
     architectures sm_90a, if it is there; what they differ in has a plot of its own.
     """
     frame = defaults(at_one_size(store.read(folder, "instructions")))
     if frame.empty:
-        return []
+        return
     archs = [arch for arch in ARCHITECTURES if arch in set(frame["arch"])]
     one = frame[frame["arch"] == (MAIN_ARCHITECTURE if MAIN_ARCHITECTURE in archs else archs[0])]
     caption = environment.compilers_caption(store.runs_of(frame, folder))
-    with style.themed():
-        paths = style.save(_mix(one, caption), target, "instructions_mix")
-        paths += style.save(_limits(one, caption), target, "instructions_limits")
-        if len(archs) > 1:
-            paths += style.save(_architectures(frame, archs, caption), target, "instructions_architectures")
-        both, runs = beside_measured(folder)
-        if not both.empty:
-            paths += style.save(waits(both, environment.caption(runs)), target, "instructions_waits")
-        return paths
+    yield "instructions_mix", _mix(one, caption)
+    yield "instructions_limits", _limits(one, caption)
+    if len(archs) > 1:
+        yield "instructions_architectures", _architectures(frame, archs, caption)
+    both, runs = beside_measured(folder)
+    if len(both):
+        yield "instructions_waits", waits(both, environment.caption(runs))
 
 
 def _mix(frame: pd.DataFrame, caption: str) -> Figure:

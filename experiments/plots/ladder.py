@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.ticker as ticker
@@ -22,21 +23,18 @@ _NOTE = {"va": "center", "size": 8, "color": style.MUTED}
 _LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 9, "color": style.BASELINE, "ha": "right"}
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw ladder.csv of `folder` into `target`, PNG and SVG, at the size with the most kernels."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw ladder.csv of `folder` at the size with the most kernels."""
     frame = store.read(folder, "ladder")
     timed = frames.timed(frame)
     if timed.empty:
-        return []
+        return
     at_size = frames.at(frame[frame["math"] == "fp32"], frames.fullest(timed))
     caption = explained(environment.caption(store.runs_of(timed, folder)), size_name(at_size))
-    paths = []
-    with style.themed():
-        paths += style.save(_speed(at_size, caption), target, "ladder_tflops")
-        shares = at_size[at_size["vs_cublas"].notna() & (at_size["dialect"] != "")]
-        if not shares.empty:
-            paths += style.save(_share(shares, caption), target, "ladder_vs_cublas")
-    return paths
+    yield "ladder_tflops", _speed(at_size, caption)
+    shares = at_size[at_size["vs_cublas"].notna() & (at_size["dialect"] != "")]
+    if len(shares):
+        yield "ladder_vs_cublas", _share(shares, caption)
 
 
 def _share(frame: pd.DataFrame, caption: str) -> Figure:

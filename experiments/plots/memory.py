@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,30 +29,22 @@ _LEVELS = {  # level -> title of its panel
 }
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw memory.csv of `folder` into `target` as PNG and SVG, at the size with the most kernels."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw memory.csv of `folder` at the size with the most kernels."""
     frame = store.read(folder, "memory")
     counted = frame[frame["status"] == PASS]
     if counted.empty:
-        return []
-    m, n, k = frames.fullest(counted.drop_duplicates(list(traffic.KERNEL)))
-    counted = counted[(counted["m"] == m) & (counted["n"] == n) & (counted["k"] == k)]
+        return
+    counted = frames.at(counted, frames.fullest(counted.drop_duplicates(list(traffic.KERNEL))))
     caption = environment.compilers_caption(store.runs_of(counted, folder))
     compiled = traffic.best_view(counted)
-    paths = []
-    with style.themed():
-        paths += style.save(_requests(compiled, caption), target, "memory_requests")
-        paths += style.save(_intensity(compiled, caption), target, "memory_intensity")
-        if figure := banks(counted, caption):
-            paths += style.save(figure, target, "memory_banks")
-        if figure := _hardware(counted, _hardware_caption(counted, folder)):
-            paths += style.save(figure, target, "memory_hardware")
-    return paths
-
-
-def _hardware_caption(counted: pd.DataFrame, folder: Path) -> str:
-    """Of the GPU that counted, which need not be the machine that predicted."""
-    return environment.caption(store.runs_of(counted[counted["view"] == HARDWARE], folder))
+    yield "memory_requests", _requests(compiled, caption)
+    yield "memory_intensity", _intensity(compiled, caption)
+    if figure := banks(counted, caption):
+        yield "memory_banks", figure
+    on_gpu = counted[counted["view"] == HARDWARE]  # which need not be the machine that predicted
+    if figure := _hardware(counted, environment.caption(store.runs_of(on_gpu, folder))):
+        yield "memory_hardware", figure
 
 
 # --- what requests cost ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ time say; and what a call of each rung's default variant costs the host, beside 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +35,21 @@ _WORDS = {
 }
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw modes.csv of `folder` into `target` as PNG and SVG, fp32 and tensor cores; nothing without a cold time."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw modes.csv of `folder`, fp32 and tensor cores; nothing without a cold time."""
     frame = store.read(folder, "modes")
-    with style.themed():
-        return [
-            *_draw(frames.timed(frame), folder, target, "modes"),
-            *_draw(frames.on_tensor_cores(frame), folder, target, "modes_tensor_cores"),
-        ]
+    for name, own in (("modes", frames.timed(frame)), ("modes_tensor_cores", frames.on_tensor_cores(frame))):
+        own, titles = _titled(frames.defaults(own))
+        if (own["mode"] == COLD).any():
+            caption = frames.with_modes(environment.caption(store.runs_of(own, folder)), frames.maths_of(own))
+            yield name, _figure(own, titles, explained(caption, *titles.values()))
 
 
-def _draw(frame: pd.DataFrame, folder: Path, target: Path, name: str) -> list[Path]:
-    frame = frames.defaults(frame)
+def _titled(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str]]:
+    """The rows without the control's, and by edge the titles of the panels, marked where the control failed."""
     controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
-    if not (frame["mode"] == COLD).any():
-        return []
-    sizes = sorted(set(frame["m"]))
-    titles = {size: f"M = N = K = {size}{controls.mark(m=size, n=size, k=size)}" for size in sizes}
-    caption = frames.with_modes(environment.caption(store.runs_of(frame, folder)), frames.maths_of(frame))
-    return style.save(_figure(frame, titles, explained(caption, *titles.values())), target, name)
+    edges = sorted(set(frame["m"]))
+    return frame, {edge: f"M = N = K = {edge}{controls.mark(m=edge, n=edge, k=edge)}" for edge in edges}
 
 
 def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
@@ -98,17 +95,13 @@ def _panel(ax: Axes, rows: list[str], own: pd.DataFrame, words: str) -> None:
     style.gaps(ax, rows, own)
 
 
-def draw_timers(folder: Path, target: Path) -> list[Path]:
-    """Draw timers.csv of `folder` into `target` as PNG and SVG; nothing without a cold time."""
+def draw_timers(folder: Path) -> Iterator[style.Picture]:
+    """Draw timers.csv of `folder`; nothing without a cold time."""
     frame = store.read(folder, "timers")
-    frame = frame[frame["median_us"].notna()]
-    controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
-    if not (frame["mode"] == COLD).any():
-        return []
-    titles = {edge: f"M = N = K = {edge}{controls.mark(m=edge, n=edge, k=edge)}" for edge in sorted(set(frame["m"]))}
-    caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
-    with style.themed():
-        return style.save(_stopwatches(frame, titles, caption), target, "timers")
+    frame, titles = _titled(frame[frame["median_us"].notna()])
+    if (frame["mode"] == COLD).any():
+        caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
+        yield "timers", _stopwatches(frame, titles, caption)
 
 
 def _stopwatches(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
@@ -144,14 +137,12 @@ def _stopwatch(ax: Axes, own: pd.DataFrame) -> None:
         style.note(ax, WAYS.index(way), f"{style.percent(100 * share)}%", right=True)
 
 
-def draw_host(folder: Path, target: Path) -> list[Path]:
-    """Draw host.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
+def draw_host(folder: Path) -> Iterator[style.Picture]:
+    """Draw host.csv of `folder`; nothing where nothing was timed."""
     frame = store.read(folder, "host")
     frame = frame[frame["median_us"].notna()]
-    if frame.empty:
-        return []
-    with style.themed():
-        return style.save(_calls(frame, environment.caption(store.runs_of(frame, folder))), target, "host")
+    if len(frame):
+        yield "host", _calls(frame, environment.caption(store.runs_of(frame, folder)))
 
 
 def _calls(frame: pd.DataFrame, caption: str) -> Figure:

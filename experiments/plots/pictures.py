@@ -10,7 +10,7 @@ import importlib.metadata
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments import processes
@@ -34,7 +34,7 @@ from experiments.plots import (
 from experiments.plots.look import style
 from experiments.records import kept, store
 
-Draw = Callable[[Path, Path], list[Path]]  # draws the CSV in one folder into another; the files that it wrote
+Draw = Callable[[Path], Iterable[style.Picture]]  # the pictures of the CSV in a folder
 
 PICTURES: dict[str, Draw] = {
     "cost": cost.draw,
@@ -66,6 +66,12 @@ _LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
 Files = dict[str, bytes]  # file name -> content
 
 
+def save(name: str, folder: Path, target: Path) -> list[Path]:
+    """Draw an experiment's CSV in `folder` into `target`, as `style.save` does; the files that were written."""
+    with style.themed():
+        return [path for stem, figure in PICTURES[name](folder) for path in style.save(figure, target, stem)]
+
+
 def drawn(name: str, folder: Path, *forms: str) -> Files:
     """The pictures of an experiment's CSV in `folder`, in each of the `style.forms`; drawn now where none are kept."""
     return _kept(name, folder, forms) or _draw(name, folder, forms)
@@ -86,7 +92,7 @@ def drawn_all(places: Sequence[tuple[str, Path]], *forms: str) -> Iterator[Files
 def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
     state = _state(folder)
     with tempfile.TemporaryDirectory() as target, style.forms(*forms):
-        files = {path.name: path.read_bytes() for path in PICTURES[name](folder, Path(target))}
+        files = {path.name: path.read_bytes() for path in save(name, folder, Path(target))}
     if _is_kept(folder) and state == _state(folder):
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

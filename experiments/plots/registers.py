@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,21 +23,16 @@ _LINES = {"alternating": ("#2f78c4", "as many odd"), "resting": ("#a34708", "thr
 _LANE = 0.19
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw registers.csv of `folder` into `target`; of loops and of rungs those pictures that have clocks."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw registers.csv of `folder`; of loops and of rungs those pictures that have clocks."""
     frame = store.read(folder, "registers")
     frame = frame[frame["clocks"].notna()]
     loops, rungs = frame[frame["m"] == 0], frame[frame["m"] > 0]
-    paths = []
-    with style.themed():
-        if not loops.empty:
-            caption = environment.caption(store.runs_of(loops, folder))
-            paths += style.save(_banks(loops[loops["warps"] == 1], caption), target, "registers_banks")
-        if not rungs.empty:
-            largest = rungs[rungs["m"] == rungs["m"].max()]
-            caption = environment.caption(store.runs_of(largest, folder))
-            paths += style.save(_rungs(largest, caption), target, "registers_rungs")
-    return paths
+    if len(loops):
+        yield "registers_banks", _banks(loops[loops["warps"] == 1], environment.caption(store.runs_of(loops, folder)))
+    if len(rungs):
+        largest = rungs[rungs["m"] == rungs["m"].max()]
+        yield "registers_rungs", _rungs(largest, environment.caption(store.runs_of(largest, folder)))
 
 
 def _banks(frame: pd.DataFrame, caption: str) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -20,23 +21,19 @@ _ROW_INCHES = 0.34
 COLOURS = {"arithmetic": "#3e4c59", "memory": "#9aa5b1"}
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw roofs.csv of `folder` into `target`, and with ladder.csv and memory.csv the roofline; nothing without."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw roofs.csv of `folder`, and with ladder.csv and memory.csv the roofline; nothing without."""
     frame = store.read(folder, "roofs")
     measured = frame[frame["value"].notna()].set_index("stage")
     if frame.empty:
-        return []
-    paths = []
-    with style.themed():
-        caption = environment.caption(store.runs_of(frame, folder))
-        paths += style.save(_shares(frame, caption), target, "roofs")
-        ladder = rungs_at_size(store.read(folder, "ladder"))
-        if not ladder.empty and {"fma", "dram_copy"} <= set(measured.index):
-            runs = store.runs_of(pd.concat([frame[["run"]], ladder[["run"]]]), folder)
-            asked = requested_intensity(folder, problem_of(ladder))
-            if figure := roofline(measured, ladder, asked, environment.caption(runs)):
-                paths += style.save(figure, target, "roofline")
-    return paths
+        return
+    yield "roofs", _shares(frame, environment.caption(store.runs_of(frame, folder)))
+    ladder = rungs_at_size(store.read(folder, "ladder"))
+    if len(ladder) and {"fma", "dram_copy"} <= set(measured.index):
+        runs = store.runs_of(pd.concat([frame[["run"]], ladder[["run"]]]), folder)
+        asked = requested_intensity(folder, problem_of(ladder))
+        if figure := roofline(measured, ladder, asked, environment.caption(runs)):
+            yield "roofline", figure
 
 
 def _shares(frame: pd.DataFrame, caption: str) -> Figure:

@@ -6,6 +6,7 @@ operands loses by inputs, and against the speed that `tensor_cores` found.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -28,16 +29,14 @@ _NAMES = {"fp32": "SGEMM", "tf32": "TF32"}
 _ROW_IN, _LANE, _STEP = 0.5, 0.31, 0.09  # inches; of a row, from one mode to the next, and from one dialect to the next
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw rounding.csv of `folder` into `target` as PNG and SVG; nothing where nothing was predicted."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw rounding.csv of `folder`; nothing where nothing was predicted."""
     frame = store.read(folder, "rounding")
     frame = frame[frame["rel_error"].notna()]
-    if frame[frame["view"] == PREDICTED]["k"].nunique() < 2:
-        return []
     measured = frame[frame["view"] == HARDWARE]
-    caption = environment.caption(store.runs_of(measured if len(measured) else frame, folder))
-    with style.themed():
-        return style.save(_figure(frame, caption), target, "rounding")
+    if frame[frame["view"] == PREDICTED]["k"].nunique() > 1:
+        caption = environment.caption(store.runs_of(measured if len(measured) else frame, folder))
+        yield "rounding", _figure(frame, caption)
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:
@@ -60,19 +59,17 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     return sheet.figure
 
 
-def draw_emulation(folder: Path, target: Path) -> list[Path]:
-    """Draw emulation.csv of `folder` into `target` as PNG and SVG; nothing where no error is known."""
+def draw_emulation(folder: Path) -> Iterator[style.Picture]:
+    """Draw emulation.csv of `folder`; nothing where no error is known."""
     frame = store.read(folder, "emulation")
     frame = frame[frame["max_error"].notna()]
     if frame.empty:
-        return []
+        return
     if (frame["view"] == HARDWARE).any():  # what a GPU lost needs no prediction beside it
         frame = frame[frame["view"] == HARDWARE]
     depths = frame[frame["k"] <= 4096]["k"]
     frame = frame[frame["k"] == (depths.max() if len(depths) else frame["k"].min())]
-    caption = environment.caption(store.runs_of(frame, folder))
-    with style.themed():
-        return style.save(_emulation(frame, _speeds(folder), caption), target, "emulation")
+    yield "emulation", _emulation(frame, _speeds(folder), environment.caption(store.runs_of(frame, folder)))
 
 
 def _speeds(folder: Path) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,20 +25,15 @@ _MARKERS = {True: "o", False: "s"}  # of cuBLAS, and of our rungs
 _LINES = {STRONG: "-", WEAK: ":"}
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw scaling.csv of `folder` into `target` as PNG and SVG; nothing where nothing was timed."""
-    frame = store.read(folder, "scaling")
-    own = scaling.timed(frame)
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw scaling.csv of `folder`; nothing where nothing was timed."""
+    own = scaling.timed(store.read(folder, "scaling"))
     if own.empty:
-        return []
+        return
     caption = environment.caption(store.runs_of(own, folder))
-    with style.themed():
-        paths = style.save(_measured(own, caption), target, "scaling")
-        if models := scaling.models(folder, scaling.ASSUMED):
-            paths += style.save(
-                _predicted(scaling.compared(own, scaling.models(folder)), models, caption), target, "scaling_model"
-            )
-    return paths
+    yield "scaling", _measured(own, caption)
+    if models := scaling.models(folder, scaling.ASSUMED):
+        yield "scaling_model", _predicted(scaling.compared(own, scaling.models(folder)), models, caption)
 
 
 def _measured(frame: pd.DataFrame, caption: str) -> Figure:

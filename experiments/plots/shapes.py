@@ -6,7 +6,7 @@ times are to measured ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,59 +27,52 @@ from gemm_ref import DIALECTS, Problem
 _ROW = 0.2  # inches of a problem's row
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw shapes.csv of `folder` into `target` as PNG and SVG; nothing where no rung was timed."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw shapes.csv of `folder`; nothing where no rung was timed."""
     frame = store.read(folder, "shapes")
-    with style.themed():
-        return [*_fp32(frames.timed(frame), folder, target), *_tensor_cores(frame, folder, target)]
+    yield from _fp32(frames.timed(frame), folder)
+    yield from _tensor_cores(frames.on_tensor_cores(frame), folder)
 
 
-def _tensor_cores(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
-    timed = frames.on_tensor_cores(frame)
+def _tensor_cores(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     controls, rungs = Controls(timed), frames.rungs(frames.defaults(timed))
     named = {_name(shape, controls): shape.sizes for shape in workloads.named_shapes()}
     named = {name: sizes for name, sizes in named.items() if not frames.at(rungs, sizes).empty}
     if not named:
-        return []
+        return
     rungs = rungs[[sizes in named.values() for sizes in rungs[list(frames.SIZES)].itertuples(index=False, name=None)]]
     caption = environment.caption(store.runs_of(rungs, folder))
-    return style.save(best_rungs.over_shapes(rungs, named, controls, caption), target, "shapes_tensor_cores")
+    yield "shapes_tensor_cores", best_rungs.over_shapes(rungs, named, controls, caption)
 
 
-def _fp32(timed: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
+def _fp32(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     controls, frame = Controls(timed), frames.rungs(frames.defaults(timed))
     if frame.empty:
-        return []
+        return
     caption = environment.caption(store.runs_of(frame, folder))
     named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
-    paths = []
     if named:
-        paths += style.save(_leaders(frame, named, controls, caption), target, "shapes_named")
-        paths += style.save(_named(frame, named, controls, caption), target, "shapes_vs_cublas")
+        yield "shapes_named", _leaders(frame, named, controls, caption)
+        yield "shapes_vs_cublas", _named(frame, named, controls, caption)
     roofs = Roofs.of(folder)
     bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
     if roofs and bound:
-        paths += style.save(_read_roof(timed, bound, roofs, controls, caption), target, "shapes_read_roof")
+        yield "shapes_read_roof", _read_roof(timed, bound, roofs, controls, caption)
     on_map = frame[frame["k"] == workloads.MAP_K]
     sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
     if len(sides) > 1:
-        paths += style.save(_best(on_map, sides, controls, caption), target, "shapes_best")
-    return paths
+        yield "shapes_best", _best(on_map, sides, controls, caption)
 
 
-def draw_choice(folder: Path, target: Path) -> list[Path]:
-    """Draw the fp32 rows of choice.csv of `folder` into `target` as PNG and SVG; nothing where none was timed."""
+def draw_choice(folder: Path) -> Iterator[style.Picture]:
+    """Draw the fp32 rows of choice.csv of `folder`; nothing where none was timed."""
     frame = frames.held_out(frames.tried(store.read(folder, "choice")))
     frame = frame[frame["math"] == "fp32"]
     own = frames.rungs(frame)
-    if own.empty:
-        return []
-    controls, caption = Controls(frame), environment.caption(store.runs_of(own, folder))
-    with style.themed():
-        return [
-            *style.save(_regret(own, controls, caption), target, "choice_regret"),
-            *style.save(_predicted(own, caption), target, "choice_predicted"),
-        ]
+    if len(own):
+        caption = environment.caption(store.runs_of(own, folder))
+        yield "choice_regret", _regret(own, Controls(frame), caption)
+        yield "choice_predicted", _predicted(own, caption)
 
 
 def _regret(own: pd.DataFrame, controls: Controls, caption: str) -> Figure:

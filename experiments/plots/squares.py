@@ -5,6 +5,7 @@ On tensor cores a map of each dialect's best rung in each math mode.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.ticker as ticker
@@ -22,34 +23,31 @@ from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw squares.csv of `folder` into `target`, PNG and SVG; of what was timed at fewer than two sizes nothing."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw squares.csv of `folder`; of what was timed at fewer than two sizes nothing."""
     frame = store.read(folder, "squares")
-    with style.themed():
-        return [*_fp32(frames.timed(frame), folder, target), *_tensor_cores(frame, folder, target)]
+    yield from _fp32(frames.timed(frame), folder)
+    yield from _tensor_cores(frames.on_tensor_cores(frame), folder)
 
 
-def _tensor_cores(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
-    frame = frames.on_tensor_cores(frame)
+def _tensor_cores(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     rungs = frames.rungs(frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL])))
-    if rungs["m"].nunique() < 2:
-        return []
-    caption = environment.caption(store.runs_of(rungs, folder))
-    return style.save(best_rungs.over_squares(rungs, Controls(frame), caption), target, "squares_tensor_cores")
+    if rungs["m"].nunique() > 1:
+        caption = environment.caption(store.runs_of(rungs, folder))
+        yield "squares_tensor_cores", best_rungs.over_squares(rungs, Controls(frame), caption)
 
 
-def _fp32(frame: pd.DataFrame, folder: Path, target: Path) -> list[Path]:
+def _fp32(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     timed = frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL]))
     if timed["m"].nunique() < 2:
-        return []
+        return
     controls = Controls(frame)
     names = {size: f"{size}{controls.mark(m=size, n=size, k=size)}" for size in sorted(set(timed["m"]))}
     caption = explained(environment.caption(store.runs_of(timed, folder)), *names.values())
-    paths = style.save(_over_sizes(timed, names, caption), target, "squares_tflops")
+    yield "squares_tflops", _over_sizes(timed, names, caption)
     shares = frames.rungs(timed)
-    if not shares.empty:
-        paths += style.save(_map(shares, names, caption), target, "squares_vs_cublas")
-    return paths
+    if len(shares):
+        yield "squares_vs_cublas", _map(shares, names, caption)
 
 
 def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +22,16 @@ _VALUE = {"textcoords": "offset points", "va": "center", "size": 7}
 _OVER = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
 
 
-def draw(folder: Path, target: Path) -> list[Path]:
-    """Draw tensor_cores.csv of `folder` into `target`, PNG and SVG; nothing where nothing was timed."""
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw tensor_cores.csv of `folder`; nothing where nothing was timed."""
     frame = store.read(folder, "tensor_cores")
     if frame.empty or frame["vs_cublas"].isna().all():
-        return []
+        return
     controls = Controls(frame)
     frame = frames.defaults(frame[frame["vs_cublas"].notna() & (frame["stage"] != CONTROL)])
     caption = environment.caption(store.runs_of(frame, folder))
-    with style.themed():
-        return [
-            *style.save(_shares(frames.shown(frame), controls, caption), target, "tensor_cores_vs_cublas"),
-            *style.save(_layouts(frame, controls, caption), target, "tensor_cores_layouts"),
-        ]
+    yield "tensor_cores_vs_cublas", _shares(frames.shown(frame), controls, caption)
+    yield "tensor_cores_layouts", _layouts(frame, controls, caption)
 
 
 def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
@@ -109,14 +107,12 @@ def _who(frame: pd.DataFrame) -> pd.Series:
     return frame["dialect"].where(frame["dialect"] != "", frame["backend"]).rename("who")
 
 
-def draw_epilogues(folder: Path, target: Path) -> list[Path]:
-    """Draw epilogues.csv of `folder` into `target` as PNG and SVG; nothing where no epilogue was timed."""
+def draw_epilogues(folder: Path) -> Iterator[style.Picture]:
+    """Draw epilogues.csv of `folder`; nothing where no epilogue was timed."""
     frame = frames.finished(store.read(folder, "epilogues"))
     frame = frame[frame["how"] == "fused"]
-    if frame.empty:
-        return []
-    with style.themed():
-        return style.save(_epilogues(frame, environment.caption(store.runs_of(frame, folder))), target, "epilogues")
+    if len(frame):
+        yield "epilogues", _epilogues(frame, environment.caption(store.runs_of(frame, folder)))
 
 
 def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:

@@ -12,7 +12,7 @@ import torch
 
 import gemm_ref
 from experiments.documents import blocks
-from experiments.plots import ladder
+from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.records import store
 from experiments.records.contenders import contenders
@@ -207,7 +207,7 @@ def test_a_row_of_its_own_in_the_table_and_the_plot(tmp_path):
     speed = style.number(at_size[at_size["stage"] == "cutlass_simt"].iloc[0].tflops)
     table = blocks.block("ladder", tmp_path)
     assert f"| CUTLASS SIMT | {BASELINES['cutlass_simt'].idea} | {speed} (100%) |" in table
-    svg = next(path for path in ladder.draw(tmp_path, tmp_path) if path.name == "ladder_tflops.svg")
+    svg = next(path for path in pictures.save("ladder", tmp_path, tmp_path) if path.name == "ladder_tflops.svg")
     assert "<!-- CUTLASS SIMT -->" in svg.read_text(encoding="utf-8")
 
 

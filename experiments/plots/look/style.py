@@ -26,6 +26,8 @@ from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
 from gemm_ref.stage import DEFAULT_VARIANT
 
+Picture = tuple[str, Figure]  # what its files are called, without their ends, and what is drawn
+
 INK, MUTED, FAILED = "#1f2933", "#6b7280", "#b91c1c"
 BASELINE, BAND = "#6b7280", "#f5f7fa"
 

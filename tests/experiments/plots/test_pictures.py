@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from experiments import processes
 from experiments.plots import pictures
-from experiments.plots.look import style
 from experiments.plots.look.style import PAGE, PNG, SVG
 from experiments.records import kept, store
 from gemm_ref import build
@@ -35,11 +34,12 @@ def asked(monkeypatch):
     asked = []
 
     def draw(name):
-        def picture(folder, target):
+        def picture(folder):
             asked.append(name)
-            figure = Figure(figsize=(1, 1))
-            figure.text(0, 0, "a text")
-            return style.save(figure, target, f"{name}_one") + style.save(figure, target, f"{name}_two")
+            for which in ("one", "two"):
+                figure = Figure(figsize=(1, 1))
+                figure.text(0, 0, "a text")
+                yield f"{name}_{which}", figure
 
         return picture
 

@@ -8,9 +8,8 @@ import matplotlib.image
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.plots import ladder
+from experiments.plots import pictures
 from experiments.plots.look import style
-from experiments.plots.pictures import PICTURES
 from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
@@ -74,7 +73,7 @@ def _names(paths):
 
 
 def test_ladder_plots(data, tmp_path):
-    first, second = (ladder.draw(data, tmp_path / name) for name in ("one", "two"))
+    first, second = (pictures.save("ladder", data, tmp_path / name) for name in ("one", "two"))
     stems = ("ladder_tflops", "ladder_vs_cublas")
     assert _names(first) == {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
     for one, two in zip(first, second, strict=True):
@@ -146,7 +145,7 @@ def test_the_size_with_the_most_kernels_is_drawn(drawn):
     assert "2048 × 2048 × 2048" in drawn("ladder", rows)["ladder_tflops"]
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", pictures.PICTURES)
 def test_nothing_measured_draws_nothing(drawn, name):
     assert drawn(name) == {}
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from experiments.documents.tables import registers as register_tables
-from experiments.plots import registers
-from experiments.plots.look import style
 from experiments.records import store
 from experiments.records.rows import COLD, Ported
 from tests.experiments.fixtures import ENVIRONMENT
@@ -66,15 +64,11 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_each_kind_of_rows_has_its_picture(data, tmp_path):
-    with style.forms(style.PAGE):
-        paths = registers.draw(data, data / "out")
-        assert [path.name for path in paths] == ["registers_banks.page.svg", "registers_rungs.page.svg"]
-        loops = tmp_path / "loops"
-        store.save(loops, "registers", ROWS[:1], ENVIRONMENT)
-        assert [path.name for path in registers.draw(loops, loops)] == ["registers_banks.page.svg"]
-        assert registers.draw(tmp_path / "none", tmp_path) == []
-    text = paths[1].read_text(encoding="utf-8")
+def test_each_kind_of_rows_has_its_picture(drawn):
+    assert drawn("registers", ROWS[:1]).keys() == {"registers_banks"}
+    found = drawn("registers", ROWS)
+    assert found.keys() == {"registers_banks", "registers_rungs"}
+    text = found["registers_rungs"]
     assert "s09 conflict free · one_block" in text and "2 warps a scheduler" in text and "4 warps a scheduler" in text
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import matplotlib.image
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from experiments.bench import datasheets
-from experiments.plots import roofs
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
 from experiments.plots.parts.roofline import problem_of, requested_intensity, roofline, rungs_at_size
@@ -56,12 +54,11 @@ def _memory_csv(folder: Path, **changes: object) -> None:
     pd.DataFrame(rows).to_csv(folder / "memory.csv", index=False)
 
 
-def test_plots(data):
+def test_plots(data, drawn):
     _memory_csv(data)
-    paths = roofs.draw(data, data / "out")
-    assert [path.name for path in paths] == ["roofs.png", "roofs.svg", "roofline.png", "roofline.svg"]
-    assert matplotlib.image.imread(paths[2]).shape[1] == 1440
-    shares, roofline = (path.read_text(encoding="utf-8") for path in (paths[1], paths[3]))
+    found = drawn("roofs")
+    assert found.keys() == {"roofs", "roofline"}
+    shares, roofline = found.values()
     for text in (
         "fp32 FMA",
         "61.7 TFLOP/s at 1.75 GHz",

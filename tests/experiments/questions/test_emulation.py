@@ -9,7 +9,6 @@ import torch
 
 import gemm_ref
 from experiments.documents import rounding as documents
-from experiments.plots import rounding as plots
 from experiments.progress import Bars
 from experiments.questions import emulation
 from experiments.questions.parts import spreads
@@ -64,16 +63,13 @@ def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
         assert words in svg, words
 
 
-def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path):
+def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn):
     timed = [
         TimedLayout.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
                           b_layout="kn", mode="cold")
         for each in CHOSEN
         if each.math != "fp32"
     ]  # fmt: skip
-    store.save(tmp_path, "emulation", [dataclasses.replace(row, view="hardware") for row in rows], ENVIRONMENT)
     store.save(tmp_path, "tensor_cores", timed, ENVIRONMENT)
-    svg = next(path for path in plots.draw_emulation(tmp_path, tmp_path) if path.suffix == ".svg").read_text(
-        encoding="utf-8"
-    )
+    (svg,) = drawn("emulation", [dataclasses.replace(row, view="hardware") for row in rows]).values()
     assert "TFLOP/s at M = N = K = 4096" in svg and "measured" in svg

@@ -9,7 +9,6 @@ import torch
 
 from experiments.documents.outcomes import outcome
 from experiments.documents.tables import tensor_cores as tensor_tables
-from experiments.plots.tensor_cores import draw_epilogues
 from experiments.questions import epilogues as question
 from experiments.records import store
 from experiments.records.contenders import contenders
@@ -102,7 +101,7 @@ def test_every_form_is_checked_and_beside_the_plain_product(rows):
     assert of[BY_HAND, "plain", question.FUSED].over_plain == 1.0
 
 
-def test_documents_and_picture_say_it(rows, tmp_path):
+def test_documents_and_picture_say_it(rows, tmp_path, drawn):
     store.save(tmp_path, "epilogues", rows, ENVIRONMENT)
     table = tensor_tables.block("tensor_epilogues", tmp_path)
     line = next(line for line in table.splitlines() if "| bias, gelu |" in line)
@@ -110,9 +109,8 @@ def test_documents_and_picture_say_it(rows, tmp_path):
     assert "100 µs" in table
     said = outcome("epilogues", store.read(tmp_path, "epilogues"))
     assert "c at 40 x 48 x 64 in bf16 costs 10.0% in CUDA" in said and "110.0% in kernels of their own" in said
-    assert {path.suffix for path in draw_epilogues(tmp_path, tmp_path)} == {".png", ".svg"}
+    assert drawn("epilogues").keys() == {"epilogues"}
 
 
 def test_nothing_measured_is_nothing_said(tmp_path):
     assert tensor_tables.block("tensor_epilogues", tmp_path) == tensor_tables.NOT_MEASURED
-    assert draw_epilogues(tmp_path, tmp_path) == []

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from experiments.documents.outcomes import outcome
-from experiments.plots import scaling as plots
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
 from gemm_ref import Problem
@@ -156,9 +155,10 @@ def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
     assert near.efficiency(ALL_GATHER, OVERLAPPED, one, 64, True) > near.efficiency(ALL_GATHER, IN_TURN, one, 64, True)
 
 
-def test_pictures_and_sentences_follow_the_rows(folder, tmp_path, svg_alone):
-    assert [path.name for path in plots.draw(folder, tmp_path)] == ["scaling.svg", "scaling_model.svg"]
-    text = (tmp_path / "scaling_model.svg").read_text(encoding="utf-8")
+def test_pictures_and_sentences_follow_the_rows(folder, drawn):
+    svg = drawn("scaling", folder=folder)
+    assert svg.keys() == {"scaling", "scaling_model"}
+    text = svg["scaling_model"]
     assert "the model is off by" in text and "not measured" in text
     frame = store.read(folder, "scaling")
     said = outcome("scaling", frame)
@@ -166,7 +166,6 @@ def test_pictures_and_sentences_follow_the_rows(folder, tmp_path, svg_alone):
     own = frame["way"] == OVERLAPPED
     frame.loc[own, "median_us"] *= 2
     assert outcome("scaling", frame) != said
-    assert plots.draw(tmp_path, tmp_path) == []
 
 
 def test_without_a_gpu_it_says_what_was_checked():

@@ -7,6 +7,7 @@ import html
 import json
 import re
 import zlib
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -294,14 +295,13 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     Reader(text)
 
 
-def _heatmap(folder: Path, target: Path) -> list[Path]:
-    with style.themed():
-        figure = Sheet((4, 3), "A field", "and its image", "a caption").figure
-        left, right = figure.subplots(1, 2)
-        left.pcolormesh(np.arange(4).reshape(2, 2), cmap="viridis")
-        left.set_xlabel("$10^3$ things")
-        right.imshow(np.arange(4).reshape(2, 2))
-        return style.save(figure, target, "field")
+def _heatmap(folder: Path) -> Iterator[style.Picture]:
+    figure = Sheet((4, 3), "A field", "and its image", "a caption").figure
+    left, right = figure.subplots(1, 2)
+    left.pcolormesh(np.arange(4).reshape(2, 2), cmap="viridis")
+    left.set_xlabel("$10^3$ things")
+    right.imshow(np.arange(4).reshape(2, 2))
+    yield "field", figure
 
 
 def test_headers_have_five_fields():
