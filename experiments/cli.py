@@ -159,13 +159,11 @@ def run(
     request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus)
 
     from experiments import runner  # with pandas and torch, for a command that makes sense
-    from experiments.bench import provenance
     from experiments.records.contenders import contenders
     from experiments.records.rows import SKIPPED
-    from experiments.records.store import RESULTS
 
     modules = [load_experiment(name) for name in names]
-    folder = results or RESULTS / provenance.slug(request.device)
+    folder = results or _folder_of(request.device)
     chosen = {module: runner.choose(module, request, contenders()) for module in modules}
     empty = [module for module, found in chosen.items() if not found]
     if empty and (given or len(empty) == len(modules)):
@@ -201,15 +199,14 @@ def plot(
     results: Results = None,
 ) -> None:
     """Draw again from the CSV: this machine's, and where it has none the data published with the repo."""
-    from experiments.selection import choose_device, named
+    from experiments.selection import named
 
     names = named(names or ())
 
     from experiments import runner
-    from experiments.bench import provenance
-    from experiments.records.store import RESULTS, check_writable, csv_path
+    from experiments.records.store import check_writable, csv_path
 
-    own = results or RESULTS / provenance.slug(choose_device("auto"))
+    own = results or _folder_of("auto")
     drawn, published = False, []
     for name in names:
         if csv_path(own, name).exists():
@@ -231,13 +228,10 @@ def fit(results: Results = None) -> None:
     Needs no GPU. Prints what the choice loses by the old table and by the new one.
     """
     from experiments import fit as fitting
-    from experiments.bench import provenance
-    from experiments.records.store import RESULTS
-    from experiments.selection import choose_device
 
     if CHECKOUT is None:
         raise UsageError("the table is part of the installed package: run this in a checkout of the repo")
-    tell(str(fitting.fit(results or RESULTS / provenance.slug(choose_device("auto")))), out)
+    tell(str(fitting.fit(results or _folder_of("auto"))), out)
 
 
 @app.command()
@@ -292,17 +286,13 @@ def submit(
     versions; cuBLAS beside itself SAME at 95% of the problems; no time that the card's roofs do not allow. What is
     lacking is said, with what to do about it, and nothing is written. Exit code: 1 if something is lacking.
     """
-    from experiments.bench import provenance
     from experiments.cards.submit import submit as make_ready
     from experiments.documents import blocks
-    from experiments.documents.blocks import ROOT
-    from experiments.records.store import RESULTS
-    from experiments.selection import choose_device
 
     given = [text.partition("=") for text in excuse or ()]
     if wrong := [name for name, _, why in given if not why.strip()]:
         raise UsageError(f"--excuse {wrong[0]}: give a reason, as in --excuse {wrong[0]}='what keeps it from being so'")
-    folder = folder or RESULTS / provenance.slug(choose_device("auto"))
+    folder = folder or _folder_of("auto")
     done = make_ready(folder.resolve(), {name.strip(): why.strip() for name, _, why in given})
     if done.folder is None:
         rows = [(lack.name if lack.excusable else f"{lack.name} *", lack.found, lack.advice) for lack in done.lacks]
@@ -310,7 +300,7 @@ def submit(
         _table(f"{folder.name} is not ready", ("lack", "what was found", "what to do"), rows)
         tell("--excuse NAME=WHY publishes it all the same, with the reason beside it; not where there is a *", out)
         raise typer.Exit(FAILED)
-    paths = " ".join(str(path.relative_to(ROOT)) for path in (done.folder, *blocks.stale(write=True)))
+    paths = " ".join(str(path.relative_to(blocks.ROOT)) for path in (done.folder, *blocks.stale(write=True)))
     tell(f"{done.folder.name} is ready: git add {paths} && git commit -m 'Results of {done.folder.name}'", out)
 
 
@@ -330,15 +320,13 @@ def report(
     It shows what was measured on this machine, and beside it the data published with the repo; with --results, the
     data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
-    from experiments.bench import provenance
     from experiments.progress import Bars
-    from experiments.records.store import RESULTS
     from experiments.report import choose, make
     from experiments.report.explorer.page import FILE as EXPLORER
-    from experiments.selection import choose_device, questions
+    from experiments.selection import questions
     from experiments.trace import Gathered, Trace, gather
 
-    own = results or RESULTS / provenance.slug(choose_device("auto"))
+    own = results or _folder_of("auto")
     folders, target = [results] if results else choose(own), output or own / "report.html"
     traced: list[Gathered] = []
 
@@ -387,6 +375,15 @@ def readme(
         raise typer.Exit(FAILED)
     if not stale:
         out.print("all documents are up to date")
+
+
+def _folder_of(device: str) -> Path:
+    """This machine's results of a device; `auto` is its GPU, where it has one."""
+    from experiments.bench import provenance
+    from experiments.records.store import RESULTS
+    from experiments.selection import choose_device
+
+    return RESULTS / provenance.slug(choose_device(device))
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str | Text, ...]]) -> None:

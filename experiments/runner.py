@@ -14,6 +14,7 @@ from rich.console import Console
 
 from experiments.bench import floor, provenance
 from experiments.bench.verify import DeviceLost
+from experiments.console import tell
 from experiments.progress import Bars
 from experiments.records import environment, store
 from experiments.records.contenders import Contender, build_ahead
@@ -107,7 +108,7 @@ def draw(name: str, folder: Path, console: Console) -> None:
     from experiments.plots import pictures  # matplotlib takes a second to import
 
     for path in pictures.save(name, folder, folder):
-        console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"drew {_short(path)}", console)
 
 
 def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
@@ -119,12 +120,12 @@ def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
     drawn = pictures.drawn_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
     for (name, folder), files in zip(places, drawn, strict=True):
         label = environment.caption(store.runs_of(store.read(folder, name), folder))
-        console.print(f"published data of {name}: {label}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"published data of {name}: {label}", console)
         for file, content in files.items():
             if style.form_of(file) != style.PAGE:
                 path = own / f"published-{folder.name}" / file
                 write_whole(path, content)
-                console.print(f"drew {_short(path)}", markup=False, highlight=False, soft_wrap=True)
+                tell(f"drew {_short(path)}", console)
 
 
 def published(name: str, own: Path) -> list[Path]:
@@ -148,13 +149,12 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
             more = f" (and {len(of_one) - 1} more)" if len(of_one) > 1 else ""
             size = f" at {first.m}x{first.n}x{first.k}" if first.dtype else ""  # a ceiling has no sizes
             console.print(f"[{style}]{title}[/] {who}{size}{more}: ", end="", soft_wrap=True)
-            console.print(first.detail, markup=False, highlight=False, soft_wrap=True)
+            tell(first.detail, console)
     if outcome.stopped:
         console.print("[red]stopped[/]: ", end="")
         console.print(outcome.stopped, markup=False, soft_wrap=True)
     if outcome.rows:
-        path = _short(store.csv_path(folder, name))
-        console.print(f"rows are in {path}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"rows are in {_short(store.csv_path(folder, name))}", console)
 
 
 def _follows(row: Row, outcome: Outcome) -> bool:
