@@ -115,7 +115,7 @@ class Pair:
             frame = frames.defaults(store.read(card.folder, name))
             frame = Controls(frame).passed(frames.rungs(frame))
             rows.append(frame[frame["verdict"].isin((stats.FASTER, stats.SAME, stats.SLOWER))])
-        return rows[0].merge(rows[1], on=list(EXPERIMENTS[name].key()), suffixes=("", "_there"))
+        return rows[0].merge(rows[1], on=list(EXPERIMENTS[name].KEY), suffixes=("", "_there"))
 
     @cached_property
     def bound(self) -> list[tuple[str, str, str]]:

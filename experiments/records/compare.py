@@ -97,8 +97,7 @@ def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
     row_type = EXPERIMENTS[name]
-    key = list(row_type.key())
-    both = old.merge(new, on=key, how="outer", suffixes=("_old", "_new"), indicator=True)
+    both = old.merge(new, on=list(row_type.KEY), how="outer", suffixes=("_old", "_new"), indicator=True)
     shared = both[both["_merge"] == "both"]
     statuses = [
         f"{_name(row)} at {_problem(row)}: {row.status_old}, now {row.status_new}"

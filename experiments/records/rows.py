@@ -7,7 +7,7 @@ is a value that was not measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from experiments.records.contenders import Contender
 from gemm_ref.problem import MATHS, Problem
@@ -27,15 +27,17 @@ HARDWARE = "hardware"  # the view of rows that a GPU's own counters gave, beside
 PREDICTED = "predicted"  # beside those of the reference GPU
 
 _IN_FRAMES: dict[str, str | type] = {"str": str, "int": "int64"}
-_WHO = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What every row has. A rerun replaces the row whose `key()` columns are the same.
+    """What every row has. A rerun replaces the row whose columns KEY are the same.
 
     What is measured of the device, and not of a contender at a problem, has no dialect, math, type and sizes.
     """
+
+    # The columns that say which measurement it is.
+    KEY: ClassVar[tuple[str, ...]] = ("experiment", "stage", "variant", "backend", "dialect", "math", "m", "n", "k")
 
     experiment: str
     stage: str  # a rung's id or a baseline's name
@@ -70,11 +72,6 @@ class Row:
         )
 
     @classmethod
-    def key(cls) -> tuple[str, ...]:
-        """The columns that say which measurement it is."""
-        return _WHO
-
-    @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The columns of the CSV, in order: status, detail and run are last."""
         names = [field.name for field in fields(cls)]
@@ -91,46 +88,38 @@ class Row:
 class Checked(Row):
     """One run against the oracle."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Row.KEY, "inputs")
     inputs: str = ""  # kind of the inputs
     rel_error: float | None = None
     bound_share: float | None = None  # largest |error| / allowed error; at most 1 when correct
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*_WHO, "inputs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summed(Checked):
     """A product's error and its bits; or, of an instruction by itself, how many of its sums are not as predicted."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Checked.KEY, "view")
     view: str = ""  # HARDWARE or PREDICTED
     checksum: str = ""  # CRC-32 of C's bytes
     vectors: int | None = None  # that an instruction was given,
     mismatches: int | None = None  # and of how many the sum has other bits than the reference GPU's
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "view")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lost(Checked):
     """What a product lost on inputs of one kind."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Checked.KEY, "view")
     view: str = ""  # HARDWARE or PREDICTED
     max_error: float | None = None  # the largest |error| / (|A| @ |B|) of an element
     widened: float | None = None  # share of the rows of A and columns of B that parts did not hold
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "view")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed(Checked):
     """Times of one contender at one problem, checked first."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Checked.KEY, "mode")
     mode: str = ""  # of `experiments.bench.timers`: what the caches hold and whether a launch is part of the time
     median_us: float | None = None
     p20_us: float | None = None
@@ -149,20 +138,13 @@ class Timed(Checked):
     temperature_c: float | None = None  # the largest
     throttle: str = ""  # reasons for which the driver held the clock down, if any
 
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "mode")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TimedLayout(Timed):
     """As `Timed`, where B may be stored either way."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "b_layout")
     b_layout: str = ""  # of gemm_ref.B_LAYOUTS
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "b_layout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +154,7 @@ class Ported(Timed):
     Clocks are those of one scheduler for one instruction, of a rung's loop for one multiply-add.
     """
 
+    KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "form", "warps")
     form: str = ""  # what the loop asks of the ports; of a rung, which of its text's rules are applied
     warps: int | None = None  # of a scheduler, at a time
     registers: int | None = None  # of a thread of a rung
@@ -180,39 +163,29 @@ class Ported(Timed):
     clocks_low: float | None = None  # the 20th
     clocks_high: float | None = None  # and the 80th percentile
 
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "form", "warps")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tried(Timed):
     """As `Timed`, of a tile (`variant`) and blocks that could have been chosen for the problem."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "blocks")
     blocks: int = 0  # that the tiles are dealt to; 0 for a library
     predicted_us: float | None = None
     chosen: int = 0  # 1 where the model chose it
     candidates: int = 0  # for this problem and dialect, with those that were not tried
     autotune_s: float | None = None  # where Triton's autotune picked it: the seconds that this took
 
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "blocks")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Timed):
     """As `Timed`, of a product of which more is made; its time is beside that of the plain one too."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "form", "how")
     form: str = ""  # what is made of it, of `experiments.questions.epilogues.FORMS`
     how: str = ""  # in one kernel, "fused", or in several, "in turn"
     over_plain: float | None = None  # the time over that of the same contender's plain product: the median, and
     over_plain_low: float | None = None  # its 95% interval
     over_plain_high: float | None = None
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "form", "how")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +195,7 @@ class Scaled(Timed):
     Sizes are those of the whole product; of PRODUCT and ONE_CARD, those of what a card computes by itself.
     """
 
+    KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "layout", "way", "gpus", "scaling")
     layout: str = ""  # of `gemm_ref.distributed.layouts.LAYOUTS`
     way: str = ""  # of its WAYS, or one of COLLECTIVE, COPIES, PRODUCT, ONE_CARD
     gpus: int = 0  # ranks; processes on a CPU
@@ -231,10 +205,6 @@ class Scaled(Timed):
     efficiency: float | None = None  # speed of a card as a share of ONE_CARD in the same rounds: the median, and
     efficiency_low: float | None = None  # its 95% interval
     efficiency_high: float | None = None
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*super().key(), "layout", "way", "gpus", "scaling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +239,7 @@ class Cost(Row):
 class Compiled(Row):
     """One kernel as machine code. The counts are of one trip through its main loop, for one thread."""
 
+    KEY: ClassVar[tuple[str, ...]] = (*Row.KEY, "arch")
     arch: str  # "sm_90a"
     registers: int | None = None  # of a thread
     stack_bytes: int | None = None  # of a thread, in local memory
@@ -317,15 +288,12 @@ class Compiled(Row):
     wait_barrier: float | None = None  # for its block,
     wait_before: float | None = None  # and for the instructions before
 
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return (*_WHO, "arch")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling(Row):
     """What the device reached in one micro-kernel, which `stage` names; it has no sizes M, N, K."""
 
+    KEY: ClassVar[tuple[str, ...]] = ("experiment", "stage")
     unit: str = ""  # TFLOP/s or TB/s, of all that follow
     value: float | None = None  # the median of `repeats` runs,
     low: float | None = None  # and their 20th
@@ -337,10 +305,6 @@ class Ceiling(Row):
     source: str = ""  # the title of the document that it is from
     sm_mhz: float | None = None  # the multiprocessors' clock under this load
 
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return ("experiment", "stage")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Row):
@@ -349,6 +313,7 @@ class Counted(Row):
     All numbers are sums over the launch. `space` once: the distinct sectors of a tensor that the launch touches at all.
     """
 
+    KEY: ClassVar[tuple[str, ...]] = Row.KEY  # a kernel is counted whole: its lines may have moved since the last time
     view: str = ""  # written: as the PTX says; compiled: with the widths of the machine code
     launch: int = 0  # of the kernels that one call starts, from 1
     file: str = ""
@@ -367,10 +332,6 @@ class Counted(Row):
     spills: int = 0  # compiled: instructions that keep registers in local memory, in the launch's kernel
     unmatched: int = 0  # compiled: bytes asked for beyond the written ones by all of the launch's accesses of this kind
     words: str = ""  # shared: the first word of each lane, - for one that takes no part, in the worst request
-
-    @classmethod
-    def key(cls) -> tuple[str, ...]:
-        return _WHO  # a kernel is counted whole: its lines may have moved since the last time
 
 
 # Each is a module of `experiments.questions`, and its CSV's name: what the rows of that CSV are.

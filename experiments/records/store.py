@@ -142,7 +142,7 @@ def save(
     run, row_type = environment["date"], EXPERIMENTS[experiment]
     records = [asdict(row) | {"run": row.run or run, "detail": short(row.detail)} for row in rows]
     new = pd.DataFrame(records, columns=list(row_type.columns()))
-    merged = merge(read(folder, experiment), new, row_type.key())
+    merged = merge(read(folder, experiment), new, row_type.KEY)
     runs = read_runs(folder) | dict(earlier or {}) | {run: environment}
     _write_runs(folder, runs)
     path = csv_path(folder, experiment)
