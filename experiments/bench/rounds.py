@@ -59,7 +59,6 @@ def interleave(
     timer: Timer,
     plan: Plan,
     reference: Name | None = None,
-    seed: int = 0,
     after_each: Callable[[Name], object] = lambda name: None,
 ) -> dict[Name, np.ndarray]:
     """Time the works in rounds as `plan` says; returns microseconds, shape (rounds,), for each, NaN where it was out.
@@ -67,7 +66,7 @@ def interleave(
     Without a reference a contender's precision is that of its own time.
     Raises Interrupted, with the times of the finished rounds, for a KeyboardInterrupt.
     """
-    order = np.random.default_rng(seed)
+    order = np.random.default_rng(0)
     names = list(works)
     if len(names) == 1:
         reference = None

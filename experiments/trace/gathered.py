@@ -33,14 +33,14 @@ def first_modes() -> list[Implementation]:
     return [item for item in implementations() if item.math == item.stage.maths[0]]
 
 
-def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = None, *, fresh: bool = False) -> Gathered:
-    """The traces of these kernels, or of `first_modes`; with `fresh` all are made anew.
+def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = None) -> Gathered:
+    """The traces of these kernels, or of `first_modes`.
 
     What has no compiler here (`gemm_ref.build.BuildError`, ModuleNotFoundError for Triton) is lacking, with the reason.
     """
     items = first_modes() if items is None else items
     versions = provenance.versions()
-    found = {} if fresh else {item: trace for item in items if (trace := _read(item, versions))}
+    found = {item: trace for item in items if (trace := _read(item, versions))}
     waiting = [item for item in items if item not in found]
     lacking: dict[str, str] = {}
     if bars:

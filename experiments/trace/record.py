@@ -157,15 +157,11 @@ def from_json(text: str) -> Trace:
     """The inverse of `to_json`. Raises ValueError or TypeError for a text that is none of its."""
     found = json.loads(text)
     tables = {name: tuple(map(_unpacked, found[name])) for name in ("patterns", "origins")}
-    rows = {"launches": _started, "tiles": _make(Tile), "arrays": _make(Array), "operations": _make(Operation)}
+    rows: dict[str, Any] = {"launches": _started, "tiles": Tile, "arrays": Array, "operations": Operation}
     lists = {name: tuple(make(**row) for row in found[name]) for name, make in rows.items()}
     steps = Steps(**{name: _unpacked(column) for name, column in found["steps"].items()})
     arrays = {name: _unpacked(found[name]) for name in ("owners", "counts")}
     return Trace(**{**found, **tables, **lists, **arrays, "steps": steps, "missing": tuple(found["missing"])})
-
-
-def _make(kind: type) -> Any:
-    return kind
 
 
 def _started(**values: Any) -> Started:
