@@ -137,7 +137,7 @@ class _Measured:
             if turn.way not in (COLLECTIVE, COPIES):
                 values |= {"mode": WARM, "tflops": stats.tflops(self._problem(turn).flops, summary.median_us)}
             if turn.way in layouts.WAYS and timing.is_reference(library):
-                values |= _beside(times_us, times[reference])
+                values |= timing.beside(times_us, times[reference])
             yield self._row(turn, **values)
 
     def _call(self, turn: Turn) -> Any:
@@ -200,12 +200,7 @@ class _Measured:
     def _efficiency(self, times_us: np.ndarray, alone_us: np.ndarray) -> dict[str, float]:
         """The speed of a card as a share of one that is alone: the median of the rounds, and its interval."""
         work = self._case.problem.flops / self._case.alone.flops / self._ranks
-        ratio = stats.speed_ratio(times_us, alone_us)
-        return {
-            "efficiency": work * ratio.median,
-            "efficiency_low": work * ratio.low,
-            "efficiency_high": work * ratio.high,
-        }
+        return stats.speed_ratio(times_us, work * alone_us).columns("efficiency")
 
     def _row(self, turn: Turn, **values: Any) -> Scaled:
         high, wide = layouts.sides(self._ranks) if self._case.layout == layouts.GRID else (0, 0)
@@ -303,11 +298,3 @@ def _inputs(problem: Problem, device: str) -> tuple[torch.Tensor, torch.Tensor, 
 def _spread(piece: slice, most: int) -> list[int]:
     """So many places of a piece, its first and its last among them."""
     return sorted(set(np.linspace(piece.start, piece.stop - 1, min(most, length(piece))).astype(int).tolist()))
-
-
-def _beside(times_us: np.ndarray, reference_us: np.ndarray) -> dict[str, Any]:
-    """The speed beside the library's collective and product, one after the other."""
-    ratio = stats.speed_ratio(times_us, reference_us)
-    margin = stats.margin_for(min(stats.summarize(each).median_us for each in (times_us, reference_us)))
-    values = {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
-    return values | {"verdict": stats.verdict(ratio, margin)}

@@ -182,7 +182,7 @@ class Bench:
             return self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
 
         def row(contender: Contender, verdict: Verdict) -> Timed:
-            return self._row(contender, problem, status=verdict.status, detail=verdict.detail)
+            return self._row(contender, problem, **verdict.columns)
 
         yield from check(f"{problem}: checking", self._field, judge, row, able, self._bars)
 
@@ -199,7 +199,7 @@ class Bench:
         mode, problem = self._setting.mode, case.problem
         timer = other_timers.TIMERS.get(mode) or timers.make_timer(mode)
         rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode), gemm_ref.MATHS[problem.math].out_dtype)
-        works = {contender: _bind(fn, rotation) for contender, (fn, _) in able.items()}
+        works = {contender: bind(fn, rotation) for contender, (fn, _) in able.items()}
         reference = next(filter(is_reference, works), None)
         rounds.warm_up(works[reference or next(iter(works))], timer, self._telemetry.settled)
         names = {contender: kernel_names(works[contender]) for contender in works if contender.is_baseline}
@@ -268,18 +268,9 @@ class Bench:
         self._flops_per_us[contender] = problem.flops / summary.median_us
         values = asdict(summary) | asdict(conditions)
         if reference_us is not None:
-            ratio = stats.speed_ratio(times_us, reference_us)
-            values |= {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high}
-            shorter_us = min(summary.median_us, stats.summarize(reference_us).median_us)
-            values["verdict"] = stats.verdict(ratio, stats.margin_for(shorter_us))
-        return self._row(
-            contender,
-            problem,
-            tflops=stats.tflops(problem.flops, summary.median_us),
-            rel_error=accuracy.rel_error,
-            bound_share=accuracy.bound_share,
-            **values,
-        )
+            values |= beside(times_us, reference_us)
+        tflops = stats.tflops(problem.flops, summary.median_us)
+        return self._row(contender, problem, tflops=tflops, **asdict(accuracy), **values)
 
     def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: Any) -> Timed:
         if self._setting.row is TimedLayout:
@@ -287,7 +278,14 @@ class Bench:
         return self._setting.row.about(self._setting.experiment, contender, problem, **values)
 
 
-def _bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:
+def beside(times_us: np.ndarray, reference_us: np.ndarray) -> dict[str, Any]:
+    """The speed as a share of the reference's in the rounds that timed both, and the verdict, by column."""
+    ratio = stats.speed_ratio(times_us, reference_us)
+    shorter_us = min(stats.summarize(each).median_us for each in (times_us, reference_us))
+    return ratio.columns("vs_cublas") | {"verdict": stats.verdict(ratio, stats.margin_for(shorter_us))}
+
+
+def bind(fn: Gemm, rotation: timers.Rotation) -> timers.Work:
     """One call on the next set of operands."""
 
     def work() -> None:

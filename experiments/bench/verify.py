@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
 
 import torch
 
@@ -29,6 +29,12 @@ class Verdict:
     detail: str = ""
     accuracy: gemm_ref.Accuracy | None = None
     lost: str = ""  # what to do about a GPU that it left unusable: DeviceLost is raised with this after its row
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What its row says, by column."""
+        how = {"status": self.status, "detail": self.detail}
+        return how | asdict(self.accuracy) if self.accuracy else how
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ Run: `python -m experiments run accuracy [--stage S] [--backend B] [--math tf32]
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import gemm_ref
 from experiments.bench import timing
-from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
+from experiments.bench.verify import Case, DeviceLost, load_all, verify
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -54,14 +53,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                 a, b = placed[home]
                 slow = timing.too_slow_on_cpu(contender, case.problem) if home == "cpu" else None
                 verdict = broken.get(contender) or slow or verify(contender, able[contender], a, b, case)
-                yield _row(contender, case, verdict)
+                yield Checked.about(NAME, contender, case.problem, inputs=KIND, **verdict.columns)
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()
-
-
-def _row(contender: Contender, case: Case, verdict: Verdict) -> Checked:
-    values: dict[str, Any] = {"inputs": case.kind, "status": verdict.status, "detail": verdict.detail}
-    if verdict.accuracy:
-        values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
-    return Checked.about(NAME, contender, case.problem, **values)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -105,7 +104,7 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[C
             for contender in (each for each in contenders if each.math == math):
                 bars.doing(f"{contender} {problem}")
                 verdict = _judge(contender, able, broken, a, b, case)
-                yield _row(contender, problem, kind, verdict)
+                yield Checked.about(NAME, contender, problem, inputs=kind, **verdict.columns)
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()
@@ -122,7 +121,7 @@ def _on_the_reference_gpu(
         if verdict is None or verdict.status == ERROR:
             case = _case(problem, kind)
             verdict = _judge(contender, able, broken, case.a, case.b, case)
-        yield [_row(contender, problem, kind, verdict)]
+        yield [Checked.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
         if verdict.lost:
             raise DeviceLost(verdict.lost)
 
@@ -155,10 +154,3 @@ def _judge(contender: Contender, able, broken, a: torch.Tensor, b: torch.Tensor,
     elif verdict.status == ERROR:
         broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
     return verdict
-
-
-def _row(contender: Contender, problem: gemm_ref.Problem, kind: str, verdict: Verdict) -> Checked:
-    values: dict[str, Any] = {"inputs": kind, "status": verdict.status, "detail": verdict.detail}
-    if verdict.accuracy:
-        values |= {"rel_error": verdict.accuracy.rel_error, "bound_share": verdict.accuracy.bound_share}
-    return Checked.about(NAME, contender, problem, **values)

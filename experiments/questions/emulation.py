@@ -84,10 +84,10 @@ def _on_gpu(contender: Contender, case: Case) -> Lost:
         verdict = broken or refusal(contender, "cuda") or verify(contender, call, a, b, case)
     if verdict.lost:
         raise DeviceLost(verdict.lost)
-    values: dict[str, Any] = {"status": verdict.status, "detail": verdict.detail}
+    values = verdict.columns
     if verdict.accuracy:
         wide = [exponents.cpu() == WIDE for exponents in report.calls[-1]] if report.calls else []
-        values |= asdict(verdict.accuracy) | _lost(case, kept[-1].cpu(), wide)
+        values |= _lost(case, kept[-1].cpu(), wide)
     return Lost.about(NAME, contender, case.problem, inputs=case.kind, view=HARDWARE, **values)
 
 

@@ -17,6 +17,7 @@ Run: `python -m experiments run energy [--preset full] [--stage S] [--backend B]
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -102,8 +103,7 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Abl
         return refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
 
     def row(contender: Contender, verdict: Verdict) -> Timed:
-        values = {"mode": SUSTAINED, "status": verdict.status, "detail": verdict.detail}
-        return Timed.about(NAME, contender, _problem(size, contender), **values)
+        return Timed.about(NAME, contender, _problem(size, contender), mode=SUSTAINED, **verdict.columns)
 
     yield from timing.check(f"{size}: checking", chosen, judge, row, able, bars)
 
@@ -143,11 +143,8 @@ def _turns(size: gemm_ref.Problem, able: timing.Able) -> Iterator[Turn]:
                 a, b = gemm_ref.make_inputs(problem, kind, device="cuda")
                 c = a.new_empty(problem.m, problem.n, dtype=gemm_ref.MATHS[contender.math].out_dtype)
                 operands[contender.math, kind] = (a, b, c)
-            yield Turn(contender, kind, _bind(fn, *operands[contender.math, kind]))
-
-
-def _bind(fn: Gemm, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Work:
-    return lambda: fn(a, b, out=c)
+            a, b, c = operands[contender.math, kind]
+            yield Turn(contender, kind, functools.partial(fn, a, b, out=c))
 
 
 def _beside(turn: Turn, references: Mapping[tuple[str, str], Turn]) -> dict[str, Any]:
@@ -156,12 +153,11 @@ def _beside(turn: Turn, references: Mapping[tuple[str, str], Turn]) -> dict[str,
     if reference is None:
         return {}
     ratio = stats.speed_ratio(np.array(turn.bursts_us), np.array(reference.bursts_us))
-    verdict = stats.verdict(ratio)
-    return {"vs_cublas": ratio.median, "vs_cublas_low": ratio.low, "vs_cublas_high": ratio.high, "verdict": verdict}
+    return ratio.columns("vs_cublas") | {"verdict": stats.verdict(ratio)}
 
 
 def _row(turn: Turn, mode: str, times_us: list[float], size: gemm_ref.Problem, able: timing.Able, **more: Any) -> Timed:
-    problem, accuracy = _problem(size, turn.contender), able[turn.contender][1]
+    problem = _problem(size, turn.contender)
     summary = stats.summarize(np.array(times_us))
     return Timed.about(
         NAME,
@@ -170,8 +166,7 @@ def _row(turn: Turn, mode: str, times_us: list[float], size: gemm_ref.Problem, a
         mode=mode,
         inputs=turn.kind,
         tflops=stats.tflops(problem.flops, summary.median_us),
-        rel_error=accuracy.rel_error,
-        bound_share=accuracy.bound_share,
+        **asdict(able[turn.contender][1]),
         **asdict(summary),
         **more,
     )

@@ -147,7 +147,7 @@ def _time(
         verdict = verdict or refusal(turn.contender, "cuda")
         about = {"mode": COLD, "form": turn.form, "how": turn.how}
         if verdict:
-            yield Finished.about(NAME, turn.contender, problem, status=verdict.status, detail=verdict.detail, **about)
+            yield Finished.about(NAME, turn.contender, problem, **verdict.columns, **about)
         elif found := by_torch(turn.form, turn.how, fn) if timing.is_reference(turn.contender) else fn:
             try:
                 given = extras[turn.form]
@@ -202,15 +202,7 @@ def _rows(
 ) -> Iterator[Finished]:
     rotation = Rotation(*operands, cache_bytes(COLD), gemm_ref.MATHS[problem.math].out_dtype)
     timer = make_timer(COLD)
-
-    def work(fn: Gemm) -> Callable[[], object]:
-        def once() -> None:
-            a, b, c = rotation.take()
-            fn(a, b, out=c)
-
-        return once
-
-    works = {turn: work(fn) for turn, (fn, _) in able.items()}
+    works = {turn: timing.bind(fn, rotation) for turn, (fn, _) in able.items()}
     bars.begin(f"{problem}: timing", PLAN.most * len(works))
     with Telemetry() as telemetry:
         rounds.warm_up(next(iter(works.values())), timer, telemetry.settled)
@@ -222,8 +214,7 @@ def _rows(
         values = asdict(summary) | asdict(conditions)
         plain = times.get(Turn(turn.contender, PLAIN, FUSED))
         if plain is not None:
-            ratio = stats.speed_ratio(plain, times_us)
-            values |= {"over_plain": ratio.median, "over_plain_low": ratio.low, "over_plain_high": ratio.high}
+            values |= stats.speed_ratio(plain, times_us).columns("over_plain")
         yield Finished.about(
             NAME,
             turn.contender,

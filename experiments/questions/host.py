@@ -85,7 +85,7 @@ def _at(cases: dict[str, Case], everyone: Sequence[Contender], device: str, bars
             if verdict.accuracy:
                 calls[contender] = functools.partial(fn, *placed[contender.math])
             else:
-                yield HostCost.about(NAME, contender, case.problem, status=verdict.status, detail=verdict.detail)
+                yield HostCost.about(NAME, contender, case.problem, **verdict.columns)
             if verdict.lost:
                 raise DeviceLost(verdict.lost)
             bars.done()

@@ -132,4 +132,4 @@ def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> C
 
 
 def _without_counts(contender: Contender, problem: gemm_ref.Problem, verdict: Verdict, view: str = "") -> Counted:
-    return Counted.about(NAME, contender, problem, status=verdict.status, detail=verdict.detail, view=view)
+    return Counted.about(NAME, contender, problem, view=view, **verdict.columns)

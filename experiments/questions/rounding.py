@@ -94,11 +94,9 @@ def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, ver
     verdict = verdict or verify(contender, kept, case.a.to(device), case.b.to(device), case)
     if verdict.lost:
         raise DeviceLost(verdict.lost)
-    values: dict[str, Any] = {"status": verdict.status, "detail": verdict.detail}
-    if verdict.accuracy:
-        values |= {**asdict(verdict.accuracy), "checksum": sums[-1]}
-    view = HARDWARE if device == "cuda" else PREDICTED
-    return Summed.about(NAME, contender, case.problem, inputs=case.kind, view=view, **values)
+    told = {"inputs": case.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
+    checksum = sums[-1] if verdict.accuracy else ""
+    return Summed.about(NAME, contender, case.problem, **told, **verdict.columns, checksum=checksum)
 
 
 def _checksum(c: torch.Tensor) -> str:

@@ -32,6 +32,10 @@ class Ratio:
     low: float
     high: float
 
+    def columns(self, name: str) -> dict[str, float]:
+        """As a row has it: the median in `name`, and the interval in `name`_low and `name`_high."""
+        return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 def summarize(times_us: np.ndarray) -> Summary:
     """Median and spread of times (rounds,); NaN marks a round without one."""
@@ -51,7 +55,7 @@ def ratios(times_us: np.ndarray, reference_us: np.ndarray) -> np.ndarray:
     return per_round[~np.isnan(per_round)]
 
 
-def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray, seed: int = 0) -> Ratio:
+def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray) -> Ratio:
     """The median of the ratios within rounds, and its bootstrap interval (percentile method, seeded)."""
     from scipy.stats import bootstrap
 
@@ -60,7 +64,7 @@ def speed_ratio(times_us: np.ndarray, reference_us: np.ndarray, seed: int = 0) -
     if np.ptp(per_round) == 0.0:  # the bootstrap has nothing to draw from, as for the reference against itself
         return Ratio(middle, middle, middle)
     interval = bootstrap(
-        (per_round,), np.median, confidence_level=CONFIDENCE, method="percentile", rng=np.random.default_rng(seed)
+        (per_round,), np.median, confidence_level=CONFIDENCE, method="percentile", rng=np.random.default_rng(0)
     ).confidence_interval
     return Ratio(middle, float(interval.low), float(interval.high))
 
