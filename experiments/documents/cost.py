@@ -23,14 +23,13 @@ from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS, Stage
 
 MATHS = ("fp32", "bf16")  # whose speeds stand beside the lines: the first mode of each rung
-TEMPLATE = Path(__file__).with_name("cost.md.j2")
 
 Kernels = Mapping[tuple[str, str], Any]  # a rung's id and a dialect -> the row of its default variant
 
 
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder."""
-    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
+    template = templates().get_template("cost.md.j2")
     return template.render(
         summary=_summary(published),
         written=_written(published),

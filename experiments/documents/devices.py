@@ -21,7 +21,6 @@ from experiments.records.controls import Controls
 from experiments.records.rows import EXPERIMENTS
 from gemm_ref import DIALECTS, Problem
 
-TEMPLATE = Path(__file__).with_name("devices.md.j2")
 BOUND = 0.7  # of a kernel's time, that reading A, B and writing C takes alone: from here on memory decides
 MOST = 20  # rows of a table; the CSVs have the others
 _COMPARED = ("ladder", "tensor_cores", "squares", "shapes")
@@ -30,7 +29,7 @@ _COMPARED = ("ladder", "tensor_cores", "squares", "shapes")
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, of all published cards; `published` is the first of them."""
     cards = [Card(folder) for folder in store.published(published.parent)]
-    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
+    template = templates().get_template("devices.md.j2")
     pairs = [Pair(cards[0], other) for other in cards[1:]]
     return template.render(cards=cards, pairs=pairs, table=markdown.table, number=style.number, most=MOST, bound=BOUND)
 

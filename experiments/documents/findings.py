@@ -25,7 +25,6 @@ from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
 
-TEMPLATE = Path(__file__).with_name("findings.md.j2")
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
 _BACKENDS = {each.backend for each in DIALECTS.values()}
 _MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
@@ -34,8 +33,8 @@ _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same"
 
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
-    template = templates(TEMPLATE.parent).get_template(TEMPLATE.name)
-    return template.render(data=Data(published), number=style.number, dialects=DIALECTS, words=_WORDS)
+    template = templates().get_template("findings.md.j2")
+    return template.render(data=Data(published), number=style.number, dialects=DIALECTS, others=OTHERS)
 
 
 class Data:
@@ -44,7 +43,6 @@ class Data:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._frames: dict[str, pd.DataFrame] = {}
-        self.dialects, self.others = tuple(DIALECTS), OTHERS
         self.stages = gemm_ref.stages_in("fp32")
 
     def _read(self, name: str) -> pd.DataFrame:
@@ -144,15 +142,14 @@ class Data:
                 level.append(f"{listed(sorted(same))} are level in {DIALECTS[dialect].title}")
         return "Its speeds are from another run than those above" + (f", where {listed(level)}." if level else ".")
 
-    def awkward(self, dialect: str, first: str = "s08_vectorized") -> dict[int, float]:
-        """Size -> speed there over that at the power of two beside it; the median of the rungs from `first` on."""
-        return frames.beside_powers(
-            self._squares[(self._squares["dialect"] == dialect) & (self._squares["stage"] >= first)]
-        )
+    def awkward(self, dialect: str) -> dict[int, float]:
+        """Size -> speed there over that at the power of two beside it: the median of the rungs from s08 on.
 
-    def cublas_awkward(self) -> dict[int, float]:
-        """The same for cuBLAS itself."""
-        return frames.beside_powers(self._squares[self._squares["backend"] == "cublas"])
+        Without a dialect that of cuBLAS.
+        """
+        rows = self._squares
+        high = (rows["dialect"] == dialect) & (rows["stage"] >= "s08")
+        return frames.beside_powers(rows[high if dialect else rows["backend"] == "cublas"])
 
     def groups(self) -> list[tuple[str, int, dict[str, tuple[float, float]]]]:
         """The shapes that are no cubes, by group: title, how many, and for each dialect what its best rungs reach.
@@ -186,30 +183,21 @@ class Data:
 
     def beats_cublas(self) -> list:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""
-        rows = frames.rungs(self._problems)
-        rows = rows[rows["verdict"] == stats.FASTER].sort_values("vs_cublas", ascending=False)
-        return list(rows.drop_duplicates(["m", "n", "k"]).itertuples())
+        return _faster(frames.rungs(self._problems))
 
-    def heuristic_misses(self) -> list:
-        """Rows where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, largest gain first."""
-        rows = self._problems
-        rows = rows[(rows["backend"] == "cublaslt") & (rows["verdict"] == stats.FASTER)]
-        return list(rows.sort_values("vs_cublas", ascending=False).drop_duplicates(["m", "n", "k"]).itertuples())
+    def heuristic(self) -> tuple[list, int]:
+        """Where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, and of how many problems.
 
-    def heuristic_tried(self) -> int:
-        """How many problems cuBLASLt's algorithms were tried at."""
-        rows = self._problems
-        return len(rows[rows["backend"] == "cublaslt"].drop_duplicates(["m", "n", "k"]))
+        Rows, largest gain first.
+        """
+        rows = self._problems[self._problems["backend"] == "cublaslt"]
+        return _faster(rows), len(rows.drop_duplicates(list(frames.SIZES)))
 
-    def mode_share(self, size: int, mode: str) -> float:
-        """The median over all rungs of the time in a mode over that from a cold cache."""
-        own = frames.rungs(frames.timed(self._read("modes")))
-        return frames.of_cold(own[own["m"] == size])[mode]
-
-    def cublas_mode_share(self, size: int, mode: str) -> float:
-        """The same for cuBLAS."""
+    def mode_share(self, size: int, mode: str, backend: str = "") -> float:
+        """The median over all rungs, or of a library, of the time in a mode over that from a cold cache."""
         own = frames.timed(self._read("modes"))
-        return frames.of_cold(own[(own["backend"] == "cublas") & (own["m"] == size)])[mode]
+        own = own[own["backend"] == backend] if backend else frames.rungs(own)
+        return frames.of_cold(own[own["m"] == size])[mode]
 
     def inputs(self, math: str, kind: str):
         """The row of cuBLAS in a math mode on one kind of inputs, held, from `energy`."""
@@ -252,3 +240,9 @@ class Data:
         rows = rows[rows["backend"] != "cublas"]
         half = (rows["vs_cublas_high"] - rows["vs_cublas_low"]) / 2 / rows["vs_cublas"]
         return int((half <= 0.005).sum()), len(rows), float(half.max())
+
+
+def _faster(rows: pd.DataFrame) -> list:
+    """Of each problem the row that is FASTER than cuBLAS by most, where there is one; the fastest first."""
+    rows = rows[rows["verdict"] == stats.FASTER].sort_values("vs_cublas", ascending=False)
+    return list(rows.drop_duplicates(list(frames.SIZES)).itertuples())

@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def templates(folder: Path, *, html: bool = False) -> jinja2.Environment:
-    """The templates in a folder; `html`: what is put into them is escaped. A name that nothing gave is an error."""
+def templates(folder: Path = Path(__file__).parent, *, html: bool = False) -> jinja2.Environment:
+    """The templates in a folder, or else those of the documents; `html`: what is put into them is escaped.
+
+    A name that nothing gave is an error.
+    """
     import jinja2
 
     loader = jinja2.FileSystemLoader(folder)

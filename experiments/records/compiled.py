@@ -7,12 +7,11 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.records import store
+from experiments.records import frames, store
 from experiments.records.rows import COLD
 from gemm_ref.launch import cdiv
 from gemm_ref.sass.occupancy import WARP
 from gemm_ref.sass.schedule import SCHEDULERS
-from gemm_ref.stage import DEFAULT_VARIANT
 
 MAIN_ARCHITECTURE = "sm_90a"  # what is shown where nothing else is said
 
@@ -20,25 +19,13 @@ MAIN_ARCHITECTURE = "sm_90a"  # what is shown where nothing else is said
 def at_one_size(frame: pd.DataFrame) -> pd.DataFrame:
     """The compiled rows of the size that most of them have, the largest of several such."""
     frame = frame[frame["instructions"].notna()]
-    sizes = frame.groupby(["m", "n", "k"]).size().to_dict()
-    if not sizes:
-        return frame
-    m, n, k = max(sizes, key=lambda size: (sizes[size], size))
-    return frame[(frame["m"] == m) & (frame["n"] == n) & (frame["k"] == k)]
+    return frames.at(frame, frames.fullest(frame)) if len(frame) else frame
 
 
 def defaults(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of each dialect's default variant, in the first of its rung's math modes."""
-    default = [
-        default_variant(row.stage, row.dialect) == row.variant and row.math == gemm_ref.get_stage(row.stage).maths[0]
-        for row in frame.itertuples()
-    ]
-    return frame[pd.Series(default, index=frame.index, dtype=bool)]
-
-
-def default_variant(stage: str, dialect: str) -> str:
-    """The name of the variant that a rung's dialect runs by default."""
-    return gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
+    first_maths = {stage.id: stage.maths[0] for stage in gemm_ref.STAGES.values()}
+    return frames.defaults(frame[frame["math"] == frame["stage"].map(first_maths)])
 
 
 MOSTLY = 0.5  # of a loop is FFMA in what `beside_measured` has: what else the others wait for is not known here

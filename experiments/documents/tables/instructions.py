@@ -81,13 +81,12 @@ def _side_by_side(frame: pd.DataFrame) -> str:
 
 def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
     """A line for each kernel of one rung: instructions for 100 multiply-adds, by group."""
-    several = len(reading.archs) > 1
+    several, rung = len(reading.archs) > 1, gemm_ref.get_stage(reading.stage)
     rows = []
     for arch in reading.archs:
-        for dialect in gemm_ref.get_stage(reading.stage).dialects:
-            variant = reading.variant or compiled.default_variant(reading.stage, dialect)
-            math = gemm_ref.get_stage(reading.stage).maths[0]
-            who = {"stage": reading.stage, "variant": variant, "dialect": dialect, "math": math, "arch": arch}
+        for dialect in rung.dialects:
+            variant = reading.variant or rung.find_variant(DEFAULT_VARIANT, dialect)
+            who = {"stage": rung.id, "variant": variant, "dialect": dialect, "math": rung.maths[0], "arch": arch}
             own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
             if own.empty:
                 return NOT_MEASURED
@@ -111,11 +110,11 @@ def _tensor_cores(frame: pd.DataFrame) -> str:
     frame = frame[frame["math"] == _MMA_MATH]
     if frame.empty:
         return NOT_MEASURED
-    for stage in (each.id for each in gemm_ref.stages_in(_MMA_MATH)):
-        for dialect in gemm_ref.get_stage(stage).dialects:
-            variant = compiled.default_variant(stage, dialect)
-            kernel = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
-            own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
+    for stage in gemm_ref.stages_in(_MMA_MATH):
+        for dialect in stage.dialects:
+            variant = stage.find_variant(DEFAULT_VARIANT, dialect)
+            kernel = f"{markdown.named(stage.id, variant)} {DIALECTS[dialect].title}"
+            own = frame[(frame["stage"] == stage.id) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
             if own.empty:
                 rows.append([kernel, NOT_MEASURED, *[""] * (len(head) - 2)])
                 continue
