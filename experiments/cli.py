@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from experiments import interrupt, kernel_commands
 from experiments.console import FAILED, err, out, tell
+from experiments.grouped import grouped
 from experiments.records.request import UsageError
 from gemm_ref.build import CHECKOUT, BuildError, CannotWrite
 
@@ -167,9 +168,7 @@ def run(
     chosen = {module: runner.choose(module, request, contenders()) for module in modules}
     empty = [module for module, found in chosen.items() if not found]
     if empty and (given or len(empty) == len(modules)):
-        reasons: dict[str, list[str]] = {}
-        for module in empty:
-            reasons.setdefault(runner.why_nothing(module, request, contenders()), []).append(module.NAME)
+        reasons = grouped((runner.why_nothing(module, request, contenders()), module.NAME) for module in empty)
         said = [f"nothing to run in {', '.join(of)} on the {request.device}: {why}" for why, of in reasons.items()]
         raise UsageError("; ".join(said) + ". `python -m experiments list` shows what there is")
     failed, measured = False, False

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
+from experiments.grouped import grouped
 from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
@@ -186,9 +187,7 @@ def _stacked(works: Sequence[choice.Work]) -> choice.Work:
 
 def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
     """What each problem and dialect would lose by the table `gpu`, of the candidates that were timed there."""
-    problems: dict[tuple, list[Row]] = {}
-    for row in rows:
-        problems.setdefault((row.problem, row.stage.id, row.dialect), []).append(row)
+    problems = grouped(((row.problem, row.stage.id, row.dialect), row) for row in rows)
     return [
         min(own, key=lambda row: row.predicted_ns(gpu, sms)).measured_ns / min(row.measured_ns for row in own) - 1
         for own in problems.values()

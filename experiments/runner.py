@@ -15,6 +15,7 @@ from rich.console import Console
 from experiments.bench import floor, provenance
 from experiments.bench.verify import DeviceLost
 from experiments.console import tell
+from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.records import environment, store
 from experiments.records.contenders import Contender, build_ahead
@@ -144,7 +145,7 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         ("failed", "red", outcome.failures),
         ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and not _follows(row, outcome)]),
     ):
-        for who, of_one in _by_contender(rows).items():
+        for who, of_one in grouped((_who(row), row) for row in rows).items():
             first = of_one[0]
             more = f" (and {len(of_one) - 1} more)" if len(of_one) > 1 else ""
             size = f" at {first.m}x{first.n}x{first.k}" if first.dtype else ""  # a ceiling has no sizes
@@ -160,13 +161,6 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
 def _follows(row: Row, outcome: Outcome) -> bool:
     """Whether a skipped row only repeats an error that is reported anyway."""
     return any(_who(other) == _who(row) for other in outcome.failures)
-
-
-def _by_contender(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(_who(row), []).append(row)
-    return found
 
 
 def _who(row: Row) -> str:

@@ -19,6 +19,7 @@ import pandas as pd
 import gemm_ref
 from experiments.documents.markdown import listed
 from experiments.documents.templates import templates
+from experiments.grouped import grouped
 from experiments.plots.look import style
 from experiments.records import frames, stats, store
 from experiments.records.controls import Controls
@@ -29,7 +30,6 @@ from gemm_ref.dialect import BY_HAND, OTHERS
 NOTABLE = 5  # % of CUDA's speed, by which one layout of B is worth a sentence beside the other
 _JOINTS = {"en": (", ", " and "), "zh": ("、", " 和 ")}  # between the words of a list, and before its last
 LANGUAGES = tuple(_JOINTS)
-_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -156,19 +156,12 @@ class Answer:
     @property
     def take(self) -> dict[str, list[str]]:
         """Dialect -> the math modes in which it is the one to take."""
-        found: dict[str, list[str]] = {}
-        for mode in self.modes:
-            if mode.take:
-                found.setdefault(mode.take, []).append(mode.math)
-        return found
+        return grouped((mode.take, mode.math) for mode in self.modes if mode.take)
 
     @property
     def libraries(self) -> dict[str, list[str]]:
         """What shares are of -> the math modes."""
-        found: dict[str, list[str]] = {}
-        for mode in self.modes:
-            found.setdefault(mode.library, []).append(mode.math)
-        return found
+        return grouped((mode.library, mode.math) for mode in self.modes)
 
     @cached_property
     def shapes(self) -> Shapes | None:
@@ -183,9 +176,7 @@ class Answer:
     def _shapes(self, math: str) -> Shapes | None:
         rows = frames.defaults(frames.timed(store.read(self._folder, "shapes"), math))
         rows = frames.with_last_rung(frames.rungs(Controls(rows).passed(rows)))
-        found: dict[tuple[int, int, int], list[Any]] = {}
-        for row in rows.itertuples():
-            found.setdefault((row.m, row.n, row.k), []).append(row)
+        found = grouped(((row.m, row.n, row.k), row) for row in rows.itertuples())
         problems = [_best(own) for size, own in found.items() if len(set(size)) > 1]
         if not problems:
             return None
@@ -210,7 +201,7 @@ class Answer:
 
     def paragraphs(self, language: str = "en") -> list[str]:
         """In Markdown: what to take; the table of modes, fp32 first, and what its cells are; other shapes."""
-        settings = templates(_FOLDER)
+        settings = templates()
         settings.filters |= {"listed": lambda words: listed(words, *_JOINTS[language]), "number": style.number}
         template = settings.get_template(f"answer.{language}.j2")
         text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
@@ -247,9 +238,7 @@ def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:
 
 def _best(rows: Iterable[Any]) -> dict[str, Best]:
     """The fastest row of each dialect at one problem, beside CUDA's; `rows` as `itertuples` gives them."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        found.setdefault(row.dialect, []).append(row)
+    found = grouped((row.dialect, row) for row in rows)
     fastest = {name: min(found[name], key=lambda row: row.median_us) for name in DIALECTS if name in found}
     hand = fastest.get(BY_HAND)
     return {dialect: _beside(hand, row, dialect) for dialect, row in fastest.items()}

@@ -27,6 +27,7 @@ import gemm_ref
 from experiments.bench import timing
 from experiments.bench.autotune import autotune
 from experiments.bench.rounds import Plan
+from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, build_ahead, dealt
@@ -93,10 +94,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, gpu: str = "") -
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predictions(*asked), choice.choose(*asked)
     least = min(found.values())
-    of_tile: dict[str, list[choice.Candidate]] = {}
-    for each, took in found.items():
-        if took <= WITHIN * least:
-            of_tile.setdefault(each.tile, []).append(each)
+    of_tile = grouped((each.tile, each) for each, took in found.items() if took <= WITHIN * least)
     kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates))}
     return {
         dealt(replace(rung.kernel, variant=each.tile), each.blocks): Try(each, took / 1e3, each == taken, len(found))

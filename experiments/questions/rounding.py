@@ -27,6 +27,7 @@ import torch
 import gemm_ref
 from cuda_kernels import ceilings
 from experiments.bench.verify import Case, DeviceLost, Verdict, describe, load_all, verify
+from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.questions.parts.chains import CHAINS, Adds
 from experiments.questions.parts.dot_vectors import random_vectors
@@ -105,15 +106,13 @@ def _checksum(c: torch.Tensor) -> str:
 
 def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
-    found: dict[str, list[Adds]] = {}
-    for chain in CHAINS[case.problem.math]:
-        found.setdefault(_checksum(chain.product(case.a, case.b, case.problem.math)), []).append(chain)
-    fixed = {
-        contender: row
+    math = case.problem.math
+    found = grouped((_checksum(chain.product(case.a, case.b, math)), chain) for chain in CHAINS[math])
+    own = {
+        contender: found.get(row.checksum, [])
         for contender, row in rows.items()
         if contender.kernel and contender.dialect not in contender.kernel.stage.tiles
     }
-    own = {contender: found.get(row.checksum, []) for contender, row in fixed.items()}
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 
 

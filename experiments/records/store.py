@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from experiments.grouped import grouped
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, Row
 from gemm_ref.build import CHECKOUT, write_whole
@@ -158,11 +159,10 @@ def merge(old: pd.DataFrame, new: pd.DataFrame, key: tuple[str, ...]) -> pd.Data
     """`old` with the rows of `new` in place of all those that agree in the `key` columns, then the rest of `new`."""
     if old.empty or new.empty:
         return new if old.empty else old
-    groups: list[dict[tuple, list[dict]]] = [{}, {}]
-    for of_key, frame in zip(groups, (old, new), strict=True):
-        for row in frame.to_dict("records"):
-            of_key.setdefault(tuple(row[name] for name in key), []).append(row)
-    rows = [row for group in (groups[0] | groups[1]).values() for row in group]
+    before, after = (
+        grouped((tuple(row[name] for name in key), row) for row in frame.to_dict("records")) for frame in (old, new)
+    )
+    rows = [row for group in (before | after).values() for row in group]
     return pd.DataFrame(rows, columns=list(new.columns))
 
 
