@@ -96,9 +96,8 @@ def _limits(frame: pd.DataFrame, caption: str) -> Figure:
     figure, axes = _panels("What a rung takes of a multiprocessor", subtitle, caption, frame, len(panels))
     for ax, (title, unit, values, most) in zip(axes, panels, strict=True):
         for row, value in zip(frame.itertuples(), values, strict=True):
-            _mark(ax, rungs, row, value)
-            look, y = style.look_of(row.dialect), _height(rungs, row)
-            ax.plot([0, value], [y, y], color=look.colour, alpha=0.25, lw=1.2, zorder=1)
+            y = _mark(ax, rungs, row, value)
+            ax.plot([0, value], [y, y], color=style.look_of(row.dialect).colour, alpha=0.25, lw=1.2, zorder=1)
         ax.set_xlim(0, 1.08 * (most or max(values.max(), 1)))
         if most:
             ax.axvline(most, color=style.BASELINE, lw=1, zorder=0)
@@ -144,13 +143,12 @@ def _explain_gaps(ax: Axes, rungs: list[str], frame: pd.DataFrame) -> None:
             )
 
 
-def _height(rungs: list[str], row) -> float:
-    return rungs.index(row.stage) + style.LANE * style.look_of(row.dialect).lane
-
-
-def _mark(ax: Axes, rungs: list[str], row, value: float) -> None:
+def _mark(ax: Axes, rungs: list[str], row, value: float) -> float:
+    """Mark a row's value in its lane, whose height is returned."""
     look = style.look_of(row.dialect)
-    ax.plot(value, _height(rungs, row), look.marker, color=look.colour, ms=4.5, zorder=3, clip_on=False)
+    y = rungs.index(row.stage) + style.LANE * look.lane
+    ax.plot(value, y, look.marker, color=look.colour, ms=4.5, zorder=3, clip_on=False)
+    return y
 
 
 def _panels(title: str, subtitle: str, caption: str, frame: pd.DataFrame, count: int) -> tuple[Figure, list[Axes]]:

@@ -121,8 +121,7 @@ def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Contro
     figure, ax = _rows("The best rung at real-world shapes", subtitle, named, controls, caption)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(ticker.FixedLocator([1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200]))
-    ax.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    style.plain(ax.xaxis)
     ax.set_xlabel("% of cuBLAS' speed, log scale", size=9)
     ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
     _mark(ax, named, frame, lambda row: 100 * row.vs_cublas, lambda row: f" {row.stage[:3]}", width=0.72)
@@ -157,7 +156,7 @@ def _rows(
     sheet.place(0.4, 0.45, left=0.35, right=0.715)
     style.rows(ax, names)
     ax.tick_params(labelsize=7.5)
-    _part(ax, shapes, -0.5)
+    maps.part(ax.axhline, [shape.group for shape in shapes], -0.5)
     return sheet.figure, ax
 
 
@@ -186,15 +185,8 @@ def _name(shape: workloads.Shape, controls: Controls) -> str:
     return f"{f'{shape.name} ({sizes})' if shape.name else sizes}{controls.mark(m=m, n=n, k=k)}"
 
 
-def _part(ax: Axes, shapes: list[workloads.Shape], above: float) -> None:
-    """Lines between the groups of problems, each `above` its first row."""
-    for y in range(1, len(shapes)):
-        if shapes[y].group != shapes[y - 1].group:
-            ax.axhline(y + above, color=style.MUTED, lw=0.8)
-
-
 def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
-    kernels = _kernels(frame)
+    kernels = style.kernels_of(frame)
     shares = np.full((len(named), len(kernels)), np.nan)
     for y, shape in enumerate(named):
         for row in frames.at(frame, shape.sizes).itertuples():
@@ -205,19 +197,15 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     sheet = Sheet(size, title, subtitle, explained(caption, *rows), scale=maps.SHARE)
     ax = sheet.figure.subplots()
     maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
-    _part(ax, named, 0)
+    maps.part(ax.axhline, [shape.group for shape in named])
     sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
     return sheet.figure
 
 
-def _kernels(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    there = set(zip(frame["stage"], frame["dialect"], strict=True))
-    return [(s, d) for s in style.rungs_of(frame) for d in DIALECTS if (s, d) in there]
-
-
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
     """One map per dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
-    subtitle = f"fp32, K = {workloads.MAP_K}: the fastest rung from {_first(on_map)} on, and its share of cuBLAS"
+    first = style.rungs_of(on_map)[0][:3]
+    subtitle = f"fp32, K = {workloads.MAP_K}: the fastest rung from {first} on, and its share of cuBLAS"
     marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
     caption = explained(caption, *marks.values())
     sheet = Sheet((style.WIDTH, 4.75), "The best rung over M × N", subtitle, caption, scale=maps.SHARE)
@@ -238,10 +226,6 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
     axes[0].set_ylabel("M")
     sheet.fit()
     return sheet.figure
-
-
-def _first(frame: pd.DataFrame) -> str:
-    return style.rungs_of(frame)[0][:3]
 
 
 def _lacks(frame: pd.DataFrame, dialect: str) -> str:

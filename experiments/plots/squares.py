@@ -105,13 +105,7 @@ def _line(ax: Axes, frame: pd.DataFrame, look: style.Look) -> None:
 
 def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     """The share of cuBLAS: a row per rung and dialect, a column per size."""
-    sizes = sorted(set(timed["m"]))
-    rows = [
-        (stage, dialect)
-        for stage in style.rungs_of(timed)
-        for dialect in DIALECTS
-        if ((timed["stage"] == stage) & (timed["dialect"] == dialect)).any()
-    ]
+    sizes, rows = sorted(set(timed["m"])), style.kernels_of(timed)
     shares = np.full((len(rows), len(sizes)), np.nan)
     for row in timed.itertuples():
         shares[rows.index((row.stage, row.dialect)), sizes.index(row.m)] = 100 * row.vs_cublas

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,8 +39,7 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     columns = [(math, size) for math in maths for size in sizes]
     marks = {(math, size): controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math, size in columns}
     frame = frame[frame["backend"] != "cublas"]
-    there = set(zip(frame["stage"], frame["dialect"], strict=True))
-    rows = [key for key in itertools.product((*STAGES, *BASELINES), (*DIALECTS, "")) if key in there]
+    rows = style.kernels_of(frame)
     shares = np.full((len(rows), len(columns)), np.nan)
     texts = np.array([[_absent(stage, math) for math, _ in columns] for stage, _ in rows], dtype=object)
     for row in frame.itertuples():

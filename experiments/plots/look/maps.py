@@ -6,7 +6,8 @@ beside each other, and the two sides of the middle, are apart for colour-blind r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,9 +112,14 @@ def kernel_map(
         f"{style.label_of(stage)} {DIALECTS[dialect].title if dialect else ''}".rstrip() for stage, dialect in rows
     ]
     share_map(ax, shares, titles, columns, texts)
-    for y in range(1, len(rows)):
-        if rows[y][0] != rows[y - 1][0]:
-            ax.axhline(y, color=style.MUTED, lw=0.5)
+    part(ax.axhline, [stage for stage, _ in rows], lw=0.5)
+
+
+def part(line: Callable[..., object], groups: Sequence[object], shift: float = 0.0, lw: float = 0.8) -> None:
+    """Draw `line`, `ax.axhline` or `ax.axvline`, where a group of rows or columns begins, `shift` from that place."""
+    for place, (before, group) in enumerate(itertools.pairwise(groups), 1):
+        if group != before:
+            line(place + shift, color=style.MUTED, lw=lw)
 
 
 def key(figure: Figure, scale: Scale, top: float) -> float:

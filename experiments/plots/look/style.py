@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,12 @@ def rungs_of(frame: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(stage for stage, _ in rows_of(frame)))
 
 
+def kernels_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """(stage, dialect) of the rows of a plot that has one for each dialect of a rung, and for each library."""
+    there = set(zip(frame["stage"], frame["dialect"], strict=True))
+    return [key for key in itertools.product((*gemm_ref.STAGES, *BASELINES), (*DIALECTS, "")) if key in there]
+
+
 def label_of(stage: str, variant: str = DEFAULT_VARIANT) -> str:
     """What a row is called: a baseline's title, or a rung's number over its words."""
     if stage in BASELINES:
@@ -146,17 +153,12 @@ def bare(ax: Axes, axis: str = "both") -> None:
     sns.despine(ax=ax, left=True, bottom=True)
 
 
-def bands(ax: Axes, count: int) -> None:
-    """Shade every other of `count` rows, the first of them too."""
-    for index in range(0, count, 2):
-        ax.axhspan(index - 0.5, index + 0.5, color=BAND, zorder=0, lw=0)
-
-
 def rows(ax: Axes, names: Sequence[str], **look: Any) -> None:
-    """One band for each name, the first on top, with the names on the left; `look` is theirs."""
+    """One row for each name, which is on its left, the first on top; every other is shaded. `look` is the names'."""
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(range(len(names)), names, **look)
-    bands(ax, len(names))
+    for index in range(0, len(names), 2):
+        ax.axhspan(index - 0.5, index + 0.5, color=BAND, zorder=0, lw=0)
     bare(ax, "y")
 
 

@@ -30,7 +30,7 @@ def over_squares(timed: pd.DataFrame, controls: Controls, caption: str) -> Figur
     rows = [f"{math} {DIALECTS[dialect].title}" for math, dialect in who]
     maps.share_map(ax, shares.T, rows, [f"{edge}{mark}" for edge, mark in marks.items()], texts.T)
     ax.tick_params(axis="x", rotation=90 if len(edges) > 14 else 0)
-    _part(ax.axhline, who)
+    maps.part(ax.axhline, [math for math, _ in who])
     sheet.place(0.42, 0.02 * size[1], left=0.14, right=0.985)
     return sheet.figure
 
@@ -47,7 +47,7 @@ def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Contr
     columns = [DIALECTS[dialect].title for _, dialect in who]
     maps.share_map(ax, shares, [*named, "geometric mean"], columns, texts, size=7)
     ax.axhline(len(named), color=style.MUTED, lw=0.8)
-    _part(ax.axvline, who)
+    maps.part(ax.axvline, [math for math, _ in who])
     for math in dict.fromkeys(math for math, _ in who):
         places = [place for place, (other, _) in enumerate(who) if other == math]
         over = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
@@ -74,10 +74,3 @@ def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.nd
 def _sheet(size: tuple[float, float], title: str, caption: str, timed: pd.DataFrame, *marked: str) -> Sheet:
     caption = explained(frames.with_modes(caption, frames.maths_of(timed)), *marked)
     return Sheet(size, title, _SUBTITLE, caption, scale=maps.SHARE)
-
-
-def _part(line, who: list[tuple[str, str]]) -> None:
-    """Lines between the math modes."""
-    for place in range(1, len(who)):
-        if who[place][0] != who[place - 1][0]:
-            line(place, color=style.MUTED, lw=0.8)
