@@ -29,6 +29,26 @@ def invoke(monkeypatch):
 
 
 @pytest.fixture
+def seen(monkeypatch):
+    """(problem, timing mode, who takes part) of each time that a question asks for."""
+    from experiments.bench import timing
+    from tests.experiments.fixtures import Entered
+
+    found = []
+
+    class Bench(Entered):
+        def __init__(self, setting, chosen, bars):
+            self.mode, self.chosen = setting.mode, chosen
+
+        def time(self, problem):
+            found.append((problem, self.mode, self.chosen))
+            return []
+
+    monkeypatch.setattr(timing, "Bench", Bench)
+    return found
+
+
+@pytest.fixture
 def drawn(tmp_path):
     """`drawn("ladder", rows)`: each picture of these rows, which are saved in tmp_path, as its SVG; by its name.
 

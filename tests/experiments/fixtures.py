@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import torch
 
+from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.rows import Checked, Timed
 from gemm_ref import Problem, stages_in
@@ -52,6 +57,16 @@ def raising(error: BaseException):
 interrupting = raising(KeyboardInterrupt())
 
 
+class Entered:
+    """Of what is entered for a while, in a test in which that does nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
 class NoBars:
     """In place of progress bars."""
 
@@ -59,6 +74,18 @@ class NoBars:
         pass
 
     doing = done = finish = begin
+
+
+def changed(folder: Path, **changes: Callable[[pd.DataFrame], object]) -> Path:
+    """`folder` with the published data; the CSVs of some experiments as their `changes` edit them, all in texts."""
+    for path in store.PUBLISHED.glob("*"):
+        if path.suffix in (".csv", ".json"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    for name, change in changes.items():
+        frame = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        change(frame)
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
 
 
 def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:

@@ -7,15 +7,14 @@ import pytest
 from experiments.documents.answer import LANGUAGES, Answer, Best, Shapes
 from experiments.plots.look import style
 from experiments.records import store
-from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE
+from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
 
 def save(folder, shares):
     """fp32 at 4096 where each dialect has that share of cuBLAS (median, low, high) in every rung, and no other row."""
-    names = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
     rows = [
-        dataclasses.replace(row, median_us=1000 / share[0], **dict(zip(names, share, strict=True)))
+        dataclasses.replace(row, median_us=1000 / share[0], **Ratio(*share).columns("vs_cublas"))
         for row in ladder_rows((4096,))
         if (share := shares.get(row.dialect))
     ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 
-import pandas as pd
 import pytest
 
 from experiments.documents import devices
 from experiments.records import store
 from experiments.report import choose
 from experiments.report.views import View
+from tests.experiments.fixtures import changed
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -20,30 +20,26 @@ def two(tmp_path_factory):
     """The published folder, and a copy of it as if it were of another card, with a few values changed."""
     root = tmp_path_factory.mktemp("results")
     first, other = root / "nvidia-h200", root / "nvidia-h100-80gb-hbm3"
-    for folder in (first, other):
-        shutil.copytree(store.PUBLISHED, folder, ignore=shutil.ignore_patterns("*.png", "*.svg"))
-    path = other / store.ENVIRONMENT
-    path.write_text(path.read_text().replace("NVIDIA H200", H100).replace("nvidia-h200", other.name))
-
-    def change(name, edit):
-        frame = pd.read_csv(other / f"{name}.csv")
-        edit(frame)
-        frame.to_csv(other / f"{name}.csv", index=False)
 
     def slower(frame):
-        kernel = (frame["stage"] == "s14_register_banks") & (frame["dialect"] == "cuda") & (frame["m"] == 4096)
+        kernel = (frame["stage"] == "s14_register_banks") & (frame["dialect"] == "cuda") & (frame["m"] == "4096")
         frame.loc[kernel, "verdict"] = "SLOWER"
 
     def otherwise(frame):
-        row = frame.index[(frame["chosen"] == 1) & (frame["dialect"] == "cuda")][0]
-        frame.loc[row, "blocks"] = 7
+        row = frame.index[(frame["chosen"] == "1") & (frame["dialect"] == "cuda")][0]
+        frame.loc[row, "blocks"] = "7"
 
     def less_memory(frame):
-        frame.loc[frame["stage"] == "dram_read", "value"] *= 0.7
+        read = frame["stage"] == "dram_read"
+        frame.loc[read, "value"] = str(0.7 * float(frame.loc[read, "value"].item()))
 
-    change("ladder", slower)
-    change("choice", otherwise)
-    change("roofs", less_memory)
+    for folder in (first, other):
+        folder.mkdir()
+        shutil.copy(store.PUBLISHED / store.CARD, folder)
+    changed(first)
+    changed(other, ladder=slower, choice=otherwise, roofs=less_memory)
+    path = other / store.ENVIRONMENT
+    path.write_text(path.read_text().replace("NVIDIA H200", H100).replace("nvidia-h200", other.name))
     return first, other
 
 

@@ -1,6 +1,5 @@
 """docs/findings.md and docs/memory.md: numbers are looked up, and words follow the data."""
 
-import pandas as pd
 import pytest
 
 from experiments.documents import findings
@@ -10,20 +9,9 @@ from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.stats import SAME
 from gemm_ref import STAGES, stages_in
+from tests.experiments.fixtures import changed
 
 ROWS = ("ladder", "squares", "shapes", "modes", "energy", "accuracy")
-
-
-def changed(tmp_path, *changes):
-    """The published data with some CSVs changed: the name of each, and its change."""
-    for path in store.PUBLISHED.glob("*"):
-        if path.suffix in (".csv", ".json"):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    for name, change in zip(changes[::2], changes[1::2], strict=True):
-        frame = pd.read_csv(tmp_path / f"{name}.csv", dtype=str, keep_default_na=False)
-        change(frame)
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    return tmp_path
 
 
 def test_the_page_has_every_rung_and_its_numbers():
@@ -45,7 +33,7 @@ def test_a_word_follows_its_numbers(tmp_path):
             frame.loc[own, name] = (2 * frame.loc[own, name].astype(float)).astype(str)
 
     before = Data(store.PUBLISHED)
-    after = Data(changed(tmp_path, "ladder", twice_as_fast))
+    after = Data(changed(tmp_path, ladder=twice_as_fast))
     assert after.word(stage, "triton") == "faster"
     ratio = before.versus(stage, "triton").median
     assert after.versus(stage, "triton").median == pytest.approx(2 * ratio, rel=1e-4)
@@ -69,7 +57,7 @@ def test_another_run_is_told_with_what_is_level_there(tmp_path):
     data = Data(store.PUBLISHED)
     best, s10 = data.best("triton"), data.row(STAGES["s10_double_buffer"], "triton")
     faster = times(2.0, 0.5)  # in the squares' run s10 leads
-    told = Data(changed(tmp_path, "squares", faster))
+    told = Data(changed(tmp_path, squares=faster))
     assert dict(told.leaders())[SIZE[0]]["triton"].stage == s10.stage != best.stage
     assert told.other_run().endswith("from another run than those above.")
 
@@ -77,8 +65,8 @@ def test_another_run_is_told_with_what_is_level_there(tmp_path):
         times(0.999 * best.vs_cublas / s10.vs_cublas, 1.01 * s10.vs_cublas / best.vs_cublas)(frame)
         frame["run"] = frame["run"].iloc[0]
 
-    assert " level in Triton." in Data(changed(tmp_path, "squares", faster, "ladder", level)).other_run()
-    assert Data(changed(tmp_path, "squares", same_run, "ladder", same_run)).other_run() == ""
+    assert " level in Triton." in Data(changed(tmp_path, squares=faster, ladder=level)).other_run()
+    assert Data(changed(tmp_path, squares=same_run, ladder=same_run)).other_run() == ""
 
 
 def test_controls_that_are_not_same_are_counted(tmp_path):
@@ -88,7 +76,7 @@ def test_controls_that_are_not_same_are_counted(tmp_path):
         frame.loc[first, "vs_cublas"] = "1.5"
 
     same, total, _ = Data(store.PUBLISHED).control()
-    after = Data(changed(tmp_path, "squares", spoil)).control()
+    after = Data(changed(tmp_path, squares=spoil)).control()
     assert after[1] == total and after[0] in (same, same - 1) and after[2] == pytest.approx(0.5)
 
 
@@ -103,7 +91,7 @@ def test_what_beats_cublas_is_named_once_a_problem():
 def test_every_statement_has_data_behind_it(tmp_path):
     """The page cannot be written from a folder that lacks one of its experiments."""
     for name in ROWS:
-        folder = changed(tmp_path, "ladder", lambda frame: None)
+        folder = changed(tmp_path)
         (folder / f"{name}.csv").unlink()
         with pytest.raises(UsageError, match=f"has no {name}.csv"):
             findings.render(folder)
@@ -115,7 +103,7 @@ def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
         frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
 
     before = memory_tables.block("hardware", store.PUBLISHED)
-    after = memory_tables.block("hardware", changed(tmp_path, "memory", miscount))
+    after = memory_tables.block("hardware", changed(tmp_path, memory=miscount))
     shown = [line for line in after.splitlines() if line.startswith("| `")]
     assert [line for line in shown if line not in before] == [
         "| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"

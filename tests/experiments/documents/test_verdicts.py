@@ -11,7 +11,7 @@ from experiments.documents.findings import Data
 from experiments.documents.tables import ladder as ladder_tables
 from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
-from experiments.records.stats import SAME, UNSURE
+from experiments.records.stats import SAME, UNSURE, Ratio
 from experiments.report import rungs
 from experiments.report.tables import table_of
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
@@ -37,8 +37,7 @@ def lines_about(stage, folder):
 )
 def test_a_rung_beside_the_one_below_it(tmp_path, ratio, said):
     below = TFLOPS[S02]["cuda"] / CUBLAS  # its interval is 1% to each side
-    names = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
-    values = {name: below * value for name, value in zip(names, ratio, strict=True)}
+    values = Ratio(*(below * value for value in ratio)).columns("vs_cublas")
     rows = ladder_rows((4096,))
     rows = [dataclasses.replace(r, **values) if (r.stage, r.dialect) == (S03, "cuda") else r for r in rows]
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
@@ -47,7 +46,7 @@ def test_a_rung_beside_the_one_below_it(tmp_path, ratio, said):
 
 
 def test_both_variants_are_named(tmp_path):
-    slow = {"vs_cublas": 0.01, "vs_cublas_low": 0.01, "vs_cublas_high": 0.01}
+    slow = Ratio(0.01, 0.01, 0.01).columns("vs_cublas")
     rows = [dataclasses.replace(r, **slow) if r.stage == "s10_double_buffer" else r for r in ladder_rows((4096,))]
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     text = blocks.block("ladder", tmp_path)
@@ -58,8 +57,8 @@ def test_an_ablation_gives_each_change_alone_and_all(tmp_path):
     share = {("s11", "wide"): 0.8, ("s11", "late"): 0.8, ("s11", "two_sets"): 0.88}
     share |= {("s12", "one_set"): 0.8, ("s12", "wide"): 0.9}
     rows = [row for row in ladder_rows((4096,)) if (row.stage[:3], row.variant) in share and row.dialect == "cuda"]
-    names = ("vs_cublas", "vs_cublas_low", "vs_cublas_high")
-    rows = [dataclasses.replace(row, **dict.fromkeys(names, share[row.stage[:3], row.variant])) for row in rows]
+    ratios = [Ratio(*[share[row.stage[:3], row.variant]] * 3) for row in rows]
+    rows = [dataclasses.replace(row, **ratio.columns("vs_cublas")) for row, ratio in zip(rows, ratios, strict=True)]
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     lines = [line.strip("| ").split(" | ") for line in blocks.block("ablation", tmp_path).splitlines()[2:7]]
     first, late, copied, later, worth = lines

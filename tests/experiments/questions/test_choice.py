@@ -15,7 +15,7 @@ from experiments.records.request import FULL, Request
 from experiments.records.rows import FAIL, Tried
 from gemm_ref import Problem, choice, make_inputs, ptx, stages_in
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
 
 PROBLEM = Problem(317, 4608, 3584)
 NANOSECONDS = {1: 1e6, 4: 2.9e6, 9: 3.1e6}  # by blocks, of one tile; the last is left out
@@ -59,7 +59,7 @@ def test_the_shapes_are_none_that_the_model_was_fitted_on(math):
     assert not any(size % (64 if math == "fp32" else 8) for size in unseen[1][1:])
 
 
-class _Bench:
+class _Bench(Entered):
     """In place of the one on a GPU: the chosen candidate is 10% slower than its rival, whose check fails in Gluon."""
 
     TIMES = {"x1": 1100.0, "x4": 1000.0, "default": 900.0}  # the last is cuBLAS
@@ -67,12 +67,6 @@ class _Bench:
     def __init__(self, setting, chosen, bars):
         library = next(each for each in contenders() if each.backend == "cublas" and each.math == "fp32")
         self._field = [*chosen, library]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
 
     def time(self, problem):
         for each in self._field:

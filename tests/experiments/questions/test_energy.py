@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
@@ -13,7 +14,7 @@ from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
 from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import Problem
-from tests.experiments.fixtures import NoBars, right
+from tests.experiments.fixtures import Entered, NoBars, right
 
 POOL = contenders()
 CUBLAS = next(each for each in POOL if each.stage == "cublas" and each.math == "fp32")
@@ -43,23 +44,12 @@ def rows(monkeypatch):
     inputs = gemm_ref.make_inputs
     clock = itertools.count(step=0.25)
 
-    class Telemetry:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
+    class Telemetry(Entered):
+        @contextlib.contextmanager
         def window(self):
-            return Window()
-
-    class Window:
-        def __enter__(self):
-            self.taken = []
-            return self.taken
-
-        def __exit__(self, *_):
-            self.taken += [Sample(1700.0, 600.0, 60.0, 4), Sample(1500.0, 700.0, 61.0, 4)]
+            taken = []
+            yield taken
+            taken += [Sample(1700.0, 600.0, 60.0, 4), Sample(1500.0, 700.0, 61.0, 4)]
 
     def elapsed(work, calls=1):
         work()

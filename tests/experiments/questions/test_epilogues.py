@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from experiments.records.request import Request
 from experiments.records.rows import ERROR
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
 
 SLOWER = {"plain": 1.0, "bias": 1.01, "c": 1.1}  # than the plain product; others 1.05, and in turn as much again
 
@@ -33,14 +34,8 @@ def test_the_last_rung_with_epilogues_takes_part_and_cublas():
     assert all(question.unsuited(each, Request("cpu")) for each in _taking_part())
 
 
-class _Telemetry:
+class _Telemetry(Entered):
     settled = staticmethod(lambda: True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
 
     def window(self):
         return contextlib.nullcontext([])
@@ -64,8 +59,6 @@ def rows(monkeypatch):
     def interleave(works, *_, **__):
         for work in works.values():
             work()
-        import numpy as np
-
         took = {turn: SLOWER.get(turn.form, 1.05) * (2 if turn.how == question.IN_TURN else 1) for turn in works}
         return {turn: np.full(8, 100.0 * share) for turn, share in took.items()}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import gemm_ref
-from experiments.bench import timing
 from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.progress import Bars
 from experiments.questions import tensor_cores
@@ -45,41 +44,20 @@ def data(tmp_path) -> Path:
     return tmp_path
 
 
-def request(device: str = "cuda", math: str = "") -> Request:
-    return Request(device, math=math)
-
-
 def test_who_takes_part():
     for contender in contenders():
-        reason = tensor_cores.unsuited(contender, request())
-        assert ("ladder" in reason) == (contender.math == "fp32")
-        assert bool(reason) == (contender.math == "fp32")
-        assert tensor_cores.unsuited(contender, request("cpu"))
+        reason = tensor_cores.unsuited(contender, Request("cuda"))
+        assert ("ladder" in reason) == bool(reason) == (contender.math == "fp32")
+        assert tensor_cores.unsuited(contender, Request("cpu"))
 
 
-def test_each_mode_and_layout_is_a_problem_of_its_own(monkeypatch):
-    seen = []
-
-    class Bench(timing.Bench):
-        def __init__(self, setting, chosen, bars):
-            self.maths = {each.math for each in chosen}
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def time(self, problem):
-            assert self.maths == {problem.math}
-            seen.append((problem.math, problem.b_layout, problem.m))
-            return []
-
-    monkeypatch.setattr(timing, "Bench", Bench)
-    chosen = [each for each in contenders() if not tensor_cores.unsuited(each, request())]
-    assert list(tensor_cores.measure(request(), chosen, Bars(None))) == []
-    modes = [math for math in gemm_ref.MATHS if math != "fp32"]
-    assert sorted(seen) == sorted((math, layout, 4096) for math in modes for layout in B_LAYOUTS)
+def test_each_mode_and_layout_is_a_problem_of_its_own(seen):
+    chosen = [each for each in contenders() if not tensor_cores.unsuited(each, Request("cuda"))]
+    assert list(tensor_cores.measure(Request("cuda"), chosen, Bars(None))) == []
+    assert all({each.math for each in who} == {problem.math} for problem, _, who in seen)
+    modes, problems = [math for math in gemm_ref.MATHS if math != "fp32"], [problem for problem, *_ in seen]
+    found = [(problem.math, problem.b_layout, problem.m) for problem in problems]
+    assert sorted(found) == sorted((math, layout, 4096) for math in modes for layout in B_LAYOUTS)
 
 
 def test_rows_with_b_either_way_stand_beside_each_other(data):
