@@ -43,7 +43,8 @@ class Fit:
     def __str__(self) -> str:
         if not self.now:
             return f"{self.name}: fitted on {self.rows} times; no other shape was timed"
-        losses = [f"{_percent(_mean(of))} and {_percent(max(of))}" for of in (self.before, self.now)]
+        means = (stats.geometric_mean([1 + loss for loss in of]) - 1 for of in (self.before, self.now))
+        losses = [f"{mean:.1%} and {max(of):.1%}" for mean, of in zip(means, (self.before, self.now), strict=True)]
         return (
             f"{self.name}: fitted on {self.rows} times. At other shapes the choice loses (geometric mean and at "
             f"worst) {losses[1]}; by the table as it was, {losses[0]}"
@@ -192,14 +193,6 @@ def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
         min(own, key=lambda row: row.predicted_ns(gpu, sms)).measured_ns / min(row.measured_ns for row in own) - 1
         for own in problems.values()
     ]
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return stats.geometric_mean([1 + loss for loss in losses]) - 1
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
 
 
 def written(table: dict[str, choice.Device]) -> str:

@@ -141,9 +141,10 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
     read = sum(bool(row.run) for row in outcome.rows)
     more = f" ({read} read from earlier runs of the same kernels; --fresh measures all)" if read else ""
     console.print(f"[bold]{name}[/]: {said}{more}", soft_wrap=True)
+    failed = set(map(_who, outcome.failures))  # a skipped row of theirs only repeats the error
     for title, style, rows in (
         ("failed", "red", outcome.failures),
-        ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and not _follows(row, outcome)]),
+        ("skipped", "yellow", [row for row in outcome.rows if row.status == SKIPPED and _who(row) not in failed]),
     ):
         for who, of_one in grouped((_who(row), row) for row in rows).items():
             first = of_one[0]
@@ -156,11 +157,6 @@ def report(name: str, outcome: Outcome, folder: Path, console: Console) -> None:
         console.print(outcome.stopped, markup=False, soft_wrap=True)
     if outcome.rows:
         tell(f"rows are in {_short(store.csv_path(folder, name))}", console)
-
-
-def _follows(row: Row, outcome: Outcome) -> bool:
-    """Whether a skipped row only repeats an error that is reported anyway."""
-    return any(_who(other) == _who(row) for other in outcome.failures)
 
 
 def _who(row: Row) -> str:

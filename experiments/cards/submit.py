@@ -50,7 +50,8 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
     for path in _results(folder):
         if path != target / path.name:
             shutil.copyfile(path, target / path.name)
-    write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in _all(folder, more)))
+    excused = sorted((excuses(folder) | dict(more)).items())
+    write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
     places = [(name, target) for name in pictures.PICTURES if store.csv_path(target, name).exists()]
     for files in pictures.drawn_all(places, style.PNG, style.SVG):
         for name, content in files.items():
@@ -61,7 +62,3 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
 def _results(folder: Path) -> Iterator[Path]:
     yield folder / store.ENVIRONMENT
     yield from (path for name in EXPERIMENTS if (path := store.csv_path(folder, name)).exists())
-
-
-def _all(folder: Path, more: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted((excuses(folder) | dict(more)).items())

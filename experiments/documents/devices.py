@@ -131,7 +131,8 @@ class Pair:
     def choices(self) -> tuple[int, list[Difference]]:
         """At how many problems both cards chose a tile and blocks (s14, s19), and where they chose otherwise."""
         key = ["stage", "dialect", "math", *frames.SIZES]
-        chosen = [frame[frame["chosen"] == 1] for frame in map(self._tried, (self.first, self.other))]
+        tried = (frames.tried(store.read(card.folder, "choice")) for card in (self.first, self.other))
+        chosen = [own[own["chosen"] == 1] for own in map(frames.rungs, tried)]
         both = chosen[0].merge(chosen[1], on=key, suffixes=("", "_there"))
         apart = both[(both["variant"] != both["variant_there"]) | (both["blocks"] != both["blocks_there"])]
         return len(both), [
@@ -143,9 +144,6 @@ class Pair:
             )
             for row in apart.itertuples()
         ]
-
-    def _tried(self, card: Card) -> pd.DataFrame:
-        return frames.rungs(frames.tried(store.read(card.folder, "choice")))
 
 
 def _differences(both: pd.DataFrame) -> Iterator[Difference]:

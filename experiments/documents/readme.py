@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.documents import markdown
-from experiments.documents.answer import LANGUAGES, Answer, Mode
+from experiments.documents.answer import LANGUAGES, Answer
 from experiments.plots.look import style
 from experiments.records import environment, store
 from experiments.records.controls import explained
@@ -53,20 +53,16 @@ def _table(answer: Answer, language: str) -> str:
     for stage in gemm_ref.STAGES.values():
         name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})<br>{idea(stage, language)}"
         cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
-        lines.append([name, _mode(stage), *cells])
+        lines.append([name, stage.maths[0], *cells])
     head = [words["rung"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]
     return markdown.table(head, lines, words=2)
-
-
-def _mode(stage: Stage) -> str:
-    return stage.maths[0]
 
 
 def _cell(answer: Answer, stage: Stage, dialect: str, words: dict) -> str:
     """% of cuBLAS of the dialect's best variant, and its lines: its own and, where there are any, shared ones."""
     if dialect not in stage.dialects:
         return words["no_kernel"]
-    rows = answer.at_size(_mode(stage))
+    rows = answer.at_size(stage.maths[0])
     own = rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)]["vs_cublas"].dropna()
     share = words["not_measured"] if own.empty else f"{style.number(100 * own.iloc[0])}%"
     code = lines_of(stage.id, dialect)
@@ -76,17 +72,16 @@ def _cell(answer: Answer, stage: Stage, dialect: str, words: dict) -> str:
 def _caption(answer: Answer, language: str, published: Path) -> str:
     words = words_of(language)
     modes = {mode.math: mode for mode in answer.modes}
-    shown = [modes[math] for math in dict.fromkeys(map(_mode, gemm_ref.STAGES.values())) if math in modes]
+    maths = dict.fromkeys(stage.maths[0] for stage in gemm_ref.STAGES.values())
+    shown = [modes[math] for math in maths if math in modes]
     if not shown:
         return words["cells"]
     runs = [run for mode in shown for run in store.runs_of(answer.at_size(mode.math), published)]
-    speeds = words["comma"].join(_speed(mode, words) for mode in shown)
+    speeds = words["comma"].join(
+        words["speed"].format(tflops=style.number(mode.cublas_tflops), math=mode.math, size=mode.size) for mode in shown
+    )
     said = f"{words['cells']}{words['cublas'].format(speeds=speeds)}{environment.brief(runs)}"
     return explained(said, said)
-
-
-def _speed(mode: Mode, words: dict) -> str:
-    return words["speed"].format(tflops=style.number(mode.cublas_tflops), math=mode.math, size=mode.size)
 
 
 @functools.cache

@@ -115,16 +115,13 @@ def _emulation(published: Path) -> str:
         "against |A| @ |B|, and how many of the lines were widened; s20 in CUDA."
     )
     caption = environment.caption(store.runs_of(frame, published))
-    return f"{table(('inputs', 'K', *map(_title, maths)), rows)}\n\n{said} {caption}."
+    titles = [{"fp32": "SGEMM", "tf32": "TF32"}.get(math, math) for math in maths]
+    return f"{table(('inputs', 'K', *titles), rows)}\n\n{said} {caption}."
 
 
 def _own(frame: pd.DataFrame) -> pd.DataFrame:
     """The libraries' errors and CUDA's."""
     return frame[frame["max_error"].notna() & frame["dialect"].isin(("", BY_HAND))] if len(frame) else frame
-
-
-def _title(math: str) -> str:
-    return {"fp32": "SGEMM", "tf32": "TF32"}.get(math, math)
 
 
 def _lost(rows: pd.DataFrame) -> str:

@@ -41,7 +41,7 @@ def coloured(text: str, suffix: str) -> list[Markup]:
     lines: list[str] = []
     line: list[str] = []
     for kind, value in lexer.get_tokens(text):
-        name = _class_of(kind)
+        name = next((_CLASSES[each] for each in _lineage(kind) if each in _CLASSES), "")
         for part in re.split(r"(\n)", value):
             if part == "\n":
                 lines.append("".join(line))
@@ -49,10 +49,6 @@ def coloured(text: str, suffix: str) -> list[Markup]:
             elif part:
                 line.append(f"<span class={name}>{escape(part)}</span>" if name else str(escape(part)))
     return [Markup(f"<span class=l style=--i:{i}>{line}\n</span>") for i, line in zip(indents, lines, strict=True)]
-
-
-def _class_of(kind: _TokenType) -> str:
-    return next((_CLASSES[ancestor] for ancestor in _lineage(kind) if ancestor in _CLASSES), "")
 
 
 def _lineage(kind: _TokenType | None) -> Iterator[_TokenType]:

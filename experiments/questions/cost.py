@@ -26,7 +26,6 @@ import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from statistics import median
-from typing import Any
 
 import gemm_ref
 from experiments.bench import side_by_side
@@ -79,7 +78,9 @@ def _row(contender: Contender, problem: gemm_ref.Problem, compiles: int) -> Cost
             before = _cpu_seconds()
             code = compile_to_cubin(contender, problem, _SM.capability, anew=True)
             seconds.append(_cpu_seconds() - before)
-        return row(**written, **_times(seconds), **examine(code))
+        low, high = min(seconds), max(seconds)
+        times = {"compile_s": median(seconds), "compile_s_low": low, "compile_s_high": high, "compiles": compiles}
+        return row(**written, **times, **examine(code))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
         return row(**written, status=ERROR, detail=describe(error))
 
@@ -95,15 +96,6 @@ def _cpu_seconds() -> float:
     """Of this process, and of those that it started and that have ended, so far."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def _times(seconds: Sequence[float]) -> dict[str, Any]:
-    return {
-        "compile_s": median(seconds),
-        "compile_s_low": min(seconds),
-        "compile_s_high": max(seconds),
-        "compiles": len(seconds),
-    }
 
 
 def examine(code: MachineCode) -> dict[str, int]:

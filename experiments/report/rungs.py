@@ -194,7 +194,8 @@ def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
 def _shape(stage: Stage, edge: int) -> Shape:
     launches = [stage.launch(edge, edge, edge, variant) for variant in stage.variants]
     constants = [config.constants() for config in stage.variants.values()]
-    lines = [("written in", [_dialects(stage, variant) for variant in stage.variants])]
+    dialects = {v: [DIALECTS[d].title for d in stage.dialects if v in stage.variants_in(d)] for v in stage.variants}
+    lines = [("written in", [", ".join(names) for names in dialects.values()])]
     for name in dict.fromkeys(name for own in constants for name in own):
         lines.append((name, [str(own.get(name, "")) for own in constants]))
     lines.append(("threads per block", [str(launch.threads) for launch in launches]))
@@ -203,10 +204,6 @@ def _shape(stage: Stage, edge: int) -> Shape:
     if any(launch.then for launch in launches):
         lines.append(("then, to finish", [_then(launch.then) for launch in launches]))
     return Shape(tuple(stage.variants), tuple((what, tuple(texts)) for what, texts in lines))
-
-
-def _dialects(stage: Stage, variant: str) -> str:
-    return ", ".join(DIALECTS[d].title for d in stage.dialects if variant in stage.variants_in(d))
 
 
 def _then(launch: Launch | None) -> str:

@@ -97,7 +97,7 @@ class Table:
 
 
 def table_of(frame: pd.DataFrame) -> Table | None:
-    """The table of one experiment's rows, as `results.read` gives them; None where there are none."""
+    """The table of one experiment's rows, as `store.read` gives them; None where there are none."""
     if frame.empty:
         return None
     timed = "median_us" in frame and frame["median_us"].notna().any()
@@ -162,15 +162,14 @@ def _with_sizes(frame: pd.DataFrame) -> pd.DataFrame:
 def _selects(columns: list[Column], texts: list[list[str]]) -> list[Select]:
     """A choice by dialect and one by size, where there is more than one."""
     found = []
-    for label, name in (("dialect", "dialect"), ("size", "size")):
-        for index, column in enumerate(columns):
-            if column.name != name:
-                continue
-            there = set(texts[index]) - {""}
+    places = {column.name: index for index, column in enumerate(columns)}
+    for name in ("dialect", "size"):
+        if name in places:
+            there = set(texts[places[name]]) - {""}
             known = [dialect.title for dialect in DIALECTS.values() if dialect.title in there]
             options = known if name == "dialect" else sorted(there, key=_volume)
             if len(options) > 1:
-                found.append(Select(label, index, tuple(options)))
+                found.append(Select(name, places[name], tuple(options)))
     return found
 
 

@@ -31,7 +31,9 @@ def block(name: str, published: Path) -> str:
     if name == "deep":
         return _deep(frames.at(frames.timed(frame), workloads.DEEP))
     at_size = frames.largest_cube(frame)
-    return _ladder(at_size, published) if name == "ladder" else _ablation(at_size)
+    if name == "ablation":
+        return _ablation(at_size)
+    return "\n\n".join(filter(None, [_table(at_size), _caption(at_size, published), _not_faster(at_size)]))
 
 
 def rung(stage: Stage, published: Path) -> str:
@@ -48,11 +50,6 @@ def rung(stage: Stage, published: Path) -> str:
         for variant in stage.variants
     ]
     return markdown.table([against, *(dialect.title for dialect in DIALECTS.values())], rows)
-
-
-def _ladder(at_size: pd.DataFrame, published: Path) -> str:
-    """Table, caption, and a line for each rung that is not FASTER than the one below it."""
-    return "\n\n".join(filter(None, [_table(at_size), _caption(at_size, published), _not_faster(at_size)]))
 
 
 def _caption(at_size: pd.DataFrame, published: Path) -> str:
@@ -115,8 +112,8 @@ def _ablation(at_size: pd.DataFrame) -> str:
     tile = s11.variants["wide"]
     said = (
         f"CUDA, tiles of {tile.BLOCK_M} x {tile.BLOCK_N} x {tile.BLOCK_K}: TFLOP/s (% of cuBLAS), and the speed over "
+        "the kernel without the change."
     )
-    said += "the kernel without the change."
     return f"{markdown.table(head, lines, words=4)}\n\n{said}"
 
 
@@ -163,8 +160,7 @@ def _speed(row) -> str:
 def _not_faster(at_size: pd.DataFrame) -> str:
     """A line for each rung and dialect whose verdict beside the rung under it is not FASTER; default variants."""
     lines = []
-    rungs = gemm_ref.stages_in("fp32")
-    for below, rung in itertools.pairwise(rungs):
+    for below, rung in itertools.pairwise(gemm_ref.stages_in("fp32")):
         for dialect in DIALECTS:
             if dialect not in below.dialects or dialect not in rung.dialects:
                 continue

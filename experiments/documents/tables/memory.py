@@ -33,12 +33,13 @@ def _requests(frame: pd.DataFrame, published: Path) -> str:
     for stage in gemm_ref.stages_in("fp32"):
         keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
         cells = [
-            " / ".join(_number(table.loc[key, f"{level}_intensity"]) if key in table.index else "–" for key in keys)
-            for level in ("shared", "l2")
+            " / ".join("–" if pd.isna(each) else style.number(each) for each in own.reindex(keys))
+            for own in (table["shared_intensity"], table["l2_intensity"])
         ]
         lines.append([f"`{stage.id}` {markdown.defaults(stage)}".strip(), *cells])
     m, n, k = table.iloc[0][["m", "n", "k"]]
-    said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {_caption(frame, published)}."
+    caption = environment.compilers_caption(store.runs_of(frame[frame["view"] == COMPILED], published))
+    said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {caption}."
     head = ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"]
     return f"{markdown.table(head, lines)}\n\n{said}"
 
@@ -70,11 +71,3 @@ def _counts(cell: pd.Series) -> str:
         return "–"
     predicted = "" if cell["ratio"] == 1 else f" ({cell['predicted']:.0f} predicted)"
     return f"{cell['counted']:.0f}{predicted}"
-
-
-def _number(value: float) -> str:
-    return "–" if pd.isna(value) else style.number(value)
-
-
-def _caption(frame: pd.DataFrame, published: Path) -> str:
-    return environment.compilers_caption(store.runs_of(frame[frame["view"] == COMPILED], published))

@@ -178,7 +178,7 @@ def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_
 def _epilogues(published: Path) -> str:
     """What each form of the epilogue adds to the time of its contender's plain product, by mode and size."""
     frame = store.read(published, "epilogues")
-    frame = frame[frame["median_us"].notna()] if len(frame) else frame
+    frame = frame[frame["median_us"].notna()]
     if frame.empty:
         return NOT_MEASURED
     lines = []
@@ -194,14 +194,8 @@ def _epilogues(published: Path) -> str:
             else:
                 cells.append(f"{100 * row.iloc[0]['over_plain'] - 100:+.1f}%")
         lines.append([math, f"{m} × {n} × {k}", form, *cells])
-    head = [
-        "mode",
-        "M × N × K",
-        "what is asked for",
-        *(DIALECTS[each].title for each in DIALECTS),
-        "cuBLASLt",
-        "in turn",
-    ]
+    dialects = [dialect.title for dialect in DIALECTS.values()]
+    head = ["mode", "M × N × K", "what is asked for", *dialects, "cuBLASLt", "in turn"]
     said = (
         "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
         "rounds; in turn: cuBLAS's product, then kernels of torch."
@@ -234,10 +228,9 @@ def _sweeps(published: Path) -> str:
         "cubes (on average: geometric mean)."
     )
     caption = frames.with_modes(environment.caption(store.runs_of(both, published)), frames.maths_of(both))
-    there = {file: published / f"{file}.png" for file in _PICTURES}
     pictures = [
-        f"![{_PICTURES[file]}](../experiments/results/{published.name}/{path.name})"
-        for file, path in there.items()
-        if path.exists()
+        f"![{title}](../experiments/results/{published.name}/{name}.png)"
+        for name, title in _PICTURES.items()
+        if (published / f"{name}.png").exists()
     ]
     return "\n\n".join([markdown.table(head, lines, words=2), f"{said} {caption}.", *pictures])

@@ -210,9 +210,6 @@ class Read(_Read):
 
     LOADS = 4
 
-    def _stride(self, tiles: int, blocks: int) -> int:
-        return (blocks % tiles or 1) if tiles > 1 else 0
-
     def least_iterations(self, given, blocks):
         tiles = given.nbytes // (self.LOADS * self.kernel.threads * VECTOR)
         return -(-tiles // blocks) if self.level == "dram" else 2  # all of memory: what was read once is not in L2
@@ -230,7 +227,8 @@ class Read(_Read):
     def expected(self, given, blocks, iterations):
         tiles = given.view(-1, self.LOADS, self.kernel.threads, VECTOR // 4).sum((1, 3), dtype=torch.int64)
         sums = torch.zeros((blocks, self.kernel.threads), dtype=torch.int64, device=given.device)
-        first, stride = torch.arange(blocks, device=given.device), self._stride(len(tiles), blocks)
+        stride = (blocks % len(tiles) or 1) if len(tiles) > 1 else 0
+        first = torch.arange(blocks, device=given.device)
         for step in range(iterations):
             sums += tiles[(first + step * stride) % len(tiles)]
         return sums
