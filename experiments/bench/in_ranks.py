@@ -106,23 +106,24 @@ class _Measured:
 
     def _timed(self, works: dict[Turn, timers.Work], accuracy: Mapping[Turn, gemm_ref.Accuracy]) -> Iterator[Scaled]:
         able = list(dict.fromkeys(turn.contender for turn in works))
-        for contender in able:
-            works |= {
-                Turn(contender, way): functools.partial(self._call, Turn(contender, way)) for way in (PRODUCT, ONE_CARD)
-            }
         if not able:
             return
-        for way in (COLLECTIVE, COPIES):
-            works[Turn(_library(way, able[0]), way)] = getattr(
-                self._layout, {COLLECTIVE: "collective"}.get(way, "copies")
-            )
+        for turn in (Turn(contender, way) for contender in able for way in (PRODUCT, ONE_CARD)):
+            works[turn] = functools.partial(self._call, turn)
+        for way, name, move in (
+            (COLLECTIVE, "nccl", self._layout.collective),
+            (COPIES, "copy_engines", self._layout.copies),
+        ):  # without a product, but as contenders of the same elements
+            library = Contender(name, "default", name, "", able[0].math, ("cuda",), able[0].load)
+            works[Turn(library, way)] = move
         library = next((each for each in able if timing.is_reference(each)), able[0])
         reference = Turn(library, layouts.IN_TURN)
         if timing.is_reference(library):  # against itself
             control = Turn(replace(library, stage=CONTROL, backend=CONTROL), layouts.IN_TURN)
             self._products[control.contender] = self._products[library]
             works[control] = functools.partial(self._call, control)
-        timer = AgreedTimer(self._host, self._case.device)
+        on_cpu = functools.partial(_on_cpu, self._host)
+        timer: timers.Timer = AgreedTimer(self._host) if self._case.device == "cuda" else on_cpu
         for work in works.values():
             for _ in range(WARM_UPS):
                 timer(work)
@@ -215,45 +216,22 @@ class _Measured:
         return Scaled.about(self._case.experiment, turn.contender, self._problem(turn), **about, **values)
 
 
-class AgreedTimer:
+class AgreedTimer(timers.CudaTimer):
     """Microseconds of one call on all ranks: between two events on each GPU, the longest of them.
 
-    The GPUs meet before the first event. Until then each spins for as long as its host needs to launch. On a CPU it is
-    the wall clock's time.
+    The GPUs meet before the first event. Until then each spins for as long as its host needs to launch.
     """
 
     _MOST_COVER_US = 20_000.0
 
-    def __init__(self, host: dist.ProcessGroup, device: str) -> None:
-        self._host, self._once = host, self._on_gpus if device == "cuda" else self._on_cpu
-        if device == "cpu":
-            return
-        self._cover_us = 500.0
-        cycles = 1_000_000
-        spins = [timers.elapsed_us(lambda: torch.cuda._sleep(cycles)) for _ in range(3)]
-        self._cycles_per_us = cycles / min(spins)
-        self._met = torch.zeros(1, device="cuda")
+    def __init__(self, host: dist.ProcessGroup) -> None:
+        super().__init__()
+        self._host, self._cover_us, self._met = host, 500.0, torch.zeros(1, device="cuda")
 
-    def __call__(self, work: timers.Work) -> float:
-        return self._once(work)
-
-    def _on_cpu(self, work: timers.Work) -> float:
-        self._most(0.0)  # all are here
-        start = time.perf_counter()
-        work()
-        return self._most((time.perf_counter() - start) * 1e6)[0]
-
-    def _on_gpus(self, work: timers.Work) -> float:
-        elapsed_us, host_us = self._covered(work)
-        while host_us > self._cover_us < self._MOST_COVER_US:
-            self._cover_us *= 2
-            elapsed_us, host_us = self._covered(work)
-        return elapsed_us
-
-    def _covered(self, work: timers.Work) -> list[float]:
-        """Microseconds of the call, and of the host until all of it was in the queue; the most of any rank."""
+    def _elapsed(self, work: timers.Work) -> tuple[float, float]:
+        """The most of any rank, of each."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._most(0.0)
+        _most(self._host, 0.0)
         start = time.perf_counter()
         torch.cuda._sleep(int(self._cover_us * self._cycles_per_us))
         dist.all_reduce(self._met)
@@ -262,13 +240,23 @@ class AgreedTimer:
         end.record()
         host_us = (time.perf_counter() - start) * 1e6
         end.synchronize()
-        return self._most(begin.elapsed_time(end) * 1e3, host_us)
+        elapsed_us, host_us = _most(self._host, begin.elapsed_time(end) * 1e3, host_us)
+        return elapsed_us, host_us
 
-    def _most(self, *values: float) -> list[float]:
-        """Of each value the largest of any rank."""
-        found = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._host)
-        return found.tolist()
+
+def _on_cpu(host: dist.ProcessGroup, work: timers.Work) -> float:
+    """As `AgreedTimer`, by the wall clock."""
+    _most(host, 0.0)  # all are here
+    start = time.perf_counter()
+    work()
+    return _most(host, (time.perf_counter() - start) * 1e6)[0]
+
+
+def _most(host: dist.ProcessGroup, *values: float) -> list[float]:
+    """Of each value the largest of any rank."""
+    found = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(found, dist.ReduceOp.MAX, group=host)
+    return found.tolist()
 
 
 def _product(contender: Contender) -> layouts.Product:
@@ -276,12 +264,6 @@ def _product(contender: Contender) -> layouts.Product:
     if contender.dialect and math in gemm_ref.EMULATED:
         return layouts.Product(gemm, lambda b: gemm_ref.split_operand(b, "b", math=math))
     return layouts.Product(gemm, is_cublas=timing.is_reference(contender))
-
-
-def _library(way: str, beside: Contender) -> Contender:
-    """What copies without a product, as a contender of the same elements."""
-    name = {COLLECTIVE: "nccl"}.get(way, "copy_engines")
-    return Contender(name, "default", name, "", beside.math, ("cuda",), beside.load)
 
 
 def _inputs(problem: Problem, device: str) -> tuple[torch.Tensor, torch.Tensor, bool]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -49,20 +48,21 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if request.device in contender.devices else f"{contender} does not run on the {request.device}"
 
 
-def cases(request: Request, math: str) -> list[tuple[gemm_ref.Problem, tuple[str, ...]]]:
-    """Each problem in a math mode with the kinds of inputs it is run with, where those are exact."""
+def parts_of(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
+    """Each problem in a math mode with each kind of its inputs that is exact, where it has to be."""
+    whole: Sequence[tuple[int, int, int]]  # of these all kinds; of the others normal ones alone
+    normal: Sequence[tuple[int, int, int]] = ()
     if request.problems:
-        return [(replace(problem, math=math), KINDS) for problem in request.problems]
-    plan: list[tuple[tuple[int, int, int], tuple[str, ...]]] = []
-    if request.device == "cpu" and request.preset == DEFAULT and math != "fp32":
-        plan += [(sizes, KINDS) for sizes in workloads.ON_CPU_TENSOR_CORES]
-    elif request.device == "cpu":
-        plan += [(sizes, KINDS) for sizes in workloads.ON_CPU]
-        plan.append((workloads.ALL_EDGES_PARTIAL, ("normal",)))
+        whole = [(problem.m, problem.n, problem.k) for problem in request.problems]
+    elif request.device == "cuda":
+        whole, normal = (*covering(), workloads.ALL_EDGES_PARTIAL), workloads.ON_GPU_LARGE[request.preset]
+    elif request.preset == DEFAULT and math != "fp32":
+        whole = workloads.ON_CPU_TENSOR_CORES
     else:
-        plan += [(sizes, KINDS) for sizes in (*covering(), workloads.ALL_EDGES_PARTIAL)]
-        plan += [(sizes, ("normal",)) for sizes in workloads.ON_GPU_LARGE[request.preset]]
-    return [(gemm_ref.Problem(*sizes, math), kinds) for sizes, kinds in plan]
+        whole, normal = workloads.ON_CPU, (workloads.ALL_EDGES_PARTIAL,)
+    found = [(gemm_ref.Problem(*sizes, math), kind) for sizes in whole for kind in KINDS]
+    found += [(gemm_ref.Problem(*sizes, math), "normal") for sizes in normal]
+    return [(problem, kind) for problem, kind in found if kind != "integers" or integers_are_exact(problem)]
 
 
 def covering(
@@ -78,7 +78,7 @@ def covering(
 
 def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
     """A row for each contender, problem and kind of inputs."""
-    plan = {math: _parts(request, math) for math in dict.fromkeys(each.math for each in contenders)}
+    plan = {math: parts_of(request, math) for math in dict.fromkeys(each.math for each in contenders)}
     bars.begin("checking", sum(len(plan[contender.math]) for contender in contenders))
     if request.device == "cuda":
         yield from _on_the_gpu(plan, contenders, bars)
@@ -86,12 +86,6 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     jobs = [(contender, plan[contender.math]) for contender in contenders]
     for rows in side_by_side.measure(jobs, _on_the_reference_gpu, bars, request.kept):
         yield from rows
-
-
-def _parts(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
-    """Each problem in a math mode with each kind of its inputs that is exact, where it has to be."""
-    of_kinds = [(problem, kind) for problem, kinds in cases(request, math) for kind in kinds]
-    return [(problem, kind) for problem, kind in of_kinds if kind != "integers" or integers_are_exact(problem)]
 
 
 def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
