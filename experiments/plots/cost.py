@@ -75,16 +75,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) ->
     ax.set_ylim(0, 109)
     ax.yaxis.set_major_locator(ticker.MultipleLocator(25))
     ax.axhline(100, color=style.BASELINE, lw=1.2, zorder=1)
-    ax.annotate(
-        "cuBLAS",
-        (ax.get_xlim()[1], 100),
-        (0, 2),
-        color=style.BASELINE,
-        ha="right",
-        va="bottom",
-        size=8,
-        textcoords="offset points",
-    )
+    look = {"color": style.BASELINE, "ha": "right", "va": "bottom", "size": 8, "textcoords": "offset points"}
+    ax.annotate("cuBLAS", (ax.get_xlim()[1], 100), (0, 2), **look)
     ax.set_ylabel("% of cuBLAS' speed")
 
 
@@ -123,11 +115,10 @@ def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:
     sheet.place(0.4, 0.45, left=1.52 / style.NARROW, right=1 - 1.58 / style.NARROW)
     style.rows(ax, [style.label_of(row) for row in rows])
     for (place, dialect), row in found.items():
-        look, y = style.look_of(dialect), place + _STEP * style.look_of(dialect).lane
-        ax.barh(y, row.own_lines, height=0.9 * _STEP, color=look.colour, lw=0, zorder=2)
-        ax.barh(
-            y, row.shared_lines, height=0.9 * _STEP, left=row.own_lines, color=look.colour, alpha=0.35, lw=0, zorder=2
-        )
+        look = style.look_of(dialect)
+        y, bar = place + _STEP * look.lane, {"height": 0.9 * _STEP, "color": look.colour, "lw": 0, "zorder": 2}
+        ax.barh(y, row.own_lines, **bar)
+        ax.barh(y, row.shared_lines, left=row.own_lines, alpha=0.35, **bar)
     ax.set_xlabel("lines of code")
     style.columns(ax, texts, 0.5)
     return sheet.figure

@@ -82,7 +82,7 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
     size = f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}"
     subtitle = f"back to back at {size}, normal numbers; ring: a burst of 20 ms; dot: held for seconds"
     sheet = Sheet((style.WIDTH, 1.8 + 0.34 * sum(heights)), "What holds for seconds, and for a watt", subtitle, caption)
-    axes = sheet.figure.subplots(len(names), 2, sharey="row", squeeze=False, gridspec_kw={"height_ratios": heights})
+    axes = sheet.figure.subplots(len(names), 2, sharey="row", squeeze=False, height_ratios=heights)
     for (left, right), (math, own) in zip(axes, maths.items(), strict=True):
         _marks(left, names[math], own.assign(value=own["tflops"]))
         _marks(right, names[math], own.assign(value=own["tflops"] / own["power_w"]))

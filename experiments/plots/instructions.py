@@ -138,9 +138,8 @@ def _explain_gaps(ax: Axes, rungs: list[str], frame: pd.DataFrame) -> None:
             continue
         counted = set(frame.loc[frame["stage"] == rung, "dialect"])
         for dialect in (name for name in stage.dialects if name not in counted):
-            style.note(
-                ax, y + style.LANE * style.look_of(dialect).lane, f"{DIALECTS[dialect].title}: not counted", right=True
-            )
+            lane = y + style.LANE * style.look_of(dialect).lane
+            style.note(ax, lane, f"{DIALECTS[dialect].title}: not counted", right=True)
 
 
 def _mark(ax: Axes, rungs: list[str], row, value: float) -> float:

@@ -19,7 +19,7 @@ from gemm_ref import DIALECTS, STAGES
 
 _STEP = 0.27  # of a rung's row, from one dialect's bar to the next
 _THICK = 0.9 * _STEP
-_NOTE = {"va": "center", "size": 8, "color": style.MUTED}
+_NOTE = {"textcoords": "offset points", "va": "center", "size": 8, "color": style.MUTED}
 _LINE_LABEL = {"textcoords": "offset points", "va": "bottom", "size": 9, "color": style.BASELINE, "ha": "right"}
 
 
@@ -71,16 +71,14 @@ def _speed(frame: pd.DataFrame, caption: str) -> Figure:
     texts = {(y, dialect): style.absent(*row, dialect) for y, row in enumerate(rows) for dialect in _kinds(row[0])}
     subtitle = f"TFLOP/s, fp32 at {size_name(frame)}: medians, and a bar from the 20th to the 80th percentile"
     caption, size = style.with_absent(caption, texts.values()), (style.WIDTH, 1.8 + 0.3 * len(rows))
-    names = [style.label_of(*row).replace("\n", " · ") for row in rows]
+    names = [style.label_of(*row, " · ") for row in rows]
     ax = _rows(Sheet(size, "The speed of every variant", subtitle, caption), (2.25, 2.6), names)
     ax.set_xlim(0, 1.06 * own["tflops"].max())
     ax.set_xlabel("TFLOP/s")
     for row in own.itertuples():
         y = rows.index((row.stage, row.variant))
         if pd.isna(row.tflops):
-            ax.annotate(
-                _why_not(row), (0, y), (4, 0), textcoords="offset points", va="center", size=8, color=style.MUTED
-            )
+            ax.annotate(_why_not(row), (0, y), (4, 0), **_NOTE)
             continue
         look = style.look_of(row.dialect)
         texts[y, row.dialect] = style.number(row.tflops)

@@ -63,15 +63,14 @@ def _requests(frame: pd.DataFrame, caption: str) -> Figure:
     size, title = (style.WIDTH, 2.85 + 0.3 * len(rows)), f"What a warp's requests cost, at {size_name(frame)}"
     sheet = Sheet(size, title, subtitle, caption, scale=maps.COST)
     axes = sheet.figure.subplots(1, len(cells))
-    titles = [DIALECTS[dialect].title for dialect in DIALECTS]
+    titles = [dialect.title for dialect in DIALECTS.values()]
     for ax, (title, (words, costs)) in zip(axes, cells.items(), strict=True):
-        names = [style.label_of(*row).replace("\n", " · ") for row in rows] if ax is axes[0] else [""] * len(rows)
+        names = [style.label_of(*row, " · ") if ax is axes[0] else "" for row in rows]
         maps.draw(ax, costs, words, names, titles, maps.COST)
         ax.set_title(title, loc="center", size=9.5, pad=8)
     sheet.place(0.62, 0.08, left=0.24, right=0.985, wspace=0.06)
     for axs, title in ((axes[: len(_SECTORS)], "global memory"), (axes[len(_SECTORS) :], "shared memory")):
-        middle = (axs[0].get_position().x0 + axs[-1].get_position().x1) / 2
-        sheet.head(middle, title)
+        sheet.head((axs[0].get_position().x0 + axs[-1].get_position().x1) / 2, title)
     return sheet.figure
 
 

@@ -20,10 +20,8 @@ from experiments.records import environment, frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, PROFILER, WARM, WAYS
 
-_MARKS: dict[str, dict[str, Any]] = {
-    WARM: {"ms": 7, "mfc": "none"},
-    GRAPH: {"ms": 3.5},
-}  # a ring around a dot where both are the same
+# A ring around a dot where both are the same.
+_MARKS: dict[str, dict[str, Any]] = {WARM: {"ms": 7, "mfc": "none"}, GRAPH: {"ms": 3.5}}
 _WORDS = {
     COLD: "cold: our own",
     WARM: "warm: operands in L2",
@@ -55,18 +53,15 @@ def _titled(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str]]:
 def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure:
     """A panel for each size across, and for each math mode down, where there are several."""
     by_math = {math: frame[frame["math"] == math] for math in frames.maths_of(frame)}
-    rows = {
-        math: [*style.rungs_of(own), *dict.fromkeys(own[own["dialect"] == ""]["stage"])]
-        for math, own in by_math.items()
-    }
+    libraries = {math: dict.fromkeys(own[own["dialect"] == ""]["stage"]) for math, own in by_math.items()}
+    rows = {math: [*style.rungs_of(own), *libraries[math]] for math, own in by_math.items()}
     heights = [len(of_one) for of_one in rows.values()]
     subtitle = "times as shares of the time from a cold cache; ring: warm cache; dot: replayed from a CUDA graph"
     where = "fp32" if list(rows) == ["fp32"] else "on tensor cores"
     size = (style.WIDTH, 1.8 + 0.34 * sum(heights))
     sheet = Sheet(size, f"What warm caches and graphs save, {where}", subtitle, caption)
-    axes = sheet.figure.subplots(
-        len(rows), len(titles), sharey="row", sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
-    )
+    share = {"sharey": "row", "sharex": True}
+    axes = sheet.figure.subplots(len(rows), len(titles), squeeze=False, height_ratios=heights, **share)
     for line, (math, own) in zip(axes, by_math.items(), strict=True):
         words = "" if math == "fp32" else f" {math}"
         for ax, edge in zip(line, titles, strict=True):
@@ -147,10 +142,11 @@ def draw_host(folder: Path) -> Iterator[style.Picture]:
 
 def _calls(frame: pd.DataFrame, caption: str) -> Figure:
     torch = frame[frame["dialect"] == ""]
+    libraries = list(dict.fromkeys(zip(torch["stage"], torch["math"], strict=True)))
     rungs = frames.defaults(frames.rungs(frame))
     names = style.rungs_of(rungs) if len(rungs) else []
     titles = [style.label_of(name) for name in names]
-    titles += [f"{style.label_of(stage)}, {math}" for stage, math in _libraries(torch)]
+    titles += [f"{style.label_of(stage)}, {math}" for stage, math in libraries]
     sizes = sorted(set(frame["m"]))
     subtitle = "until a call is in the GPU's queue, C allocated; lines from the 20th to the 80th percentile"
     sheet = Sheet((style.WIDTH, 1.8 + 0.34 * len(titles)), "What a call costs the host", subtitle, caption)
@@ -159,11 +155,10 @@ def _calls(frame: pd.DataFrame, caption: str) -> Figure:
         for row in rungs[rungs["m"] == size].itertuples():
             look = style.look_of(row.dialect)
             _point(ax, row, names.index(row.stage) + style.LANE * look.lane, look)
-        for place, (stage, math) in enumerate(_libraries(torch), len(names)):
-            own = torch[(torch["m"] == size) & (torch["stage"] == stage) & (torch["math"] == math)]
-            for row in own.itertuples():
-                _point(ax, row, place, style.look_of(row.dialect))
-                ax.plot([row.median_us] * 2, [-0.5, place], color=style.BASELINE, lw=0.8, zorder=1)
+        for row in torch[torch["m"] == size].itertuples():
+            place = len(names) + libraries.index((row.stage, row.math))
+            _point(ax, row, place, style.look_of(row.dialect))
+            ax.plot([row.median_us] * 2, [-0.5, place], color=style.BASELINE, lw=0.8, zorder=1)
         ax.set_title(f"M = N = K = {size}", size=9.5)
         ax.set_xlim(left=0)
         ax.set_xlabel("microseconds; less is better", size=9)
@@ -172,10 +167,6 @@ def _calls(frame: pd.DataFrame, caption: str) -> Figure:
     style.legend(sheet.figure, rungs["dialect"])
     sheet.fit()
     return sheet.figure
-
-
-def _libraries(torch: pd.DataFrame) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(zip(torch["stage"], torch["math"], strict=True)))
 
 
 def _point(ax: Axes, row, y: float, look: style.Look) -> None:

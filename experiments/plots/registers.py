@@ -16,7 +16,7 @@ from experiments.plots.look.sheet import Sheet
 from experiments.records import environment, store
 from experiments.records.controls import CONTROL, Controls, explained
 
-CLOCKS = maps.Scale(tuple(zip(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), strict=True)), (1.5, 2.5))
+CLOCKS = maps.Scale.of(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), (1.5, 2.5))
 COLOURS = {"as it is": "#6b7280", "freed": "#2f78c4", "back and forth": "#e37120", "both": "#1f2933"}
 _MARKERS = dict(zip(COLOURS, "osvD", strict=True))
 _LINES = {"alternating": ("#2f78c4", "as many odd"), "resting": ("#a34708", "three times as many without reads")}
@@ -109,9 +109,8 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
         ax.plot(row.predicted, y, "|", ms=8, mew=1.4, **look)
     for row in frame[(frame["form"] == "") & (frame["stage"] != CONTROL)].itertuples():
         ax.axvline(row.clocks, color=style.BASELINE, lw=1, ls="--")
-        ax.annotate(
-            style.label_of(row.stage), (row.clocks, 1.004), xycoords=ax.get_xaxis_transform(), size=8, ha="center"
-        )
+        place = {"xycoords": ax.get_xaxis_transform(), "ha": "center"}
+        ax.annotate(style.label_of(row.stage), (row.clocks, 1.004), size=8, **place)
     ax.set_xlim(left=1)
     ax.set_xlabel("clocks for each multiply-add; 1 is the peak", size=9)
     style.rows(ax, [_title(*row) for row in rows], size=8)
@@ -121,4 +120,4 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
 
 
 def _title(stage: str, variant: str, warps: float) -> str:
-    return f"{style.label_of(stage, variant)}".replace("\n", " · ") + f"\n{warps:.0f} warps a scheduler"
+    return style.label_of(stage, variant, " · ") + f"\n{warps:.0f} warps a scheduler"

@@ -70,9 +70,8 @@ def _share(ax: Axes, y: int, row) -> None:
     if pd.isna(full):
         ax.annotate("no figure to compare with", (0.01, y), color=style.MUTED, **beside)
         return
-    ax.barh(
-        y, 100 * row.value / full, height=0.62, lw=0, color=COLOURS["arithmetic" if row.unit == TFLOPS else "memory"]
-    )
+    colour = COLOURS["arithmetic" if row.unit == TFLOPS else "memory"]
+    ax.barh(y, 100 * row.value / full, height=0.62, lw=0, color=colour)
     ax.plot([100 * row.low / full, 100 * row.high / full], [y, y], color=style.INK, lw=3, solid_capstyle="butt")
     if not pd.isna(row.by_clock) and full != row.by_clock:
         ax.plot(100 * row.by_clock / full, y, "|", color=style.INK, ms=11, mew=1.3)

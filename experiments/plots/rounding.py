@@ -43,11 +43,11 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     predicted, measured = (frame[frame["view"] == view] for view in (PREDICTED, HARDWARE))
     predicted = predicted[predicted.groupby(_WHO[:-1])["k"].transform("nunique") > 1]  # what has a line
     first = predicted.iloc[0]
+    rings = "; rings: the GPU" if len(measured) else ""
     subtitle = (
-        f"||C - oracle|| / ||oracle|| (Frobenius), C of {first.m:.0f} × {first.n:.0f}, normal inputs; less is better"
+        f"||C - oracle|| / ||oracle|| (Frobenius), C of {first.m:.0f} × {first.n:.0f}, normal inputs; less is better\n"
+        f"lines: predicted without a GPU; kernels with the same errors share one{rings}"
     )
-    subtitle += "\nlines: predicted without a GPU; kernels with the same errors share one"
-    subtitle += "; rings: the GPU" if len(measured) else ""
     sheet = Sheet((style.WIDTH, 4.6), "What tensor cores lose", subtitle, caption)
     ax = sheet.figure.subplots()
     sheet.place(0.1, 0.5, left=0.085, right=1 - NAMES / style.WIDTH)
@@ -84,21 +84,19 @@ def _speeds(folder: Path) -> pd.DataFrame:
 def _emulation(frame: pd.DataFrame, speeds: pd.DataFrame, caption: str) -> Figure:
     first, measured = frame.iloc[0], (frame["view"] == HARDWARE).all()
     kinds = list(dict.fromkeys(frame["inputs"]))
-    subtitle = f"C of {first.m:.0f} × {first.n:.0f}, K = {first.k:.0f}; " + (
-        "measured" if measured else "computed without a GPU, in the order in which each adds"
+    how = "measured" if measured else "computed without a GPU, in the order in which each adds"
+    subtitle = (
+        f"C of {first.m:.0f} × {first.n:.0f}, K = {first.k:.0f}; {how}\n"
+        "less is better; a rung's hollow mark: some lines were widened to fp32"
     )
-    subtitle += "\nless is better; a rung's hollow mark: some lines were widened to fp32"
     title = "What fp32 from tensor cores loses"
-    sheet = Sheet((style.WIDTH, 1.9 + _ROW_IN * len(kinds) + 3.4 * (len(speeds) > 0)), title, subtitle, caption)
-    axes = sheet.figure.subplots(
-        1 + (len(speeds) > 0), 1, squeeze=False,
-        gridspec_kw={"height_ratios": [_ROW_IN * len(kinds), 3.4][: 1 + (len(speeds) > 0)]},
-    )[:, 0]  # fmt: skip
+    heights = [_ROW_IN * len(kinds), 3.4][: 1 + (len(speeds) > 0)]
+    sheet = Sheet((style.WIDTH, sum(heights, 1.9)), title, subtitle, caption)
+    axes = sheet.figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     _by_inputs(axes[0], frame, kinds)
     if len(speeds):
-        _against_speed(
-            axes[1], frame[frame["inputs"] == "normal"].merge(speeds, on=["stage", "variant", "dialect", "math"])
-        )
+        normal = frame[frame["inputs"] == "normal"]
+        _against_speed(axes[1], normal.merge(speeds, on=["stage", "variant", "dialect", "math"]))
     maths = frames.maths_of(frame)
     marks = [Line2D([], [], color=style.INK, ls="", marker=_MARKERS[m], label=_NAMES.get(m, m)) for m in maths]
     marks += style.marks(frame["dialect"], "o")

@@ -43,9 +43,8 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
         "speed of a GPU as a share of one that is alone, in the same rounds: median and its 95% interval;\n"
         "from left to right the sizes, first divided among the GPUs, then growing with them (hollow)"
     )
-    sheet = Sheet(
-        (style.WIDTH, 1.9 + 1.75 * len(maths)), "What a GPU keeps of its speed beside others", subtitle, caption
-    )
+    size, title = (style.WIDTH, 1.9 + 1.75 * len(maths)), "What a GPU keeps of its speed beside others"
+    sheet = Sheet(size, title, subtitle, caption)
     axes = sheet.figure.subplots(len(maths), len(layouts), squeeze=False, sharey=True)
     for line, math in zip(axes, maths, strict=True):
         for ax, layout in zip(line, layouts, strict=True):
@@ -61,14 +60,13 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
 def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
     """A group of points for each number of GPUs, and in it one for each size and way."""
     gpus = sorted(set(frame["gpus"]))
-    keys = sorted(
-        {(row.scaling, row.m * row.n * row.k // (row.gpus if row.scaling == WEAK else 1)) for row in frame.itertuples()}
-    )
+    products = frame["m"] * frame["n"] * frame["k"] // frame["gpus"].where(frame["scaling"] == WEAK, 1)
+    kinds = list(zip(frame["scaling"], products, strict=True))
+    keys = sorted(set(kinds))
     who = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], frame["way"], strict=True)))
     width = 0.8 / max(1, len(keys) * len(who))
-    for row in frame.itertuples():
-        place = keys.index((row.scaling, row.m * row.n * row.k // (row.gpus if row.scaling == WEAK else 1)))
-        step = place * len(who) + who.index((row.stage, row.dialect, row.way))
+    for row, kind in zip(frame.itertuples(), kinds, strict=True):
+        step = keys.index(kind) * len(who) + who.index((row.stage, row.dialect, row.way))
         x, colour = gpus.index(row.gpus) - 0.4 + width * (step + 0.5), COLOURS[row.way]
         ax.plot([x, x], [100 * row.efficiency_low, 100 * row.efficiency_high], color=colour, lw=1.2)
         fill = {"mfc": "none"} if row.scaling == WEAK else {}
@@ -119,9 +117,8 @@ def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], capt
 
 
 def _legend(figure: Figure, handles: list[Line2D]) -> None:
-    figure.legend(
-        handles=handles, ncols=len(handles), fontsize=8, handletextpad=0.1, columnspacing=1, **style.AT_THE_TOP
-    )
+    narrow = {"fontsize": 8, "handletextpad": 0.1, "columnspacing": 1}
+    figure.legend(handles=handles, ncols=len(handles), **narrow, **style.AT_THE_TOP)
 
 
 def _key() -> list[Line2D]:

@@ -117,9 +117,8 @@ def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:
     first = frame.iloc[0]
     frame = frames.at(frame[frame["math"] == first["math"]], (first["m"], first["n"], first["k"]))
     names = list(dict.fromkeys(frame["form"]))
-    subtitle = (
-        f"{first.math} at {first.m} × {first.n} × {first.k}, in one kernel; 1 is the contender's own plain product"
-    )
+    size = f"{first.m} × {first.n} × {first.k}"
+    subtitle = f"{first.math} at {size}, in one kernel; 1 is the contender's own plain product"
     sheet = Sheet((style.WIDTH, 1.8 + 0.42 * len(names)), "What an epilogue costs", subtitle, caption)
     ax = sheet.figure.subplots()
     for row in frame.itertuples():

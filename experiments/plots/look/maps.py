@@ -32,25 +32,28 @@ class Scale:
     edges: tuple[float, ...]  # between the steps; a value on an edge is of the step above
     title: str = ""  # of its key, where it has one
 
+    @classmethod
+    def of(cls, names: Sequence[str], colours: Sequence[str], edges: tuple[float, ...], title: str = "") -> Scale:
+        """Steps by their names and colours."""
+        return cls(tuple(zip(names, colours, strict=True)), edges, title)
+
     def shade(self, value: float) -> str:
         """The colour of a number."""
         return self.steps[int(np.searchsorted(self.edges, value, side="right"))][1]
 
 
 # % of cuBLAS' speed, as whole numbers: orange is slower, blue is faster.
-SHARE = Scale(
-    (
-        *zip(("below 25", "25 to 49", "50 to 74", "75 to 94"), reversed(_ORANGE), strict=True),
-        ("95 to 105", "#ffffff"),
-        *zip(("106 to 125", "above 125"), _BLUE, strict=True),
-    ),
+SHARE = Scale.of(
+    ("below 25", "25 to 49", "50 to 74", "75 to 94", "95 to 105", "106 to 125", "above 125"),
+    (*reversed(_ORANGE), "#ffffff", *_BLUE),
     (25, 50, 75, 95, 106, 126),
     "% of cuBLAS' speed:",
 )
 
 # Times what is needed, as two digits: white is nothing wasted.
-COST = Scale(
-    tuple(zip(("1 or less", "up to 2", "up to 4", "up to 8", "above 8"), ("#ffffff", *_ORANGE), strict=True)),
+COST = Scale.of(
+    ("1 or less", "up to 2", "up to 4", "up to 8", "above 8"),
+    ("#ffffff", *_ORANGE),
     (1.01, 2.01, 4.01, 8.01),
     "times what is needed:",
 )

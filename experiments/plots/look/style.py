@@ -112,12 +112,12 @@ def kernels_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
     return [key for key in itertools.product((*gemm_ref.STAGES, *BASELINES), (*DIALECTS, "")) if key in there]
 
 
-def label_of(stage: str, variant: str = DEFAULT_VARIANT) -> str:
-    """What a row is called: a baseline's title, or a rung's number over its words."""
+def label_of(stage: str, variant: str = DEFAULT_VARIANT, joint: str = "\n") -> str:
+    """What a row is called: a baseline's title, or a rung's number and words, with a variant that has a name."""
     if stage in BASELINES:
         return BASELINES[stage].title
     number, words = stage.split("_", 1)
-    return f"{number} {words.replace('_', ' ')}" + ("" if variant == DEFAULT_VARIANT else f"\n{variant}")
+    return f"{number} {words.replace('_', ' ')}" + ("" if variant == DEFAULT_VARIANT else f"{joint}{variant}")
 
 
 def absent(stage: str, *variant_and_dialect: str) -> str:
@@ -138,7 +138,7 @@ def with_absent(caption: str, texts: Iterable[str]) -> str:
 
 def kernel_name(stage: str, variant: str, dialect: str) -> str:
     """A kernel in one line: `s05 bank conflict · padded, CUDA`."""
-    return f"{label_of(stage, variant).replace(chr(10), ' · ')}, {DIALECTS[dialect].title}"
+    return f"{label_of(stage, variant, ' · ')}, {DIALECTS[dialect].title}"
 
 
 def themed() -> rc_context:

@@ -15,14 +15,9 @@ from gemm_ref.ptx.count.records import WRITTEN
 from gemm_ref.ptx.count.sectors import WARP
 
 _NONE = -1
-TURNS = maps.Scale(  # of a lane whose turn is the first, counted from 0, and so on
-    tuple(
-        zip(
-            ("1", "2 to 8", "9 to 16", "17 to 24", "25 to 32"),
-            ("#2f78c4", "#f4984f", "#d9641a", "#a34708", "#6b2d04"),
-            strict=True,
-        )
-    ),
+TURNS = maps.Scale.of(  # of a lane whose turn is the first, counted from 0, and so on
+    ("1", "2 to 8", "9 to 16", "17 to 24", "25 to 32"),
+    ("#2f78c4", "#f4984f", "#d9641a", "#a34708", "#6b2d04"),
     (1, 8, 16, 24),
     "served in wavefront:",
 )
@@ -76,15 +71,8 @@ def _panel(ax: Axes, own: pd.DataFrame) -> None:
     row = own.loc[own["factor"].idxmax()]
     words = [_NONE if word == "-" else int(word) for word in row["words"].split()]
     asked = turns(WORD * np.array(words), np.array(words) != _NONE, WORD, pairs=True)
+    lanes, banks = [lane for lane, _, _ in asked], [word % BANKS for _, word, _ in asked]
     colours = [TURNS.shade(wavefront) for _, _, wavefront in asked]
-    ax.scatter(
-        [lane for lane, _, _ in asked],
-        [word % BANKS for _, word, _ in asked],
-        c=colours,
-        marker="s",
-        s=15,
-        linewidths=0,
-        zorder=3,
-    )
+    ax.scatter(lanes, banks, c=colours, marker="s", s=15, linewidths=0, zorder=3)
     each = row["wavefronts"] / row["requests"]
     ax.set_title(f"line {row['line']}: {each:.3g} wavefront{'s' if each > 1 else ''}", size=8.5, weight="normal", pad=4)
