@@ -143,12 +143,14 @@ def trace(
 
     from experiments.progress import Bars
     from experiments.trace import gather, written
+    from experiments.trace.record import to_json
+    from gemm_ref.build import write_whole
 
     paths = written.paths(chosen, output)
     with Bars(out) as bars:
         found = gather(chosen, bars)
     for trace in found.traces:
-        written.write(trace, paths[trace.name])
+        write_whole(paths[trace.name], to_json(trace))
         tell(str(paths[trace.name]), out)
     for name, why in found.lacking.items():
         tell(f"no trace of {name}: {why}", err, style="red")

@@ -119,12 +119,11 @@ class Pair:
     @cached_property
     def bound(self) -> list[tuple[str, str, str]]:
         """Rungs that are bound by memory on one card at other problems than on the other: counts of both."""
-        shared = [stage for stage in self.first.bound if stage in self.other.bound]
-        pairs = [(stage, self.first.bound[stage], self.other.bound[stage]) for stage in shared]
+        both = {stage: (here, self.other.bound.get(stage)) for stage, here in self.first.bound.items()}
         return [
-            (f"`{stage}`", f"{here[0]} of {here[1]}", f"{there[0]} of {there[1]}")
-            for stage, here, there in pairs
-            if here[0] or there[0]
+            (f"`{stage}`", "{} of {}".format(*here), "{} of {}".format(*there))
+            for stage, (here, there) in both.items()
+            if there and (here[0] or there[0])
         ]
 
     @cached_property
@@ -135,15 +134,9 @@ class Pair:
         chosen = [own[own["chosen"] == 1] for own in map(frames.rungs, tried)]
         both = chosen[0].merge(chosen[1], on=key, suffixes=("", "_there"))
         apart = both[(both["variant"] != both["variant_there"]) | (both["blocks"] != both["blocks_there"])]
-        return len(both), [
-            Difference(
-                _kernel(row),
-                _size(row),
-                f"{row.variant}, {row.blocks} blocks",
-                f"{row.variant_there}, {row.blocks_there} blocks",
-            )
-            for row in apart.itertuples()
-        ]
+        here, there = (apart[f"variant{end}"] + ", " + apart[f"blocks{end}"].astype(str) for end in ("", "_there"))
+        words = zip(apart.itertuples(), here + " blocks", there + " blocks", strict=True)
+        return len(both), [Difference(_kernel(row), _size(row), *of_each) for row, *of_each in words]
 
 
 def _differences(both: pd.DataFrame) -> Iterator[Difference]:

@@ -98,8 +98,7 @@ class Data:
 
     def versus(self, stage: Stage, dialect: str, other: str = BY_HAND) -> stats.Ratio | None:
         """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
-        rows = [self.row(stage, name) for name in (other, dialect)]
-        return None if None in rows else frames.speedup(*rows)
+        return frames.speedup(self.row(stage, other), self.row(stage, dialect))
 
     def word(self, stage: Stage, dialect: str) -> str:
         """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""

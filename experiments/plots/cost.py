@@ -75,8 +75,8 @@ def _panel(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) ->
     ax.set_ylim(0, 109)
     ax.yaxis.set_major_locator(ticker.MultipleLocator(25))
     ax.axhline(100, color=style.BASELINE, lw=1.2, zorder=1)
-    look = {"color": style.BASELINE, "ha": "right", "va": "bottom", "size": 8, "textcoords": "offset points"}
-    ax.annotate("cuBLAS", (ax.get_xlim()[1], 100), (0, 2), **look)
+    form = {"color": style.BASELINE, "ha": "right", "va": "bottom", "size": 8, "textcoords": "offset points"}
+    ax.annotate("cuBLAS", (ax.get_xlim()[1], 100), (0, 2), **form)
     ax.set_ylabel("% of cuBLAS' speed")
 
 

@@ -193,9 +193,10 @@ def spread(row) -> tuple[float, float]:
 def speedup(old, new) -> stats.Ratio | None:
     """The speed of row `new` as a multiple of that of row `old`, of the same problem, with its interval.
 
-    From their shares of cuBLAS, as docs/method.md says; None where one has none, or where two runs measured them.
+    From their shares of cuBLAS, as docs/method.md says; None where a row is None, where one has no share, and where two
+    runs measured them.
     """
-    if old.run != new.run or np.isnan(old.vs_cublas) or np.isnan(new.vs_cublas):
+    if old is None or new is None or old.run != new.run or np.isnan(old.vs_cublas) or np.isnan(new.vs_cublas):
         return None
     shares = (stats.Ratio(row.vs_cublas, row.vs_cublas_low, row.vs_cublas_high) for row in (old, new))
     return stats.change(*shares)

@@ -80,10 +80,8 @@ def half_width(per_round: np.ndarray) -> float:
         return math.inf
     reach = 1.96 * math.sqrt(count) / 2
     ordered = np.sort(per_round)
-    low, high = (
-        ordered[max(0, math.floor(count / 2 - reach))],
-        ordered[min(count - 1, math.ceil(count / 2 + reach) - 1)],
-    )
+    low = ordered[max(0, math.floor(count / 2 - reach))]
+    high = ordered[min(count - 1, math.ceil(count / 2 + reach) - 1)]
     return float((high - low) / 2 / np.median(per_round))
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from experiments.records.request import UsageError
 from experiments.records.store import RESULTS, check_writable
 from experiments.trace.kernel import name_of
-from experiments.trace.record import Trace, to_json
 from gemm_ref import DIALECTS, Implementation
-from gemm_ref.build import write_whole
 
 FOLDER = RESULTS / "cpu" / "traces"  # a trace is the reference GPU's on any machine
 
@@ -43,8 +41,3 @@ def _to_one(items: Sequence[Implementation]) -> str:
         if others:
             said.append(f"--{option} {first} (or {', '.join(others)})")
     return " and ".join(said)
-
-
-def write(trace: Trace, path: Path) -> None:
-    """Raises `gemm_ref.build.CannotWrite` where the file cannot be written."""
-    write_whole(path, to_json(trace))

@@ -70,8 +70,7 @@ def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size:
     """A kernel's `frames.speedup` over the rung `below` in the same dialect; None where one of them is missing."""
     if below is None or dialect not in below.dialects or dialect not in stage.dialects:
         return None
-    old, new = default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect)
-    ratio = None if old is None or new is None else frames.speedup(old, new)
+    ratio = frames.speedup(default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect))
     return ratio.median if ratio else None
 
 
@@ -119,7 +118,7 @@ def _ablation(at_size: pd.DataFrame) -> str:
 
 def _worth(old, new) -> str:
     """The speed of one row over another's with its interval, and the verdict; either may be missing."""
-    ratio = None if old is None or new is None else frames.speedup(old, new)
+    ratio = frames.speedup(old, new)
     if ratio is None:
         return NOT_MEASURED
     return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), {frames.verdict(old, new)}"

@@ -171,7 +171,7 @@ def _ablation(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
 def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_ref.Stage) -> str:
     """The speed of `whole` over that of the kernel, and the verdict; empty where one is missing."""
     old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
-    ratio = None if old is None or new is None else frames.speedup(old, new)
+    ratio = frames.speedup(old, new)
     return f"{ratio.median:.3f}, {frames.verdict(old, new)}" if ratio else ""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +25,8 @@ FILE = "explorer.html"  # its name, beside the report
 _FOLDER = Path(__file__).resolve().parent
 # In the order in which they build on each other.
 _SCRIPTS = (
-    "trace.js",
-    "uses.js",
-    "place.js",
-    "colours.js",
-    "picture.js",
-    "words.js",
-    "score.js",
-    "matrices.js",
-    "shared.js",
-    "request.js",
-    "panels.js",
-    "app.js",
+    *("trace", "uses", "place", "colours", "picture", "words"),
+    *("score", "matrices", "shared", "request", "panels", "app"),
 )
 _USES = (
     ("idle", "not in use"),
@@ -61,35 +50,23 @@ TOUR = (
 )
 
 
-@dataclass(frozen=True)
-class Stop:
-    """A place that the tour leads to."""
-
-    href: str
-    text: str
-
-
 def render(traces: Iterable[Trace], report: str = "report.html") -> str:
     """The whole page. `traces` are in the order in which the page offers them; `report` is the file beside it."""
     shown = {key(trace): trace for trace in traces}
     index = index_of(shown)
     files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
-    return (
-        templates(_FOLDER, html=True)
-        .get_template("explorer.html.j2")
-        .render(
-            style=Markup(theme() + _text("explorer.css")),
-            script=Markup("\n".join(_text(name) for name in _SCRIPTS)),
-            index=Markup(json.dumps(index).replace("<", r"\u003c")),
-            rungs=index["rungs"],
-            report=report,
-            uses=_USES,
-            tour=[Stop(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
-            sources={
-                path: deflated(files[path].encode()) for path in dict.fromkeys(trace.file for trace in shown.values())
-            },
-            traces={name: deflated(_stored(trace)) for name, trace in shown.items()},
-        )
+    paths = dict.fromkeys(trace.file for trace in shown.values())
+    template = templates(_FOLDER, html=True).get_template("explorer.html.j2")
+    return template.render(
+        style=Markup(theme() + _text("explorer.css")),
+        script=Markup("\n".join(_text(f"{name}.js") for name in _SCRIPTS)),
+        index=Markup(json.dumps(index).replace("<", r"\u003c")),
+        rungs=index["rungs"],
+        report=report,
+        uses=_USES,
+        tour=[(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
+        sources={path: deflated(files[path].encode()) for path in paths},
+        traces={name: deflated(_stored(trace)) for name, trace in shown.items()},
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from experiments.documents.outcomes import outcome
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
+from experiments.records.stats import Ratio
 from gemm_ref import Problem
 from gemm_ref.distributed import layouts
 from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOUTS, OVERLAPPED, REDUCE_SCATTER
@@ -53,12 +54,11 @@ def made_up() -> list[Scaled]:
     """Rows in which each time is what the true model says, give or take a percent."""
     dice, model, rows = np.random.default_rng(0), true_model(), []
 
-    def row(stage, dialect, problem, layout, way, ranks, how, us, **values):
+    def row(stage, dialect, problem, way, us, **values):
         us *= 1 + 0.01 * dice.uniform(-1, 1)
         who = {"stage": stage, "backend": dialect or stage, "dialect": dialect, "math": "bf16", "dtype": "bfloat16"}
         sizes = {"m": problem.m, "n": problem.n, "k": problem.k, "median_us": us, "p20_us": us, "p80_us": us}
-        more = {"layout": layout, "way": way, "gpus": ranks, "scaling": how} | values
-        rows.append(Scaled(experiment="scaling", **who, **sizes, **more))
+        rows.append(Scaled(experiment="scaling", **who, **sizes, way=way, **values))
 
     for ranks in COUNTS:
         for layout in LAYOUTS[: 3 if ranks > 2 else 2]:
@@ -66,32 +66,20 @@ def made_up() -> list[Scaled]:
                 one = Problem(size, size, size, "bf16")
                 for how in (STRONG, WEAK):
                     whole = one if how == STRONG else layouts.grown(one, layout, ranks)
-                    moved = received(layout, whole, ranks)
+                    moved, about = received(layout, whole, ranks), {"layout": layout, "gpus": ranks, "scaling": how}
                     messages = sum(each - 1 for each in layouts.sides(ranks)) if layout == GRID else ranks - 1
                     for way, link in ((COLLECTIVE, LINK), (COPIES, PULLS)):
-                        row(way, "", whole, layout, way, ranks, how, link.us(messages, moved), link_bytes=moved)
+                        row(way, "", whole, way, link.us(messages, moved), link_bytes=moved, **about)
                     for stage, dialect in WHO.items():
                         part = local(layout, whole, ranks)
-                        row(stage, dialect, part, layout, PRODUCT, ranks, how, product_us(part), mode=WARM)
-                        row(stage, dialect, one, layout, ONE_CARD, ranks, how, product_us(one), mode=WARM)
+                        row(stage, dialect, part, PRODUCT, product_us(part), mode=WARM, **about)
+                        row(stage, dialect, one, ONE_CARD, product_us(one), mode=WARM, **about)
                         fused = [FUSED] if stage == "cublas" and layout != GRID else []
                         for way in (IN_TURN, *fused, OVERLAPPED):
                             us = model.us(layout, way, whole, ranks)
                             share = product_us(one) / us / (ranks if how == STRONG else 1)
-                            spread = {"efficiency_low": share / 1.01, "efficiency_high": share * 1.01}
-                            row(
-                                stage,
-                                dialect,
-                                whole,
-                                layout,
-                                way,
-                                ranks,
-                                how,
-                                us,
-                                mode=WARM,
-                                efficiency=share,
-                                **spread,
-                            )
+                            shares = Ratio(share, share / 1.01, share * 1.01).columns("efficiency")
+                            row(stage, dialect, whole, way, us, mode=WARM, **shares, **about)
     return rows
 
 
