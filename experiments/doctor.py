@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
@@ -24,7 +23,7 @@ from gemm_ref.dialect import BY_HAND
 from gemm_ref.sass.tools import find as find_sass_tool
 
 # "missing" stops `make experiments` on this machine; "absent" is something that only adds to it.
-MARKS = MappingProxyType({"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"})
+MARKS = {"ok": "[green]ok[/]", "absent": "[yellow]--[/]", "missing": "[red]missing[/]"}
 _PACKAGES = ("torch", "triton", "numpy", "scipy", "pandas", "seaborn", "jinja2", "pygments")
 _EXTRAS = (  # package, what it adds, what pip takes
     ("nvmath-python", "the best of cuBLASLt's algorithms", "'nvmath-python[cu13]'"),

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
@@ -28,16 +27,14 @@ _SECTORS, _COPIED = (f"{unit}_t_sectors_pipe_lsu_mem_global_op" for unit in ("l1
 _WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op"
 # (space, kind, measure) of `traffic.COUNTED` -> the metrics that add up to it; one after a minus is taken off: the
 # counter of global loads has those of a cp.async in it.
-METRICS: Mapping[tuple[str, str, str], tuple[str, ...]] = MappingProxyType(
-    {
-        ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum", f"-{_COPIED}_ldgsts.sum"),
-        ("global", "store", "sectors"): (f"{_SECTORS}_st.sum",),
-        ("global", "async load", "sectors"): (f"{_COPIED}_ldgsts.sum",),
-        ("shared", "load", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("ld", "ldsm")),
-        ("shared", "store", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("st", "stsm")),
-        ("shared", "async store", "wavefronts"): (f"{_WAVEFRONTS}_ldgsts.sum",),
-    }
-)
+METRICS: Mapping[tuple[str, str, str], tuple[str, ...]] = {
+    ("global", "load", "sectors"): (f"{_SECTORS}_ld.sum", f"-{_COPIED}_ldgsts.sum"),
+    ("global", "store", "sectors"): (f"{_SECTORS}_st.sum",),
+    ("global", "async load", "sectors"): (f"{_COPIED}_ldgsts.sum",),
+    ("shared", "load", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("ld", "ldsm")),
+    ("shared", "store", "wavefronts"): tuple(f"{_WAVEFRONTS}_{op}.sum" for op in ("st", "stsm")),
+    ("shared", "async store", "wavefronts"): (f"{_WAVEFRONTS}_ldgsts.sum",),
+}
 _REFUSED = "ERR_NVGPUCTRPERM"
 
 

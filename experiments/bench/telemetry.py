@@ -7,23 +7,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 
 import numpy as np
 import torch
 
 PERIOD_S = 0.02
 # NVML's clocks event reasons (nvml.h, nvmlClocksEventReason*); idle and the settings of an application are no throttle.
-REASONS = MappingProxyType(
-    {
-        0x4: "power cap",
-        0x8: "hardware slowdown",
-        0x10: "sync boost",
-        0x20: "thermal (software)",
-        0x40: "thermal (hardware)",
-        0x80: "power brake",
-    }
-)
+REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
 SETTLED_SHARE = 0.01  # clocks that differ by no more than this are one clock
 _SETTLED_READINGS = 5
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import matplotlib.ticker as ticker
 import pandas as pd
@@ -20,18 +19,16 @@ from gemm_ref import DIALECTS, get_stage
 from gemm_ref.sass.mix import GROUPS
 from gemm_ref.sass.occupancy import ARCHITECTURES
 
-COLOURS = MappingProxyType(
-    {
-        "multiply-add": "#2f6f73",
-        "shared read": "#e9a03b",
-        "shared write": "#f3cf8e",
-        "global": "#7b5ea7",
-        "integer": "#9aa5b1",
-        "control": "#1d2630",
-        "spill": style.FAILED,
-        "other": "#dde2e8",
-    }
-)
+COLOURS = {
+    "multiply-add": "#2f6f73",
+    "shared read": "#e9a03b",
+    "shared write": "#f3cf8e",
+    "global": "#7b5ea7",
+    "integer": "#9aa5b1",
+    "control": "#1d2630",
+    "spill": style.FAILED,
+    "other": "#dde2e8",
+}
 _KIB = 1024
 
 

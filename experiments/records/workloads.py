@@ -159,14 +159,7 @@ def named_shapes() -> tuple[Shape, ...]:
     """The problems of workloads.toml, in file order."""
     groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["set"]
     return tuple(
-        Shape(
-            group["name"],
-            group["title"],
-            each["name"],
-            each["why"],
-            group["source"],
-            (each["m"], each["n"], each["k"]),
-        )
+        Shape(group["name"], group["title"], each["name"], each["why"], group["source"], tuple(each[x] for x in "mnk"))
         for group in groups
         for each in group["problems"]
     )

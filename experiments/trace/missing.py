@@ -21,22 +21,19 @@ _BY_OPCODE = {
     "wgmma": "wgmma reads tiles as pieces of 16 bytes, without lanes: it has no wavefronts here, and the sums that it "
     "keeps in registers are not shown until they are stored.",
 }
-_BY_KIND = {
-    "bulk load": "The TMA unit copies boxes without lanes, so these copies have no sectors and no wavefronts.",
-}
+_BULK = "The TMA unit copies boxes without lanes, so these copies have no sectors and no wavefronts."
 
 
 def sentences(watched: Watcher, owners: np.ndarray, operations: Iterable[Operation], parts: int) -> tuple[str, ...]:
     """What is missing from a trace of these steps, in which the tile has these owners, and A and B so many parts."""
     threads = watched.launches[0][1].threads
     opcodes = {seen.instruction.parts[0] for seen in watched.steps}
-    kinds = {seen.kind for seen in watched.steps}
     found = [*_ALWAYS]
     found += [sentence for opcode, sentence in _BY_OPCODE.items() if opcode in opcodes]
-    found += [sentence for kind, sentence in _BY_KIND.items() if kind in kinds]
-    if any(
-        seen.kind == "async store" and seen.ids is not None and (seen.ids == NOWHERE).all() for seen in watched.steps
-    ):
+    if any(seen.kind == "bulk load" for seen in watched.steps):
+        found.append(_BULK)
+    copied = [seen.ids for seen in watched.steps if seen.kind == "async store" and seen.ids is not None]
+    if any((ids == NOWHERE).all() for ids in copied):
         found.append("K is short here: a copy that is started past its end fills shared memory with zeros.")
     if files := sorted({operation.place.rpartition(":")[0] for operation in operations if not operation.line}):
         found.append(f"Its compiler does not say which line of the rung calls the functions of {', '.join(files)}.")

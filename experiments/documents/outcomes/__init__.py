@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -41,27 +40,25 @@ def trust(found: Iterable[pd.DataFrame]) -> str:
 
 
 # In the order of the report: speed first, then what it costs, whether it is right, and why.
-OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = MappingProxyType(
-    {
-        "ladder": speeds.ladder,
-        "tensor_cores": speeds.tensor_cores,
-        "squares": speeds.squares,
-        "shapes": shapes.shapes,
-        "choice": shapes.choice,
-        "cost": kernels.cost,
-        "host": times.host,
-        "correctness": kernels.correctness,
-        "accuracy": kernels.accuracy,
-        "rounding": rounding.outcome,
-        "emulation": rounding.of_emulation,
-        "roofs": kernels.roofs,
-        "registers": kernels.registers,
-        "memory": kernels.memory,
-        "instructions": kernels.instructions,
-        "modes": times.modes,
-        "timers": times.timers,
-        "energy": times.energy,
-        "epilogues": times.epilogues,
-        "scaling": cards.scaling,
-    }
-)
+OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = {
+    "ladder": speeds.ladder,
+    "tensor_cores": speeds.tensor_cores,
+    "squares": speeds.squares,
+    "shapes": shapes.shapes,
+    "choice": shapes.choice,
+    "cost": kernels.cost,
+    "host": times.host,
+    "correctness": kernels.correctness,
+    "accuracy": kernels.accuracy,
+    "rounding": rounding.outcome,
+    "emulation": rounding.of_emulation,
+    "roofs": kernels.roofs,
+    "registers": kernels.registers,
+    "memory": kernels.memory,
+    "instructions": kernels.instructions,
+    "modes": times.modes,
+    "timers": times.timers,
+    "energy": times.energy,
+    "epilogues": times.epilogues,
+    "scaling": cards.scaling,
+}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -29,15 +28,13 @@ class _Reading:
     archs: tuple[str, ...] = (MAIN_ARCHITECTURE,)
 
 
-_READINGS = MappingProxyType(
-    {
-        "instructions-tail": _Reading("s02_coalesced"),
-        "instructions-ldmatrix": _Reading("s04_shared_tile"),
-        "instructions-tile": _Reading("s09_conflict_free", "one_block"),
-        "instructions-copies": _Reading("s12_async_copy", "tile128"),
-        "instructions-ffma2": _Reading("s09_conflict_free", "one_block", (MAIN_ARCHITECTURE, "sm_100a")),
-    }
-)
+_READINGS = {
+    "instructions-tail": _Reading("s02_coalesced"),
+    "instructions-ldmatrix": _Reading("s04_shared_tile"),
+    "instructions-tile": _Reading("s09_conflict_free", "one_block"),
+    "instructions-copies": _Reading("s12_async_copy", "tile128"),
+    "instructions-ffma2": _Reading("s09_conflict_free", "one_block", (MAIN_ARCHITECTURE, "sm_100a")),
+}
 _TENSOR_CORES = "instructions-tensor-cores"
 _MMA_MATH, _MMA_K = "bf16", 64
 BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,13 +49,11 @@ class Look:
 
 
 # Told apart under the three common kinds of colour blindness too; the marker says the same again.
-LOOKS = MappingProxyType(
-    {
-        "cuda": Look("#76b900", "#84c41b", "o", -1),
-        "triton": Look("#14467f", "#6ea6e8", "s", size=7),
-        "gluon": Look("#d1495b", "#ee7b8b", "D", 1, size=9.5),
-    }
-)
+LOOKS = {
+    "cuda": Look("#76b900", "#84c41b", "o", -1),
+    "triton": Look("#14467f", "#6ea6e8", "s", size=7),
+    "gluon": Look("#d1495b", "#ee7b8b", "D", 1, size=9.5),
+}
 _LIBRARY = Look(BASELINE, BASELINE, "o")
 
 

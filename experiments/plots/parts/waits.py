@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,23 +11,13 @@ from experiments.plots.look.sheet import Sheet
 from experiments.records.compiled import error
 from gemm_ref.sass.schedule import REASONS
 
-COLOURS = MappingProxyType(
-    {
-        "issue": "#2f6f73",
-        "registers": "#e9a03b",
-        "shared": "#7b5ea7",
-        "global": "#c8553d",
-        "barrier": "#1d2630",
-        "before": "#dde2e8",
-    }
-)
-_WORDS = {
-    "issue": "issued",
-    "registers": "registers",
-    "shared": "shared memory",
-    "global": "global memory",
-    "barrier": "barrier",
-    "before": "instructions before",
+_PARTS = {  # of a clock: in words, and in a colour
+    "issue": ("issued", "#2f6f73"),
+    "registers": ("registers", "#e9a03b"),
+    "shared": ("shared memory", "#7b5ea7"),
+    "global": ("global memory", "#c8553d"),
+    "barrier": ("barrier", "#1d2630"),
+    "before": ("instructions before", "#dde2e8"),
 }
 
 
@@ -45,7 +33,7 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
     )
     size, title = (style.WIDTH, 2.3 + 0.46 * len(rows)), "What a multiply-add takes, and what it waits for"
     sheet = Sheet(size, title, subtitle, caption)
-    sheet.name_colours({_WORDS[part]: colour for part, colour in COLOURS.items()})
+    sheet.name_colours(dict(_PARTS.values()))
     ax = sheet.figure.subplots()
     style.rows(ax, [style.label_of(*row) for row in rows])
     for row in frame.itertuples():
@@ -54,7 +42,7 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
         waited = {reason: getattr(row, f"wait_{reason}") for reason in REASONS}
         for part, clocks in {"issue": row.clocks - sum(waited.values()), **waited}.items():
             width = clocks / row.ffma / row.evenness
-            ax.barh(y, width, left=left, height=0.2, color=COLOURS[part], lw=0)
+            ax.barh(y, width, left=left, height=0.2, color=_PARTS[part][1], lw=0)
             left += width
         ax.plot(row.measured_clocks, y, look.marker, color=look.colour, ms=5, mec="white", mew=0.6, zorder=4)
     ax.axvline(1, color=style.BASELINE, lw=1, zorder=0)

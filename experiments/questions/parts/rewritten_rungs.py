@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import gemm_ref
@@ -22,14 +21,12 @@ from gemm_ref.sass.loop import main_trip
 from gemm_ref.sass.occupancy import ARCHITECTURES, QUARTERS, WARP, asked_bytes, occupancy
 
 RUNGS = range(7, 13)  # from the first thread tile to the last kernel that does not split K
-FORMS = MappingProxyType(  # name -> the rules
-    {
-        "as it is": (),
-        "freed": (FREED,),
-        "back and forth": (BACK_AND_FORTH,),
-        "both": (FREED, BACK_AND_FORTH),
-    }
-)
+FORMS = {  # name -> the rules
+    "as it is": (),
+    "freed": (FREED,),
+    "back and forth": (BACK_AND_FORTH,),
+    "both": (FREED, BACK_AND_FORTH),
+}
 ALONE_BYTES = 120 * 1024  # of a multiprocessor's 228 KiB: more than half, less what any of these rungs has besides
 
 
@@ -64,18 +61,11 @@ def rewritten() -> Iterator[Rewritten]:
         item = rung.kernel
         if item is None or item.dialect != "cuda" or item.stage.number not in RUNGS:
             continue
-        values = {name: getattr(rung, name) for name in ("stage", "variant", "backend", "dialect", "math", "devices")}
         for form, rules in FORMS.items():
             for alone in (False, True):
-                yield Rewritten(
-                    **values,
-                    load=functools.partial(_load, item, rules, alone),
-                    config=rung.config,
-                    build=None if alone else functools.partial(_build, item, rules),  # one library for both
-                    kernel=item,
-                    form=form,
-                    alone=alone,
-                )
+                build = None if alone else functools.partial(_build, item, rules)  # one library for both
+                own = {"load": functools.partial(_load, item, rules, alone), "build": build}
+                yield Rewritten(**vars(rung) | own, form=form, alone=alone)
 
 
 def _load(item: gemm_ref.Implementation, rules: tuple[str, ...], alone: bool) -> Gemm:

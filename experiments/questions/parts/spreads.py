@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -52,6 +51,8 @@ def _spread(phi: float) -> Callable[[np.random.Generator, _Shape, _Shape], _Pair
     return make
 
 
-KINDS: Mapping[str, Callable[[np.random.Generator, _Shape, _Shape], _Pair]] = MappingProxyType(
-    {"positive": _positive, "cancelling": _cancelling, **{f"phi = {phi}": _spread(phi) for phi in range(5)}}
-)
+KINDS: Mapping[str, Callable[[np.random.Generator, _Shape, _Shape], _Pair]] = {
+    "positive": _positive,
+    "cancelling": _cancelling,
+    **{f"phi = {phi}": _spread(phi) for phi in range(5)},
+}

@@ -28,10 +28,7 @@ def lines_about(stage, folder):
     [
         ((1.2, 1.19, 1.21), ""),  # whatever the medians of the times say: those are still of a slower s03
         ((1.005, 1.004, 1.006), f"does not beat `{S02}` in CUDA: 1.005 (0.995 to 1.015) of its speed, SAME."),
-        (
-            (1.03, 0.9, 1.2),
-            f"is not known to beat `{S02}` in CUDA: 1.030 (0.900 to 1.200) of its speed, UNSURE.",
-        ),
+        ((1.03, 0.9, 1.2), f"is not known to beat `{S02}` in CUDA: 1.030 (0.900 to 1.200) of its speed, UNSURE."),
         ((0.9, 0.899, 0.901), f"does not beat `{S02}` in CUDA: 0.900 (0.891 to 0.909) of its speed, SLOWER."),
     ],
 )
