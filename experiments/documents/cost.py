@@ -139,14 +139,12 @@ def _table(columns: Mapping[str, Callable[[str, str], str]], name: Callable[[Sta
 
 def _costs(published: Path) -> Kernels:
     """The rows of `cost` that have a compile time, of default variants."""
-    frame = store.read(published, "cost")
-    rows = compiled.defaults(frame[frame["compile_s"].notna()])
+    rows = compiled.defaults(store.read(published, "cost").dropna(subset="compile_s"))
     return {(row.stage, row.dialect): row for row in rows.itertuples()}
 
 
 def _host(published: Path) -> Kernels:
     """The rows of `host` at its smallest size, where a kernel is done soonest, of default variants."""
-    frame = store.read(published, "host")
-    frame = frames.defaults(frames.rungs(frame[frame["median_us"].notna()]))
+    frame = frames.defaults(frames.rungs(store.read(published, "host").dropna(subset="median_us")))
     smallest = frame[frame["m"] == frame["m"].min()]
     return {(row.stage, row.dialect): row for row in smallest.itertuples()}

@@ -38,8 +38,7 @@ class Group:
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw accuracy.csv of `folder`; nothing where there are no errors."""
-    frame = store.read(folder, "accuracy")
-    frame = frames.defaults(frame[frame["rel_error"].notna()])
+    frame = frames.defaults(store.read(folder, "accuracy").dropna(subset="rel_error"))
     if frame["k"].nunique() > 1:
         yield "accuracy", _figure(frame, environment.caption(store.runs_of(frame, folder)))
 

@@ -25,8 +25,7 @@ _MATHS = ("fp32", "bf16")  # of the panels
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw cost.csv of `folder`: lines alone, and with the shares where there are some."""
-    frame = store.read(folder, "cost")
-    frame = frame[frame["own_lines"].notna()]
+    frame = store.read(folder, "cost").dropna(subset="own_lines")
     if frame.empty:
         return
     rungs = frame.drop_duplicates(["stage", "dialect"])

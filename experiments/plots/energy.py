@@ -27,8 +27,7 @@ _PANELS = (
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw energy.csv of `folder`; nothing where nothing was timed."""
-    frame = store.read(folder, "energy")
-    frame = frames.defaults(frame[frame["median_us"].notna()])
+    frame = frames.defaults(store.read(folder, "energy").dropna(subset="median_us"))
     if frame.empty:
         return
     frame = frame[frame["m"] == frame["m"].max()]  # the size at which power matters most

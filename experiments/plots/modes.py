@@ -92,8 +92,7 @@ def _panel(ax: Axes, rows: list[str], own: pd.DataFrame, words: str) -> None:
 
 def draw_timers(folder: Path) -> Iterator[style.Picture]:
     """Draw timers.csv of `folder`; nothing without a cold time."""
-    frame = store.read(folder, "timers")
-    frame, titles = _titled(frame[frame["median_us"].notna()])
+    frame, titles = _titled(store.read(folder, "timers").dropna(subset="median_us"))
     if (frame["mode"] == COLD).any():
         caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
         yield "timers", _stopwatches(frame, titles, caption)
@@ -134,8 +133,7 @@ def _stopwatch(ax: Axes, own: pd.DataFrame) -> None:
 
 def draw_host(folder: Path) -> Iterator[style.Picture]:
     """Draw host.csv of `folder`; nothing where nothing was timed."""
-    frame = store.read(folder, "host")
-    frame = frame[frame["median_us"].notna()]
+    frame = store.read(folder, "host").dropna(subset="median_us")
     if len(frame):
         yield "host", _calls(frame, environment.caption(store.runs_of(frame, folder)))
 

@@ -25,8 +25,7 @@ _LANE = 0.19
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw registers.csv of `folder`; of loops and of rungs those pictures that have clocks."""
-    frame = store.read(folder, "registers")
-    frame = frame[frame["clocks"].notna()]
+    frame = store.read(folder, "registers").dropna(subset="clocks")
     loops, rungs = frame[frame["m"] == 0], frame[frame["m"] > 0]
     if len(loops):
         yield "registers_banks", _banks(loops[loops["warps"] == 1], environment.caption(store.runs_of(loops, folder)))

@@ -31,8 +31,7 @@ _ROW_IN, _LANE, _STEP = 0.5, 0.31, 0.09  # inches; of a row, from one mode to th
 
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw rounding.csv of `folder`; nothing where nothing was predicted."""
-    frame = store.read(folder, "rounding")
-    frame = frame[frame["rel_error"].notna()]
+    frame = store.read(folder, "rounding").dropna(subset="rel_error")
     measured = frame[frame["view"] == HARDWARE]
     if frame[frame["view"] == PREDICTED]["k"].nunique() > 1:
         caption = environment.caption(store.runs_of(measured if len(measured) else frame, folder))
@@ -61,8 +60,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
 
 def draw_emulation(folder: Path) -> Iterator[style.Picture]:
     """Draw emulation.csv of `folder`; nothing where no error is known."""
-    frame = store.read(folder, "emulation")
-    frame = frame[frame["max_error"].notna()]
+    frame = store.read(folder, "emulation").dropna(subset="max_error")
     if frame.empty:
         return
     if (frame["view"] == HARDWARE).any():  # what a GPU lost needs no prediction beside it

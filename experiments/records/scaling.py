@@ -68,9 +68,8 @@ def _is(frame: pd.DataFrame, kernel: Kernel) -> pd.Series:
 
 def _links(rows: pd.DataFrame) -> dict[str, Link]:
     """By layout; one that was not measured, as the grid of two GPUs, is taken as all-gather."""
-    rows = rows[rows["median_us"].notna()]
     found = {}
-    for layout, own in rows.groupby("layout", sort=False):
+    for layout, own in rows.dropna(subset="median_us").groupby("layout", sort=False):
         messages = [sum(side - 1 for side in sides(n)) if layout == GRID else n - 1 for n in own["gpus"]]
         found[str(layout)] = Link.fit(zip(messages, own["link_bytes"], own["median_us"], strict=True))
     return {layout: found.get(layout, found[ALL_GATHER]) for layout in LAYOUTS} if ALL_GATHER in found else {}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from experiments.documents.markdown import listed
+from experiments.documents.outcomes.words import title
 from experiments.plots.look.style import number
 from experiments.records import frames, stats
 from experiments.records.controls import Controls
@@ -27,7 +28,7 @@ def shapes(frame: pd.DataFrame) -> Iterator[str]:
     if worst:
         said = listed(f"{shares}% in {frames.in_mode(math)}" for math, shares in means.items())
         least = min(worst, key=lambda row: row["vs_cublas"])
-        where = f"{least['math']}, {DIALECTS[least['dialect']].title}, {_size(least)}"
+        where = f"{least['math']}, {title(least['dialect'])}, {_size(least)}"
         titles = " / ".join(each.title for each in DIALECTS.values())
         yield (
             f"On tensor cores the best rungs in {titles} reach, of cuBLAS' speed, on average {said}, and at worst "
@@ -52,13 +53,13 @@ def _fp32(frame: pd.DataFrame) -> Iterator[str]:
     by_dialect = frames.leaders(own).groupby("dialect")
     found = [(name, by_dialect.get_group(name)) for name in DIALECTS if name in by_dialect.groups]
     reached = [
-        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {DIALECTS[name].title} (at worst "
+        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {title(name)} (at worst "
         f"{number(100 * rows['vs_cublas'].min())}%, {_size(rows.loc[rows['vs_cublas'].idxmin()])})"
         for name, rows in found
     ]
     yield f"The best rung's share of cuBLAS is on average (geometric mean) {listed(reached)}"
     alone = frames.for_all(own)
-    said = [f"`{alone[d][0][:3]}` in {DIALECTS[d].title} {100 * alone[d][1]:.0f}%" for d in DIALECTS if d in alone]
+    said = [f"`{alone[d][0][:3]}` in {title(d)} {100 * alone[d][1]:.0f}%" for d in DIALECTS if d in alone]
     yield f"One rung for all of them reaches at most: {listed(said)}"
     often = best["stage"].value_counts()
     counts = [f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items()]
@@ -83,7 +84,7 @@ def _choice(math: str, own: pd.DataFrame) -> Iterator[str]:
         return
     worst = {name: rows.loc[rows["regret"].idxmax()] for name, rows in found.groupby("dialect")}
     said = [
-        f"{_percent_over(found[found['dialect'] == name]['regret'])} in {DIALECTS[name].title} (at worst "
+        f"{_percent_over(found[found['dialect'] == name]['regret'])} in {title(name)} (at worst "
         f"{number(100 * worst[name]['regret'])}%, {_size(worst[name])})"
         for name in DIALECTS
         if name in worst

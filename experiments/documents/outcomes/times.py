@@ -46,7 +46,7 @@ def timers(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def host(frame: pd.DataFrame) -> Iterator[str]:
-    own = frame[frame["median_us"].notna()]
+    own = frame.dropna(subset="median_us")
     own = own[own["m"] == own["m"].min()]
     rungs, library = frames.rungs(own), own[own["dialect"] == ""]
     if rungs.empty:

@@ -26,8 +26,7 @@ def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
     if name == BLOCKS_PER_SM:
         return _blocks_per_sm(published)
-    frame = store.read(published, "registers")
-    frame = frame[frame["clocks"].notna()]
+    frame = store.read(published, "registers").dropna(subset="clocks")
     own = frame[frame["m"] == 0] if name == LOOPS else frames.largest_cube(frame)
     if name != LOOPS:
         own = own[own["stage"].isin([RUNGS[name], *own["stage"][own["form"] == ""]])]

@@ -177,8 +177,7 @@ def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_
 
 def _epilogues(published: Path) -> str:
     """What each form of the epilogue adds to the time of its contender's plain product, by mode and size."""
-    frame = store.read(published, "epilogues")
-    frame = frame[frame["median_us"].notna()]
+    frame = store.read(published, "epilogues").dropna(subset="median_us")
     if frame.empty:
         return NOT_MEASURED
     lines = []
