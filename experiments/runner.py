@@ -17,7 +17,7 @@ from experiments.bench.verify import DeviceLost
 from experiments.console import tell
 from experiments.grouped import grouped
 from experiments.progress import Bars
-from experiments.records import environment, store
+from experiments.records import store
 from experiments.records.contenders import Contender, build_ahead
 from experiments.records.kept import Kept
 from experiments.records.request import Request
@@ -120,7 +120,7 @@ def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
     places = [(name, folder) for name in names for folder in published(name, own)]
     drawn = pictures.drawn_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next
     for (name, folder), files in zip(places, drawn, strict=True):
-        label = environment.caption(store.runs_of(store.read(folder, name), folder))
+        label = store.caption(store.read(folder, name), folder)
         tell(f"published data of {name}: {label}", console)
         for file, content in files.items():
             if style.form_of(file) != style.PAGE:

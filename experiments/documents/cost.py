@@ -120,7 +120,7 @@ def _compiled(published: Path) -> str:
     said += f". {environment.compilers_caption(runs)}."
     if host:
         row = next(iter(host.values()))
-        calls = environment.caption(store.runs_of(store.read(published, "host"), published))
+        calls = store.caption(store.read(published, "host"), published)
         said += f" Host: at M = N = K = {row.m}, {calls}."
     return f"{table}\n\n{said}"
 

@@ -16,7 +16,7 @@ import gemm_ref
 from experiments.documents.markdown import listed
 from experiments.documents.templates import templates
 from experiments.plots.look import style
-from experiments.records import environment, frames, stats, store, workloads
+from experiments.records import frames, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
@@ -78,7 +78,7 @@ class Data:
 
     def caption(self, experiment: str) -> str:
         """Device, versions, commit and date of an experiment's rows."""
-        return environment.caption(store.runs_of(self._read(experiment), self._folder))
+        return store.caption(self._read(experiment), self._folder)
 
     def cublas_tflops(self) -> float:
         """cuBLAS at SIZE."""

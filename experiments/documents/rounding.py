@@ -11,7 +11,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.documents.markdown import NOT_MEASURED, listed, table
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.rows import HARDWARE, PASS, PREDICTED
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.ptx.units.tensor_core import sum_of
@@ -30,7 +30,7 @@ def block(name: str, published: Path) -> str:
     frame = store.read(published, "rounding")
     text = (_instructions if name == BLOCKS[0] else _rungs)(frame)
     measured = frame[(frame["view"] == HARDWARE) & (frame["vectors"].notna() == (name == BLOCKS[0]))]
-    return f"{text}\n\n{environment.caption(store.runs_of(measured, published))}." if text else NOT_MEASURED
+    return f"{text}\n\n{store.caption(measured, published)}." if text else NOT_MEASURED
 
 
 def _instructions(frame: pd.DataFrame) -> str:
@@ -114,7 +114,7 @@ def _emulation(published: Path) -> str:
         f"C of {first.m} x {first.n}, {'on the GPU' if view == HARDWARE else 'predicted'}: Frobenius / largest element "
         "against |A| @ |B|, and how many of the lines were widened; s20 in CUDA."
     )
-    caption = environment.caption(store.runs_of(frame, published))
+    caption = store.caption(frame, published)
     titles = [{"fp32": "SGEMM", "tf32": "TF32"}.get(math, math) for math in maths]
     return f"{table(('inputs', 'K', *titles), rows)}\n\n{said} {caption}."
 

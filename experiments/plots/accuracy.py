@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from gemm_ref import DIALECTS, STAGES
 
 _SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
@@ -40,7 +40,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw accuracy.csv of `folder`; nothing where there are no errors."""
     frame = frames.defaults(store.read(folder, "accuracy").dropna(subset="rel_error"))
     if frame["k"].nunique() > 1:
-        yield "accuracy", _figure(frame, environment.caption(store.runs_of(frame, folder)))
+        yield "accuracy", _figure(frame, store.caption(frame, folder))
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

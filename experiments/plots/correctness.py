@@ -13,7 +13,7 @@ import gemm_ref
 from experiments.plots.look import style
 from experiments.plots.look.labels import beside
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.rows import PASS, SKIPPED
 
 _KERNEL = ["stage", "variant", "dialect"]
@@ -27,7 +27,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw correctness.csv of `folder`; nothing where there are no rows."""
     frame = store.read(folder, "correctness")
     if len(frame):
-        yield "correctness", _figure(frame, environment.caption(store.runs_of(frame, folder)))
+        yield "correctness", _figure(frame, store.caption(frame, folder))
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import DIALECTS, MATHS
 
@@ -32,7 +32,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
         return
     frame = frame[frame["m"] == frame["m"].max()]  # the size at which power matters most
     frame = frame.sort_values("math", key=lambda names: names.map(list(MATHS).index), kind="stable")
-    caption = environment.caption(store.runs_of(frame, folder))
+    caption = store.caption(frame, folder)
     held = frame[frame["mode"] == SUSTAINED]
     every_kind = held.groupby(["math", "stage", "dialect"])["inputs"].transform("nunique") > 1
     normal = frame[frame["inputs"] == "normal"]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.controls import explained, size_name
 from experiments.records.rows import SKIPPED
 from gemm_ref import DIALECTS, STAGES
@@ -30,7 +30,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     if timed.empty:
         return
     at_size = frames.at(frame[frame["math"] == "fp32"], frames.fullest(timed))
-    caption = explained(environment.caption(store.runs_of(timed, folder)), size_name(at_size))
+    caption = explained(store.caption(timed, folder), size_name(at_size))
     yield "ladder_tflops", _speed(at_size, caption)
     shares = at_size[at_size["vs_cublas"].notna() & (at_size["dialect"] != "")]
     if len(shares):

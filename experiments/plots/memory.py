@@ -43,7 +43,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     if figure := banks(counted, caption):
         yield "memory_banks", figure
     on_gpu = counted[counted["view"] == HARDWARE]  # which need not be the machine that predicted
-    if figure := _hardware(counted, environment.caption(store.runs_of(on_gpu, folder))):
+    if figure := _hardware(counted, store.caption(on_gpu, folder)):
         yield "memory_hardware", figure
 
 

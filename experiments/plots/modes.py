@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, PROFILER, WARM, WAYS
 
@@ -39,7 +39,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     for name, own in (("modes", frames.timed(frame)), ("modes_tensor_cores", frames.on_tensor_cores(frame))):
         own, titles = _titled(frames.defaults(own))
         if (own["mode"] == COLD).any():
-            caption = frames.with_modes(environment.caption(store.runs_of(own, folder)), frames.maths_of(own))
+            caption = frames.with_modes(store.caption(own, folder), frames.maths_of(own))
             yield name, _figure(own, titles, explained(caption, *titles.values()))
 
 
@@ -94,7 +94,7 @@ def draw_timers(folder: Path) -> Iterator[style.Picture]:
     """Draw timers.csv of `folder`; nothing without a cold time."""
     frame, titles = _titled(store.read(folder, "timers").dropna(subset="median_us"))
     if (frame["mode"] == COLD).any():
-        caption = explained(environment.caption(store.runs_of(frame, folder)), *titles.values())
+        caption = explained(store.caption(frame, folder), *titles.values())
         yield "timers", _stopwatches(frame, titles, caption)
 
 
@@ -135,7 +135,7 @@ def draw_host(folder: Path) -> Iterator[style.Picture]:
     """Draw host.csv of `folder`; nothing where nothing was timed."""
     frame = store.read(folder, "host").dropna(subset="median_us")
     if len(frame):
-        yield "host", _calls(frame, environment.caption(store.runs_of(frame, folder)))
+        yield "host", _calls(frame, store.caption(frame, folder))
 
 
 def _calls(frame: pd.DataFrame, caption: str) -> Figure:

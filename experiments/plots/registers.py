@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from experiments.plots.look import maps, style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, store
+from experiments.records import store
 from experiments.records.controls import CONTROL, Controls, explained
 
 CLOCKS = maps.Scale.of(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), (1.5, 2.5))
@@ -28,10 +28,10 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     frame = store.read(folder, "registers").dropna(subset="clocks")
     loops, rungs = frame[frame["m"] == 0], frame[frame["m"] > 0]
     if len(loops):
-        yield "registers_banks", _banks(loops[loops["warps"] == 1], environment.caption(store.runs_of(loops, folder)))
+        yield "registers_banks", _banks(loops[loops["warps"] == 1], store.caption(loops, folder))
     if len(rungs):
         largest = rungs[rungs["m"] == rungs["m"].max()]
-        yield "registers_rungs", _rungs(largest, environment.caption(store.runs_of(largest, folder)))
+        yield "registers_rungs", _rungs(largest, store.caption(largest, folder))
 
 
 def _banks(frame: pd.DataFrame, caption: str) -> Figure:

@@ -27,7 +27,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     measured = frame[frame["value"].notna()].set_index("stage")
     if frame.empty:
         return
-    yield "roofs", _shares(frame, environment.caption(store.runs_of(frame, folder)))
+    yield "roofs", _shares(frame, store.caption(frame, folder))
     ladder = rungs_at_size(store.read(folder, "ladder"))
     if len(ladder) and {"fma", "dram_copy"} <= set(measured.index):
         runs = store.runs_of(pd.concat([frame[["run"]], ladder[["run"]]]), folder)

@@ -19,7 +19,7 @@ import gemm_ref
 from experiments.plots.accuracy import NAMES, panel
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.rows import HARDWARE, PREDICTED
 from gemm_ref import DIALECTS
 
@@ -34,7 +34,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     frame = store.read(folder, "rounding").dropna(subset="rel_error")
     measured = frame[frame["view"] == HARDWARE]
     if frame[frame["view"] == PREDICTED]["k"].nunique() > 1:
-        caption = environment.caption(store.runs_of(measured if len(measured) else frame, folder))
+        caption = store.caption(measured if len(measured) else frame, folder)
         yield "rounding", _figure(frame, caption)
 
 
@@ -67,7 +67,7 @@ def draw_emulation(folder: Path) -> Iterator[style.Picture]:
         frame = frame[frame["view"] == HARDWARE]
     depths = frame[frame["k"] <= 4096]["k"]
     frame = frame[frame["k"] == (depths.max() if len(depths) else frame["k"].min())]
-    yield "emulation", _emulation(frame, _speeds(folder), environment.caption(store.runs_of(frame, folder)))
+    yield "emulation", _emulation(frame, _speeds(folder), store.caption(frame, folder))
 
 
 def _speeds(folder: Path) -> pd.DataFrame:

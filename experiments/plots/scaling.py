@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, scaling, store
+from experiments.records import scaling, store
 from experiments.records.rows import STRONG, WEAK
 from gemm_ref import MATHS
 from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
@@ -30,7 +30,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     own = scaling.timed(store.read(folder, "scaling"))
     if own.empty:
         return
-    caption = environment.caption(store.runs_of(own, folder))
+    caption = store.caption(own, folder)
     yield "scaling", _measured(own, caption)
     if models := scaling.models(folder, scaling.ASSUMED):
         yield "scaling_model", _predicted(scaling.compared(own, scaling.models(folder)), models, caption)

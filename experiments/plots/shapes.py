@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from experiments.plots.look import maps, style
 from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts import best_rungs
-from experiments.records import environment, frames, store, workloads
+from experiments.records import frames, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS, Problem
@@ -41,7 +41,7 @@ def _tensor_cores(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     if not named:
         return
     rungs = rungs[[sizes in named.values() for sizes in rungs[list(frames.SIZES)].itertuples(index=False, name=None)]]
-    caption = environment.caption(store.runs_of(rungs, folder))
+    caption = store.caption(rungs, folder)
     yield "shapes_tensor_cores", best_rungs.over_shapes(rungs, named, controls, caption)
 
 
@@ -49,7 +49,7 @@ def _fp32(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     controls, frame = Controls(timed), frames.rungs(frames.defaults(timed))
     if frame.empty:
         return
-    caption = environment.caption(store.runs_of(frame, folder))
+    caption = store.caption(frame, folder)
     named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
     if named:
         yield "shapes_named", _leaders(frame, named, controls, caption)
@@ -70,7 +70,7 @@ def draw_choice(folder: Path) -> Iterator[style.Picture]:
     frame = frame[frame["math"] == "fp32"]
     own = frames.rungs(frame)
     if len(own):
-        caption = environment.caption(store.runs_of(own, folder))
+        caption = store.caption(own, folder)
         yield "choice_regret", _regret(own, Controls(frame), caption)
         yield "choice_predicted", _predicted(own, caption)
 

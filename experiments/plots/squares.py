@@ -18,7 +18,7 @@ import gemm_ref
 from experiments.plots.look import maps, style
 from experiments.plots.look.sheet import Sheet
 from experiments.plots.parts import best_rungs
-from experiments.records import environment, frames, store
+from experiments.records import frames, store
 from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
 
@@ -33,7 +33,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
 def _tensor_cores(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
     rungs = frames.rungs(frames.defaults(frames.cubes(frame[frame["stage"] != CONTROL])))
     if rungs["m"].nunique() > 1:
-        caption = environment.caption(store.runs_of(rungs, folder))
+        caption = store.caption(rungs, folder)
         yield "squares_tensor_cores", best_rungs.over_squares(rungs, Controls(frame), caption)
 
 
@@ -43,7 +43,7 @@ def _fp32(frame: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
         return
     controls = Controls(frame)
     names = {size: f"{size}{controls.mark(m=size, n=size, k=size)}" for size in sorted(set(timed["m"]))}
-    caption = explained(environment.caption(store.runs_of(timed, folder)), *names.values())
+    caption = explained(store.caption(timed, folder), *names.values())
     yield "squares_tflops", _over_sizes(timed, names, caption)
     shares = frames.rungs(timed)
     if len(shares):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from experiments.plots.look import maps, style
 from experiments.plots.look.sheet import Sheet
-from experiments.records import environment, frames, store, workloads
+from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import B_LAYOUTS, DIALECTS, STAGES
@@ -28,7 +28,7 @@ def draw(folder: Path) -> Iterator[style.Picture]:
         return
     controls = Controls(frame)
     frame = frames.defaults(frame[frame["vs_cublas"].notna() & (frame["stage"] != CONTROL)])
-    caption = environment.caption(store.runs_of(frame, folder))
+    caption = store.caption(frame, folder)
     yield "tensor_cores_vs_cublas", _shares(frames.shown(frame), controls, caption)
     yield "tensor_cores_layouts", _layouts(frame, controls, caption)
 
@@ -110,7 +110,7 @@ def draw_epilogues(folder: Path) -> Iterator[style.Picture]:
     frame = frames.finished(store.read(folder, "epilogues"))
     frame = frame[frame["how"] == "fused"]
     if len(frame):
-        yield "epilogues", _epilogues(frame, environment.caption(store.runs_of(frame, folder)))
+        yield "epilogues", _epilogues(frame, store.caption(frame, folder))
 
 
 def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:

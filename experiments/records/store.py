@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.grouped import grouped
+from experiments.records.environment import caption as caption_of
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, Row
 from gemm_ref.build import CHECKOUT, write_whole
@@ -130,6 +131,11 @@ def runs_of(frame: pd.DataFrame, folder: Path) -> list[dict]:
     """The environments that these rows were measured in, oldest first."""
     runs = read_runs(folder)
     return [runs[key] for key in sorted(set(frame["run"])) if key in runs]
+
+
+def caption(frame: pd.DataFrame, folder: Path) -> str:
+    """Where and with what these rows were measured, in one line."""
+    return caption_of(runs_of(frame, folder))
 
 
 def save(

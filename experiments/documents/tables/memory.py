@@ -61,7 +61,7 @@ def _hardware(frame: pd.DataFrame, published: Path) -> str:
         lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
     head = ["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]
     differing = markdown.table(head, lines) if lines else ""
-    caption = f"{environment.caption(store.runs_of(frame[frame['view'] == HARDWARE], published))}."
+    caption = f"{store.caption(frame[frame['view'] == HARDWARE], published)}."
     return "\n\n".join(filter(None, [said, differing, caption]))
 
 

@@ -10,7 +10,7 @@ import gemm_ref
 from experiments.documents import markdown
 from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
-from experiments.records import compiled, environment, frames, store
+from experiments.records import compiled, frames, store
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 
@@ -32,7 +32,7 @@ def block(name: str, published: Path) -> str:
         own = own[own["stage"].isin([RUNGS[name], *own["stage"][own["form"] == ""]])]
     if own[own["form"] != ""].empty:
         return NOT_MEASURED
-    caption = environment.caption(store.runs_of(own, published))
+    caption = store.caption(own, published)
     return f"{_loops(own)}\n\n{caption}." if name == LOOPS else _rung(own, RUNGS[name], caption)
 
 

@@ -16,7 +16,7 @@ from experiments.documents.answer import Answer
 from experiments.documents.markdown import NOT_MEASURED
 from experiments.documents.tables.ladder import default_row, row_of
 from experiments.plots.look import style
-from experiments.records import environment, frames, store, workloads
+from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import DIALECTS
@@ -100,7 +100,7 @@ def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
 def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
     """Of modes of which the text around it has said how B is stored."""
     emulated = [math for math in maths if math in gemm_ref.EMULATED]
-    return frames.with_modes(environment.caption(store.runs_of(frame, published)), emulated)
+    return frames.with_modes(store.caption(frame, published), emulated)
 
 
 def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
@@ -133,7 +133,7 @@ def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) 
         f"TFLOP/s and, in brackets, % of {frames.reference(math)} in the same rounds; shown elsewhere: "
         f"{LAYOUT_WORDS[LAYOUT[math]]}."
     )
-    caption = explained(environment.caption(store.runs_of(frame, published)), *heads)
+    caption = explained(store.caption(frame, published), *heads)
     return f"{markdown.table(['kernel', *heads], lines)}\n\n{said} {caption}."
 
 
@@ -164,7 +164,7 @@ def _ablation(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
         f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
         f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
     )
-    caption = explained(environment.caption(store.runs_of(frame, published)), *itertools.chain(*lines))
+    caption = explained(store.caption(frame, published), *itertools.chain(*lines))
     return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
 
 
@@ -199,7 +199,7 @@ def _epilogues(published: Path) -> str:
         "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
         "rounds; in turn: cuBLAS's product, then kernels of torch."
     )
-    caption = frames.with_modes(environment.caption(store.runs_of(frame, published)), frames.maths_of(frame))
+    caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
     return f"{markdown.table(head, lines, words=3)}\n\n{said} {caption}."
 
 
@@ -226,7 +226,7 @@ def _sweeps(published: Path) -> str:
         f"% of cuBLAS of each dialect's best rung, at {counts[0]} sizes of cubes and at {counts[1]} shapes that are no "
         "cubes (on average: geometric mean)."
     )
-    caption = frames.with_modes(environment.caption(store.runs_of(both, published)), frames.maths_of(both))
+    caption = frames.with_modes(store.caption(both, published), frames.maths_of(both))
     pictures = [
         f"![{title}](../experiments/results/{published.name}/{name}.png)"
         for name, title in _PICTURES.items()

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.documents import blocks
-from experiments.records import environment, store
+from experiments.records import store
 from experiments.records.contenders import contenders
 from experiments.records.request import UsageError
 from experiments.records.rows import Timed
@@ -42,7 +42,7 @@ def test_rerun_of_a_part_keeps_the_rest_and_both_environments(tmp_path):
     assert len(renewed) == len(changed)
     assert set(renewed["stage"]) == {"s04_shared_tile", "s01_naive"}
     assert [run["date"] for run in store.runs_of(frame, tmp_path)] == [ENVIRONMENT["date"], LATER["date"]]
-    assert "2 runs" in environment.caption(store.runs_of(frame, tmp_path))
+    assert "2 runs" in store.caption(frame, tmp_path)
 
 
 def test_environments_that_no_row_refers_to_are_dropped(tmp_path):
