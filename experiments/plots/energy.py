@@ -68,8 +68,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
     sheet.figure.legend(handles, labels, ncols=4, **style.AT_THE_TOP)
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
@@ -92,8 +91,7 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
     axes[0][0].set_title("TFLOP/s", size=9.5)
     axes[0][1].set_title("TFLOP/s per W, held", size=9.5)
     style.legend(sheet.figure, frame["dialect"], "o")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _marks(ax: Axes, names: list[str], own: pd.DataFrame) -> None:

@@ -170,8 +170,7 @@ def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
         ax.set_xlabel("FLOP per byte, log scale")
     style.gaps(axes[0], rows, table)
     style.legend(sheet.figure, table["dialect"])
-    sheet.place(0.3, 0.48, left=0.165, right=0.985, wspace=0.05)
-    return sheet.figure
+    return sheet.place(0.3, 0.48, left=0.165, right=0.985, wspace=0.05)
 
 
 def _mark(ax: Axes, row, y: float, value: float) -> None:

@@ -71,8 +71,7 @@ def _figure(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> Figure
     for ax in axes[-1]:
         ax.set_xlabel("of the cold time; less is better", size=9)
     style.legend(sheet.figure, frame["dialect"], "o")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _panel(ax: Axes, rows: list[str], own: pd.DataFrame, words: str) -> None:
@@ -112,8 +111,7 @@ def _stopwatches(frame: pd.DataFrame, titles: dict[int, str], caption: str) -> F
     for ax, title in zip(axes[0], titles.values(), strict=True):
         ax.set_title(title, size=9.5)
     style.legend(sheet.figure, frame["dialect"], "o", library="cuBLAS")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _stopwatch(ax: Axes, own: pd.DataFrame) -> None:
@@ -163,8 +161,7 @@ def _calls(frame: pd.DataFrame, caption: str) -> Figure:
         style.rows(ax, titles, size=8)
         style.gaps(ax, names, rungs[rungs["m"] == size])
     style.legend(sheet.figure, rungs["dialect"])
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _point(ax: Axes, row, y: float, look: style.Look) -> None:

@@ -99,8 +99,7 @@ def _emulation(frame: pd.DataFrame, speeds: pd.DataFrame, caption: str) -> Figur
     marks = [Line2D([], [], color=style.INK, ls="", marker=_MARKERS[m], label=_NAMES.get(m, m)) for m in maths]
     marks += style.marks(frame["dialect"], "o")
     sheet.figure.legend(handles=marks, **style.AT_THE_TOP, ncols=4, fontsize=8)
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _by_inputs(ax: Axes, frame: pd.DataFrame, kinds: list[str]) -> None:

@@ -53,8 +53,7 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
             ax.set_title(f"{layout}, {math}", size=9.5)
         line[0].set_ylabel("% of alone", size=9)
     _legend(sheet.figure, _key())
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
@@ -112,8 +111,7 @@ def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], capt
     axes[0].set_ylabel("speed of a GPU, % of alone", size=9)
     axes[0].set_ylim(0, 110)
     _legend(sheet.figure, _key()[: len(COLOURS)])
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _legend(figure: Figure, handles: list[Line2D]) -> None:

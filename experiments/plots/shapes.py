@@ -111,8 +111,7 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
             axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         ax.set_title(f"{DIALECTS[dialect].title}: {off:.0f}% off, median", size=9.5)
     axes[0].set_ylabel("predicted µs, log scale")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
@@ -198,8 +197,7 @@ def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls
     ax = sheet.figure.subplots()
     maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
     maps.part(ax.axhline, [shape.group for shape in named])
-    sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
-    return sheet.figure
+    return sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
 
 
 def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
@@ -224,8 +222,7 @@ def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: s
         ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)
         ax.set_xlabel("N")
     axes[0].set_ylabel("M")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _lacks(frame: pd.DataFrame, dialect: str) -> str:

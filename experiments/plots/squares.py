@@ -88,8 +88,7 @@ def _over_sizes(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Fig
     style.legend(sheet.figure, timed["dialect"], overlaid=True)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 def _line(ax: Axes, frame: pd.DataFrame, look: style.Look) -> None:
@@ -115,8 +114,7 @@ def _map(timed: pd.DataFrame, names: dict[int, str], caption: str) -> Figure:
     ax = sheet.figure.subplots()
     maps.kernel_map(ax, shares, rows, [names[size] for size in sizes])
     ax.tick_params(axis="x", rotation=90 if len(sizes) > 14 else 0)
-    sheet.place(0.42, 0.02 * size[1], left=0.215, right=0.985)
-    return sheet.figure
+    return sheet.place(0.42, 0.02 * size[1], left=0.215, right=0.985)
 
 
 def _is_power(size: int) -> bool:

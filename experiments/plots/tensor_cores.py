@@ -55,8 +55,7 @@ def _shares(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     for nth, math in enumerate(maths):
         ax.annotate(math, ((nth + 0.5) * len(sizes), 1), (0, 20), xycoords=ax.get_xaxis_transform(), **_OVER)
         ax.axvline(nth * len(sizes), color=style.MUTED, lw=0.8 * (nth > 0))
-    sheet.place(0.55, 0.02 * size[1], left=0.24, right=0.985)
-    return sheet.figure
+    return sheet.place(0.55, 0.02 * size[1], left=0.24, right=0.985)
 
 
 def _absent(stage: str, math: str) -> str:
@@ -93,8 +92,7 @@ def _layouts(frame: pd.DataFrame, controls: Controls, caption: str) -> Figure:
         style.bare(ax, "y")
     axes[0].set_yticks(range(len(who)), [_LIBRARIES.get(name) or DIALECTS[name].title for name in who])
     axes[0].set_ylim(len(who) - 0.5, -0.5)
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()
 
 
 _LIBRARIES = {"cublas": "cuBLAS", "cublaslt": "cuBLASLt best", "cutlass": "CUTLASS"}
@@ -130,5 +128,4 @@ def _epilogues(frame: pd.DataFrame, caption: str) -> Figure:
     ax.set_xlabel("time over the plain product; less is better", size=9)
     style.rows(ax, names, size=8)
     style.legend(sheet.figure, frame["dialect"], library="cuBLAS")
-    sheet.fit()
-    return sheet.figure
+    return sheet.fit()

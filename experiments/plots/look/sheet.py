@@ -16,7 +16,10 @@ _LINE = 0.19  # inches from one of them to the next
 
 
 class Sheet:
-    """`figure` is for axes; `place` or `fit` puts them between the words. What is drawn must be there before `fit`."""
+    """`figure` is for axes; `place` or `fit` puts them between the words, and returns the figure.
+
+    What is drawn must be there before `fit`.
+    """
 
     def __init__(
         self,
@@ -56,17 +59,19 @@ class Sheet:
         place = {"loc": "upper left", "bbox_to_anchor": (0.005, self._top + 0.06 * self._inch), "columnspacing": 1.6}
         self.figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, handlelength=1, **place)
 
-    def place(self, above: float, below: float, left: float, right: float, **more: float) -> None:
+    def place(self, above: float, below: float, left: float, right: float, **more: float) -> Figure:
         """Leave inches `above` and `below` the axes, which go from `left` to `right` of the width.
 
         more: as for matplotlib's `subplots_adjust`.
         """
         top, bottom = self._top - above * self._inch, self._bottom + below * self._inch
         self.figure.subplots_adjust(left=left, right=right, top=top, bottom=bottom, **more)
+        return self.figure
 
-    def fit(self) -> None:
+    def fit(self) -> Figure:
         """Give the axes all the room that their own texts leave."""
         self.figure.tight_layout(rect=(0, self._bottom, 1, self._top))
+        return self.figure
 
 
 def _heading(figure: Figure, title: str, subtitle: str) -> float:

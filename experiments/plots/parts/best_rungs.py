@@ -31,8 +31,7 @@ def over_squares(timed: pd.DataFrame, controls: Controls, caption: str) -> Figur
     maps.share_map(ax, shares.T, rows, [f"{edge}{mark}" for edge, mark in marks.items()], texts.T)
     ax.tick_params(axis="x", rotation=90 if len(edges) > 14 else 0)
     maps.part(ax.axhline, [math for math, _ in who])
-    sheet.place(0.42, 0.02 * size[1], left=0.14, right=0.985)
-    return sheet.figure
+    return sheet.place(0.42, 0.02 * size[1], left=0.14, right=0.985)
 
 
 def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Controls, caption: str) -> Figure:
@@ -52,8 +51,7 @@ def over_shapes(timed: pd.DataFrame, named: Mapping[str, Sizes], controls: Contr
         places = [place for place, (other, _) in enumerate(who) if other == math]
         over = {"textcoords": "offset points", "ha": "center", "size": 9.5, "weight": "bold"}
         ax.annotate(math, (np.mean(places) + 0.5, 1), (0, 20), xycoords=ax.get_xaxis_transform(), **over)
-    sheet.place(0.55, 0.02 * size[1], left=0.35, right=0.985)
-    return sheet.figure
+    return sheet.place(0.55, 0.02 * size[1], left=0.35, right=0.985)
 
 
 def _best(timed: pd.DataFrame, problems: list[Sizes], joint: str) -> tuple[np.ndarray, np.ndarray, list]:

@@ -54,8 +54,7 @@ def _figure(frame: pd.DataFrame, accesses: list[tuple[str, str]], variants: list
         line[0].set_ylabel(f"{'reads' if kind == 'load' else 'writes'} of {array or 'shared memory'}", size=9.5)
     for ax, variant in zip(axes[0], variants, strict=True):
         ax.annotate(variant, (0.5, 1.16), xycoords="axes fraction", ha="center", size=10, weight="bold")
-    sheet.place(0.42, 0.25, left=0.075, right=0.985, hspace=0.2, wspace=0.08)
-    return sheet.figure
+    return sheet.place(0.42, 0.25, left=0.075, right=0.985, hspace=0.2, wspace=0.08)
 
 
 def _panel(ax: Axes, own: pd.DataFrame) -> None:

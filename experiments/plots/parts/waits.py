@@ -49,5 +49,4 @@ def waits(frame: pd.DataFrame, caption: str) -> Figure:
     ax.set_xlim(0, 1.05 * np.nanmax([frame["measured_clocks"].max(), frame["predicted_clocks"].max()]))
     ax.set_xlabel("clocks of a scheduler for each multiply-add; 1 is the peak")
     style.legend(sheet.figure, frame["dialect"])
-    sheet.place(0.3, 0.45, left=0.165, right=0.98)
-    return sheet.figure
+    return sheet.place(0.3, 0.45, left=0.165, right=0.98)
