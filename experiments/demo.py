@@ -211,14 +211,14 @@ class _Demo:
 
     def _show_answer(self) -> None:
         from experiments.documents.answer import Answer  # with pandas and scipy
-        from experiments.records import environment, store
+        from experiments.records import store
 
         self._title("CUDA or Triton? What a GPU measured, published with the repo")
         for paragraph in Answer().paragraphs():
             self._say(Markdown(paragraph), 2)
             self._say("")
-        runs = store.runs_of(store.read(store.PUBLISHED, "ladder"), store.PUBLISHED)
-        self._say(Text(environment.caption(runs), style="dim"), 2)
+        caption = store.caption(store.read(store.PUBLISHED, "ladder"), store.PUBLISHED)
+        self._say(Text(caption, style="dim"), 2)
 
     def _show_next(self) -> None:
         stages = list(gemm_ref.STAGES.values())
@@ -340,8 +340,7 @@ def _plant(item: Implementation, beside: ThreadPoolExecutor) -> Iterator[_Plante
     original = (source.FOLDER / name).read_text(encoding="utf-8")
     mutants = cuda_mutants(name, original)
     for kind in PLANTED:
-        mutant = next((mutant for mutant in mutants if mutant.kind == kind), None)
-        if mutant:
+        if mutant := next((mutant for mutant in mutants if mutant.kind == kind), None):
             text = source.compose(item).replace(original, mutant.text)
             compiled = beside.submit(source.compile_ptx, text, name)
             was, now = original[mutant.start : mutant.end], mutant.put
