@@ -56,7 +56,7 @@ class Examination:
         problems = self._given or self._choose()
         for problem in problems:
             trial = self._try(problem)
-            if problem is problems[0] and self._needs_finite_c(trial):
+            if problem is problems[0] and (self._needs_finite_c(trial) or self._does_more(trial)):
                 self._forget()
                 trial = self._try(problem)
             if trial.endless:  # the others would be, too, and each takes long
@@ -107,6 +107,14 @@ class Examination:
             self.report.limits.append(f"{_FINITE}: it multiplies C by 0 and adds that ({_BLAS})")
         self._subject.finite = right
         return right
+
+    def _does_more(self, trial: Trial) -> bool:
+        """Whether it is wrong because of what the kernel does to every element of C, and nothing else."""
+        own = self._subject.finish = diagnose.finish(self._subject, trial)
+        multiplied = f"C multiplied by {own.alpha:.4g}" * (own.alpha != 1.0)
+        self._subject.assume(multiplied or f"{own.activation} of C" * own.finish)
+        self.report.assumed = self._subject.assumed
+        return own.finish
 
     def _forget(self) -> None:
         """Take back the last run, which is made again in another way."""

@@ -216,7 +216,9 @@ class Report:
             case Word.SOUND:
                 sizes = len({verdict.problem for verdict in ran})
                 where = f"all {sizes} sizes run" if sizes > 1 else "the only size run"
-                return f"sound{stored}: right at {where}, without a fault"
+                refused = len(self.told) - len(ran)
+                others = f"; it refuses {_count(refused, 'other')}" if refused else ""
+                return f"sound{stored}: right at {where}, without a fault{others}"
             case Word.PARTIAL:
                 outcomes = [str(verdict.outcome) for verdict in wrong]
                 seen = ["wrong"] * (Outcome.WRONG in outcomes) + (kinds or outcomes) or ["refused"]

@@ -12,6 +12,7 @@ import torch
 
 import gemm_ref
 from experiments.records.request import UsageError
+from gemm_ref.epilogue import Extras
 from gemm_ref.problem import INTEGER_LIMIT
 
 
@@ -47,6 +48,7 @@ class Subject(ABC):
     finite: bool = False  # C holds integers when it starts, because it is multiplied by 0 and added
     whole_numbers: bool = False  # its elements have no fractions
     unsigned: bool = False  # A and B hold no negative numbers
+    finish: Extras = Extras()  # what it does to C unasked
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 
@@ -72,10 +74,14 @@ class Subject(ABC):
         """The largest K whose sums of integers are exact."""
         return gemm_ref.MATHS[self.math].exact_sum // INTEGER_LIMIT**2
 
+    def assume(self, what: str) -> None:
+        """Put down what is not usual, and was found by trying."""
+        self.assumed += " and " * bool(self.assumed and what) + what
+
     def judge_as_tf32(self, why: str) -> None:
         """Judge a kernel for fp32 as one that cuts its operands to tf32, and say so."""
         self.math = "tf32"
-        self.assumed += " and " * bool(self.assumed) + "operands cut to tf32"
+        self.assume("operands cut to tf32")
         self.notes.append(f"it is judged as tf32, to which {why}; --math fp32 judges it by that")
 
     def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:

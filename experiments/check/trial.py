@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,6 @@ import gemm_ref
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
 from gemm_ref import ptx
-from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import aligned
 from gemm_ref.problem import INTEGER_LIMIT
 
@@ -131,8 +131,10 @@ def attempt(
     accuracy = None
     refusal: Exception | None = None
     exact = kind in ONES or gemm_ref.MATHS[problem.math].is_exact(kind)
-    added = before if scales.beta else None
-    extras = Extras(c=added, alpha=scales.alpha, beta=scales.beta if scales.beta else None, bias=bias)
+    own = subject.finish
+    exact = exact and abs(math.frexp(own.alpha)[0]) == 0.5  # a power of two rounds nothing
+    added, beta = (before, scales.beta) if scales.beta else (None, None)
+    extras = own._replace(c=added, alpha=scales.alpha * own.alpha, beta=beta, bias=bias)
     try:
         accuracy = gemm_ref.checked_run(fn, a, b, math=problem.math, exact=exact, extras=extras)
     except gemm_ref.WrongResult as error:

@@ -26,7 +26,7 @@ class Layout:
         if name in self.turned:
             matrix = matrix.T
         if matrix.dtype != dtype and not dtype.is_floating_point:
-            matrix = matrix.nan_to_num(nan=-1.0e6)  # the poison of C, which no sum of the inputs reaches
+            matrix = matrix.double().nan_to_num(nan=-1.0e6)  # the poison of C, which no sum of the inputs reaches
             limits = torch.iinfo(dtype)
             matrix = matrix.clamp(limits.min, limits.max)
         return matrix.to(dtype).contiguous()

@@ -15,17 +15,10 @@ from experiments.records.request import UsageError
 from gemm_ref import ptx
 
 
-class _Stopped(UsageError):
+class Stopped(UsageError):
     """The function raised an error, at a line of the file."""
 
-    def __init__(self, message: str, line: float) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-def reached(error: UsageError) -> float:
-    """How far a function came before this: the line at which it raised it, infinite where it came past that."""
-    return error.line if isinstance(error, _Stopped) else math.inf
+    line = math.inf  # infinite where it came past its host code
 
 
 @contextlib.contextmanager
@@ -39,7 +32,7 @@ def errors(module: Module, function: str) -> Iterator[None]:
         line, said = _compiling(module, error)
         quote = source_text.read(module.path).split("\n")[line - 1].strip() if line else ""
         place = f"{module.path.name}:{line}: `{quote}`" if line else function
-        raise _Stopped(f"{place} does not compile: {said}", math.inf) from error
+        raise Stopped(f"{place} does not compile: {said}") from error
     except Exception as error:
         own = str(module.path.resolve())
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
@@ -47,8 +40,9 @@ def errors(module: Module, function: str) -> Iterator[None]:
         place = f"{module.path.name}:{line}: `{frames[-1].line}` " if frames else ""
         missing = module.why_missing(error.name or "") if isinstance(error, NameError) else module.why_bare
         left = f" ({missing})" if missing else ""
-        said = f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}"
-        raise _Stopped(said, frames[0].lineno or 0 if frames else 0) from error
+        stopped = Stopped(f"{place}stops {function}: {type(error).__name__}: {short(error)}{left}")
+        stopped.line = frames[0].lineno or 0 if frames else 0
+        raise stopped from error
 
 
 def _compiling(module: Module, error: BaseException | None) -> tuple[int, str]:

@@ -13,10 +13,11 @@ import contextlib
 import io
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import triton
 from triton.runtime.autotuner import Autotuner
@@ -28,6 +29,7 @@ from experiments.check.python.stand_in import NotOnStandIn, StandIn
 from experiments.check.python.untuned import Untuned
 from experiments.records.request import UsageError
 
+SIZES = ("M", "N", "K")
 _ALIASES = {"triton": triton, "tl": triton.language}  # under which packages of their own hand Triton on
 
 
@@ -85,16 +87,17 @@ class Module:
         every = (value for module in (self, *self.others.values()) for value in module.names.values())
         return list({id(value): value for value in every if isinstance(value, Untuned)}.values())
 
+    def value(self, said: ast.expr | str, more: Mapping[str, object] | None = None, default: object = None) -> Any:
+        """What an expression of the file's own names and `more` is; of names inside of a function it is `default`."""
+        try:
+            return eval(said if isinstance(said, str) else ast.unparse(said), {**self.names, **(more or {})})
+        except Exception:
+            return default
+
     def values(self, defines: Sequence[str]) -> dict[str, object]:
         """What `NAME=VALUE` says, VALUE being a number, a name of the file such as `torch.float16`, or else a text."""
-        found: dict[str, object] = {}
-        for define in defines:
-            name, _, text = define.partition("=")
-            try:
-                found[name] = eval(text, dict(self.names))
-            except Exception:
-                found[name] = text
-        return found
+        pairs = (define.partition("=") for define in defines)
+        return {name: self.value(text, default=text) for name, _, text in pairs}
 
     @property
     def why_bare(self) -> str:
@@ -103,19 +106,16 @@ class Module:
         why = (self.why_missing(found.needs) or found.why) if found else ""
         return f"{found.bare} is without a decorator of its own: {why}" if found else ""
 
-    def why_missing(self, name: str) -> str:
+    def why_missing(self, name: str, seen: tuple[LeftOut, ...] = ()) -> str:
         """Why the file gives a name no value, in the end; empty where it never would."""
-        seen: list[LeftOut] = []
-        said = ""
-        while name:
-            places = ((module, each) for module in (self, *self.others.values()) for each in module.left_out)
-            module, found = next(((m, e) for m, e in places if name in e.names and e not in seen), (self, None))
-            if not found:
-                break
-            seen.append(found)
-            said = f"{'' if module is self else module.path.name + ' '}line {found.line}: {found.why}"
-            name = found.needs or name  # another file may have left it out before
-        return said
+        for module in (self, *self.others.values()):
+            for each in module.left_out:
+                if name in each.names and each not in seen:
+                    own = "" if module is self else f"{module.path.name} "
+                    # another file may have left it out before
+                    why = self.why_missing(each.needs or name, (*seen, each))
+                    return why or f"{own}line {each.line}: {each.why}"
+        return ""
 
 
 def load(path: Path, stand_in: StandIn) -> Module:
@@ -134,7 +134,8 @@ def load(path: Path, stand_in: StandIn) -> Module:
 
     project = Project(path, tree, fill)
     loaded = Module(path, tree, vars(project.module), project, others)
-    with _as_script(path), project.present(), stand_in.present(reading=True), _launching_nothing():
+    alone = mock.patch.object(sys, "argv", [str(path)])  # on the command line
+    with alone, project.present(), stand_in.present(reading=True), _launching_nothing():
         for statement in tree.body:
             _execute(statement, loaded)
     return loaded
@@ -200,29 +201,17 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.id
 
 
-@contextlib.contextmanager
-def _as_script(path: Path) -> Iterator[None]:
-    """The file alone on the command line, and what it prints nowhere."""
-    arguments, sys.argv = sys.argv, [str(path)]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        sys.argv = arguments
+def _launching_nothing() -> contextlib.AbstractContextManager:
+    """Inside, no kernel is launched, and what is printed goes nowhere."""
 
-
-@contextlib.contextmanager
-def _launching_nothing() -> Iterator[None]:
     def refuse(kernel, *_, **__):
         raise NotOnStandIn(f"it launches {getattr(kernel, '__name__', 'a kernel')}")
 
-    kinds = {kind: kind.run for kind in (triton.JITFunction, Autotuner)}
-    for kind in kinds:
-        kind.run = refuse
-    try:
-        with triton.knobs.runtime.scope():
-            triton.knobs.runtime.interpret = False  # the file may ask for Triton's interpreter, which compiles nothing
-            yield
-    finally:
-        for kind, run in kinds.items():
-            kind.run = run
+    stack = contextlib.ExitStack()
+    for kind in (triton.JITFunction, Autotuner):
+        stack.enter_context(mock.patch.object(kind, "run", refuse))
+    stack.enter_context(triton.knobs.runtime.scope())
+    triton.knobs.runtime.interpret = False  # the file may ask for Triton's interpreter, which compiles nothing
+    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+    stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+    return stack

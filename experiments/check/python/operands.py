@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 import gemm_ref
+from experiments.check.cuda.layouts import Layout
 from gemm_ref.inputs import aligned
 
 
@@ -44,7 +45,7 @@ _HALF, _BFLOAT = r"torch\.(float16|half)\b|\.half\(\)|tl\.float16", r"torch\.bfl
 _ELEMENTS = (
     _plain("fp16", _HALF),
     _plain("bf16", _BFLOAT),
-    _plain("fp32", r"torch\.float(32)?\b|\.float\(\)"),
+    _plain("fp32", r"torch\.float(32)?\b|\.float\(\)|pointer_type\(tl\.float32"),
     _plain("fp8", r"torch\.float8_e4m3fn\b|\bfp8\b"),
     # Integers are judged as the fp32 numbers that they are.
     Elements("int8", r"\bint8\b", torch.int8, torch.int8, torch.int32, "fp32"),
@@ -52,9 +53,10 @@ _ELEMENTS = (
     Elements("fp16 and int8", r"$^", torch.float16, torch.int8, torch.float16, "fp16"),
     Elements("bf16 and int8", r"$^", torch.bfloat16, torch.int8, torch.bfloat16, "bf16"),
 )
+_LAYOUTS = (("", "B"), ("A", "AB"))  # what is stored by columns, likely ones first
 _BLOCK = 128  # of elements that share a factor, in most files
 # The shapes of the factors of A and B, by M, N and K.
-_FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]], ...] = (
+FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]], ...] = (
     lambda m, n, k: ((m,), (n,)),
     lambda m, n, k: ((1,), (n,)),
     lambda m, n, k: ((m, 1), (1, n)),
@@ -70,33 +72,19 @@ _OF_BLOCKS = 7  # the first whose elements are those of blocks
 
 @dataclass(frozen=True)
 class Form:
-    """One way of passing A and B."""
+    """One way of passing A, B, C and their sizes."""
 
     elements: Elements
-    factors: int = 0  # which of _FACTORS
-    turned: bool = False  # B is taken as N x K
+    factors: int = 0  # which of FACTORS
+    layout: Layout = Layout()
     batched: bool = False  # they are taken as batches, of which there is one
 
-    @property
-    def notes(self) -> list[str]:
-        """What a user should know of it."""
-        stored = "B is passed as it takes it, as N x K"
-        batch = f"it takes batches of matrices{', and B as N x K' if self.turned else ''}: it is given a batch of one"
-        return [batch] if self.batched else [stored] if self.turned else []
-
-    def passed(
-        self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """a (M, K), b (K, N) and c (M, N) in its types, B as it is stored."""
-        types = self.elements
-        b = aligned(b.t().contiguous()) if self.turned else b
-        if not types.whole:
-            return a, b, c
-        return aligned(a.to(types.a)), aligned(b.to(types.b)), aligned(c.to(types.c))
-
-    def factor_shapes(self, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of A's and B's."""
-        return _FACTORS[self.factors](m, n, k)
+    def passed(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
+        """a (M, K), b (K, N) and c (M, N) in its types, each as it is stored; the same tensor where nothing differs."""
+        own = self.elements
+        types = (own.a, own.b, own.c) if own.whole else (a.dtype, b.dtype, c.dtype)
+        given = [(x, self.layout.stored(name, x, kind)) for name, x, kind in zip("ABC", (a, b, c), types, strict=True)]
+        return [x if x is stored else aligned(stored) for x, stored in given]
 
     def shaped(self, x: torch.Tensor) -> torch.Tensor:
         """A matrix as it is passed."""
@@ -116,17 +104,14 @@ def forms(text: str, name: str, wanted: str, factors: bool) -> Iterator[Form]:
     chosen = [each for each in ordered if not wanted or each.name == wanted or each.math == wanted and each.whole]
     if wanted and not chosen:  # such as tf32, which is another arithmetic of the same elements
         chosen = [_plain(wanted, "")]
-    shapes = list(range(len(_FACTORS))) if factors else [0]
+    shapes = list(range(len(FACTORS))) if factors else [0]
     if re.search("block|group", name, re.I):
         shapes = sorted(shapes, key=lambda each: each < _OF_BLOCKS)
-    for elements, shape in itertools.product(chosen, shapes):
-        for batched, turned in itertools.product((False, True), (False, True)):
-            yield Form(elements, shape, turned, batched)
+    for elements, stored, shape, batched in itertools.product(chosen, _LAYOUTS, shapes, (False, True)):
+        for turned in stored:
+            yield Form(elements, shape, Layout(frozenset(turned)), batched)
 
 
 def _named(elements: Elements, name: str) -> bool:
-    return (
-        elements.name in name
-        or elements.name == "int8"
-        and re.search(r"(^|_)(int|i8|a8w8|w8a8)(_|$)", name) is not None
-    )
+    of_int8 = elements.name == "int8" and re.search(r"(^|_)(int|i8|a8w8|w8a8)(_|$)", name)
+    return elements.name in name or bool(of_int8)

@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 _ROOTS = (".git", "pyproject.toml", "setup.py")  # of what a project's files import each other from
 _MOST_FOLDERS = 6  # above the file's that are searched for it
@@ -33,7 +34,8 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         folder = path.resolve().parent
         above = [folder, *folder.parents][:_MOST_FOLDERS]
         inside = list(itertools.takewhile(lambda each: (each / "__init__.py").exists(), above))
-        packages = above[: max(len(inside), _relative(tree))]
+        levels = [node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]  # 1: `from .beside import`
+        packages = above[: max(len(inside), *levels, 0)]
         for depth, package in enumerate(reversed(packages)):
             name = ".".join(each.name for each in packages[: -depth - 2 : -1])
             self._modules[name] = _Package(name, package, execute)
@@ -44,18 +46,16 @@ class Project(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     @contextlib.contextmanager
     def present(self) -> Iterator[None]:
         """Inside, its modules can be imported, and hide others of their names."""
-        before, hidden = list(sys.path), {name: sys.modules.get(name) for name in self._modules}
-        sys.path[:0] = self._folders
-        sys.meta_path.insert(0, self)
-        sys.modules |= self._modules
-        try:
-            yield
-        finally:
-            sys.path[:] = before
-            sys.meta_path.remove(self)
-            for name in self._modules:
-                sys.modules.pop(name, None)
-            sys.modules |= {name: module for name, module in hidden.items() if module}
+        hidden = {name: sys.modules.get(name) for name in self._modules}
+        paths = mock.patch.object(sys, "path", [*self._folders, *sys.path])
+        with paths, mock.patch.object(sys, "meta_path", [self, *sys.meta_path]):
+            sys.modules |= self._modules
+            try:
+                yield
+            finally:
+                for name in self._modules:
+                    sys.modules.pop(name, None)
+                sys.modules |= {name: module for name, module in hidden.items() if module}
 
     def find_spec(self, name, path=None, target=None):
         """A file of the project as a module that this loads; None for any other."""
@@ -89,8 +89,3 @@ class _Package(types.ModuleType):
         self._start = None
         self._execute(start, self)
         return getattr(self, name)
-
-
-def _relative(tree: ast.Module) -> int:
-    """From how many folders up the file imports: 1 for its own, as in `from .beside import x`."""
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)

@@ -7,14 +7,17 @@ while it runs, and the launches inside it run on the reference GPU. With several
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
 import io
 import itertools
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,20 +25,22 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 import gemm_ref
-from experiments.check import source_text
+from experiments.check import diagnose, source_text
+from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import Options
-from experiments.check.python import explain, functions, module, operands
+from experiments.check.python import explain, functions, module, operands, untuned
 from experiments.check.python.stand_in import MODELS, StandIn, renamed
 from experiments.check.subject import PLAIN, Scales, Subject, vector
-from experiments.check.trial import attempt
+from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
 from gemm_ref.build import CACHE
 from triton_kernels.reference_gpu import Started, on_reference_gpu
 
 TILE = (128, 128)  # taken for the tile of C where no constant of the kernel tells
 PROBE = gemm_ref.Problem(256, 512, 1024)  # whole tiles of any size, for a call that launches nothing
-TRIED, MOST_TRIED = gemm_ref.Problem(128, 256, 384), 8  # for shapes of factors, and how many of them
+MOST_TRIED = 8  # forms of operands that the function takes
 WITHOUT_TMA = (8, 9)  # the last of a GPU on which Triton makes ordinary accesses of a kernel's own descriptors
+_LEAST, _DEEP = 64, 384  # of a tile's sides, and products of each sum, where forms are tried
 MOST_WHOLE = 64  # rows, columns and products of a tile that is the whole matrix
 
 
@@ -56,48 +61,62 @@ class PythonFile(Subject):
             kernel.given = self._given
         self._launcher = functions.choose(self._module, options.kernel, self._given)
         self.name = self._launcher.name
-        self.scalars = self._launcher.scalars
+        self.scalars = tuple(role for role in (*functions.SCALARS, functions.BIAS) if role in self._launcher.roles)
+        self.square = self._launcher.square
         self.zeroed = not self._launcher.fills_c  # what it allocates itself may hold zeros
-        self._whole = False  # its tile is the whole matrix
+        self._whole, self._refused = False, True  # its tile is the whole matrix; nothing could be run yet
         self._started: list[Started] = []
         self._settle(options.math, *problems[:1])
-        if any("tt.make_tensor_descriptor" in each.ttir for each in self._started):
-            self._stand_in.compiled_for = WITHOUT_TMA
-        self._note(options.math)
+        self.notes += self._said(options.math)
 
     def _settle(self, wanted: str, probe: gemm_ref.Problem = PROBE) -> None:
-        """Find the types and the layout of operands that the function takes, by calls whose launches are not run.
+        """Find the types and the layout of operands, the order of sizes and the shapes of factors that make it right.
 
-        Where factors are among them the shapes of factors are tried, since most kernels take any and read some alone.
+        Those that the function does not take are found by calls whose launches are not run. Where nothing is right,
+        the likeliest are taken.
         """
-        factors = any(each.role in (*functions.FACTORS, functions.FACTOR) for each in self._launcher.arguments)
-        fitting = self._fitting(wanted, probe, factors)
+        fitting = self._fitting(wanted, probe)
         first = next(fitting)
-        if factors:
-            tried = itertools.chain([first], itertools.islice(fitting, MOST_TRIED))
-            right = next((form for form in tried if attempt(self, self.admit(TRIED)).right), first)
-            self._take(right, probe)
-        cuts = any("inputPrecision = tf32" in each.ttir for each in self._started) and not self.whole_numbers
-        if self.math == "fp32" and not wanted and cuts:
+        tried = itertools.chain([first], itertools.islice(fitting, MOST_TRIED), self._otherwise(first, probe))
+        chosen = None
+        for form in tried:
+            trial = self._try()
+            if trial.right or diagnose.finish(self, trial).finish:
+                chosen = form
+                break
+            chosen = chosen or (None if trial.refusal else form)
+            self._refused = chosen is None
+        self._take(chosen or first, probe)
+        if self.math == "fp32" and not (wanted or self.whole_numbers) and "inputPrecision = tf32" in self._ttir:
             self.judge_as_tf32(
                 'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
             )
-        whole = f"tensor<{PROBE.m}x{PROBE.n}x"
-        self._whole = probe is PROBE and any(whole in each.ttir for each in self._started)
         known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))
         for name in self._given:
             if name not in known:
                 raise UsageError(f"-D {name} is no parameter of {self.name} and no constant of its kernels")
-        constants = self._started[0].constants
-        self.tile = _constant(constants, "m") or TILE[0], _constant(constants, "n") or TILE[1]
 
-    def _fitting(self, wanted: str, probe: gemm_ref.Problem, factors: bool) -> Iterator[operands.Form]:
+    def _try(self) -> Trial:
+        """A product of a tile or two."""
+        m, n = (side * -(-_LEAST // side) for side in self.tile)
+        problem = self.admit(gemm_ref.Problem(m, n * (1 + (m == n)), _DEEP))
+        return attempt(self, problem, zeroed=True)  # whether it reads C is another question
+
+    def _otherwise(self, first: operands.Form, probe: gemm_ref.Problem) -> Iterator[operands.Form]:
+        """The first form with other layouts and sizes in another order, those of these that the function takes."""
+        for layout in layouts.others(first.layout, axes=self._launcher.roles >= set(module.SIZES)):
+            with contextlib.suppress(UsageError):
+                yield self._take(replace(first, layout=layout), probe)
+
+    def _fitting(self, wanted: str, probe: gemm_ref.Problem) -> Iterator[operands.Form]:
         """The forms that the function takes, each when it is passed in it; of the likeliest elements that it takes."""
         failed: list[tuple[operands.Form, UsageError]] = []
         taken: operands.Elements | None = None
         names = f"{self.path.stem}_{self.name}"
-        for form in operands.forms(source_text.read(self.path), names, wanted, factors):
-            if taken not in (None, form.elements):
+        factors = not self._launcher.roles.isdisjoint((*functions.FACTORS, functions.FACTOR))
+        text = ast.unparse(self._module.tree)  # without its comments
+        for form in operands.forms(text, names, wanted, factors):
+            if taken not in (None, form.elements) and not self._refused:
                 return
             try:
                 self._take(form, probe)
@@ -108,52 +127,60 @@ class PythonFile(Subject):
                 yield form
         if taken is None:  # what stopped it with the likeliest types, in the form with which it went on longest
             likely = [error for form, error in failed if form.elements == failed[0][0].elements]
-            raise UsageError(f"{max(likely, key=explain.reached)}: {functions.PLAIN}")
+            raise UsageError(f"{max(likely, key=lambda error: getattr(error, 'line', math.inf))}: {functions.PLAIN}")
 
-    def _take(self, form: operands.Form, probe: gemm_ref.Problem) -> None:
+    def _take(self, form: operands.Form, probe: gemm_ref.Problem) -> operands.Form:
         """Pass operands in this form from now on. Raises UsageError where the function does not take it."""
         self._form, self.math, mode = form, form.elements.math, gemm_ref.MATHS[form.elements.math]
         a, b = torch.zeros(probe.a_shape, dtype=mode.dtype), torch.zeros(probe.b_shape, dtype=mode.dtype)
         made = self._call(a, b, torch.zeros(probe.m, probe.n, dtype=mode.out_dtype), dry=True)
-        if made is not None and made.dtype == torch.int8:
+        if made.dtype == torch.int8:
             raise UsageError(f"{self.name} returns a C of int8, which does not hold the sums")
-        self.math = form.elements.judged_by(made.dtype if made is not None else None)
+        self.math = form.elements.judged_by(None if self._launcher.fills_c else made.dtype)
         self.whole_numbers = form.elements.whole
-        self.assumed = "B stored as N x K" if form.turned else ""
+        self.assumed = str(form.layout)
+        tiles = (f"tensor<{PROBE.m}x{PROBE.n}x", f"tensor<{PROBE.k}x", f"x{PROBE.k}x")
+        self._ttir = "".join(each.ttir for each in self._started)
+        self._whole = probe is PROBE and any(tile in self._ttir for tile in tiles)
+        if "tt.make_tensor_descriptor" in self._ttir:
+            self._stand_in.compiled_for = WITHOUT_TMA
+        m, n = (untuned.side(self._started[0].constants, axis) for axis in "mn")
+        self.tile = m or TILE[0], n or TILE[1]
+        return form
 
-    def _note(self, wanted: str) -> None:
+    def _said(self, wanted: str) -> Iterator[str]:
         if ones := [each.name for each in self._launcher.arguments if each.role in functions.FACTORS]:
-            self.notes.append(f"{', '.join(ones)} hold ones, so it is not checked which of them an element takes")
+            yield f"{', '.join(ones)} hold ones, so it is not checked which of them an element takes"
         if self._launcher.by_itself:
-            self.notes.append("no function of the file takes its matrices: the kernel is launched by itself")
+            one = ", with one size for M, N and K, as there" * self.square
+            yield f"no function of the file takes its matrices: the kernel is launched by itself{one}"
         if not self._launcher.fills_c:
-            self.notes.append("it allocates C itself, so it is not checked whether it reads C")
-        self.notes += self._form.notes
+            yield "it allocates C itself, so it is not checked whether it reads C"
+        if self._form.batched:
+            yield "it takes batches of matrices: it is given a batch of one"
         for kernel in self._module.untuned:
             if kernel.chosen:
                 chosen = ", ".join(f"{name}={value!r}" for name, value in kernel.chosen.items())
-                self.notes.append(f"{kernel.name} has {chosen}, for want of its own tuner: -D says others")
+                yield f"{kernel.name} has {chosen}, for want of its own tuner: -D says others"
         if self._stand_in.compiled_for == WITHOUT_TMA:
-            self.notes.append(
+            yield (
                 "it makes tensor descriptors itself, which the reference GPU does not know: it is compiled for sm_89, "
                 "where their copies are ordinary accesses"
             )
         if foreign := {name for each in self._started for name in each.foreign}:
-            self.notes.append(f"{', '.join(sorted(foreign))}: not known to Triton for NVIDIA GPUs, and left out")
+            yield f"{', '.join(sorted(foreign))}: not known to Triton for NVIDIA GPUs, and left out"
         if self._whole:
-            self.notes.append(
-                f"its tile is the whole matrix: it is given none of more than {MOST_WHOLE} rows or columns"
-            )
+            yield f"its tile is the whole matrix: it is given none of more than {MOST_WHOLE} rows or columns"
         if self._form.elements.name != "fp32" and not wanted:
             name = self._form.elements.name
-            self.notes.append(f"A and B are {name}, by what the file says of types: --math says another")
+            yield f"A and B are {name}, by what the file says of types: --math says another"
         for old, new in renamed().items():
             if re.search(rf"\b{old}\b", source_text.read(self.path)):
-                self.notes.append(f"{old}, which Triton {triton.__version__} no longer has, is taken for {new}")
+                yield f"{old}, which Triton {triton.__version__} no longer has, is taken for {new}"
         if reasons := self._module.reasons:
             lines = ", ".join(f"line {each.line} ({explain.short(each.why)})" for each in reasons[:3])
             more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-            self.notes.append(f"code outside of functions that was left out: {lines}{more}, and what needs it")
+            yield f"code outside of functions that was left out: {lines}{more}, and what needs it"
 
     def admit(self, problem: gemm_ref.Problem) -> gemm_ref.Problem:
         most = {axis: min(getattr(problem, axis), MOST_WHOLE) for axis in "mnk"} if self._whole else {}
@@ -164,14 +191,12 @@ class PythonFile(Subject):
         return str(self._launcher)
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        made = self._call(a, b, c, scales)
-        if made is not None:
-            c.copy_(made)
+        self._form.layout.take_back(self._call(a, b, c, scales), c)
 
     def _call(
         self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN, dry: bool = False
-    ) -> torch.Tensor | None:
-        """Call the function on CPU tensors; returns C where it is not in c. dry: its launches are not run."""
+    ) -> torch.Tensor:
+        """Call the function on CPU tensors; returns C as it is stored. dry: its launches are not run."""
         passed = self._form.passed(a, b, c)
         places = {x.untyped_storage().data_ptr(): name for name, x in zip("ABC", passed, strict=True)}
 
@@ -180,33 +205,36 @@ class PythonFile(Subject):
             return places.get(x.untyped_storage().data_ptr(), own)
 
         self._started = []
-        values = self._values(*passed, scales)
-        pointed = self._stand_in.pointed
+        problem, pointed = gemm_ref.Problem(c.shape[0], c.shape[1], a.shape[1]), self._stand_in.pointed
         with self._present(), on_reference_gpu(name_of, self._begin, self._configs, pointed, dry):
             with explain.errors(self._module, self.name):
-                made = self._launcher(values)
+                made = self._made(passed, problem, scales)
         if not self._started:
             raise UsageError(f"{self.name} launched no Triton kernel, so there is nothing to check")
-        if self._launcher.fills_c:
-            return passed[2] if passed[2] is not c else None
-        return self._product(made, tuple(c.shape))
+        return made
 
-    def _values(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, object]:
-        """What each role of a parameter is given: a (M, K), b as the function takes it, c (M, N)."""
-        (m, k), n = a.shape, c.shape[1]
+    def _made(self, passed: list[torch.Tensor], problem: gemm_ref.Problem, scales: Scales = PLAIN) -> torch.Tensor:
+        """C as it is stored, of A, B and C as they are."""
+        made = self._launcher(self._values(passed, problem, scales))
+        return passed[2] if self._launcher.fills_c else self._product(made, tuple(passed[2].shape))
+
+    def _values(self, passed: list[torch.Tensor], problem: gemm_ref.Problem, scales: Scales) -> dict[str, object]:
+        """What each role of a parameter is given; passed: A, B and C as they are stored."""
+        a, b, c = passed
+        called, shapes = self._form.layout.called(problem), operands.FACTORS[self._form.factors]
         addend = c.clone() if "BETA" in self.scalars else torch.zeros_like(c)
         matrices = {"A": a, "B": b, "C": c, functions.ADDEND: addend}
-        of_a, of_b = (torch.ones(shape, device=a.device) for shape in self._form.factor_shapes(m, n, k))
+        of_a, of_b = (torch.ones(shape, device=a.device) for shape in shapes(called.m, called.n, called.k))
         return {name: self._form.shaped(x) for name, x in matrices.items()} | {
-            "M": m,
-            "N": n,
-            "K": k,
+            "M": called.m,
+            "N": called.n,
+            "K": called.k,
             "ALPHA": scales.alpha,
             "BETA": scales.beta,
             functions.FACTORS_A: of_a,
             functions.FACTORS_B: of_b,
             functions.FACTOR: of_b if self._form.factors else 1.0,
-            functions.BIAS: (scales.bias * vector(n)).to(a.device, c.dtype),
+            functions.BIAS: (scales.bias * vector(problem.n)).to(a.device, c.dtype),
             functions.TYPE: self._form.elements.c,
         }
 
@@ -222,7 +250,7 @@ class PythonFile(Subject):
         return fitting
 
     def _begin(self, started: Started) -> contextlib.AbstractContextManager:
-        most = self._stand_in.model.shared_bytes
+        most = self._stand_in.model.shared_memory_per_block_optin
         if started.shared_bytes > most:
             raise OutOfResources(started.shared_bytes, most, "shared memory")
         self._started.append(started)
@@ -256,16 +284,7 @@ class PythonFile(Subject):
         passed = functools.lru_cache(maxsize=8)(self._form.passed)
 
         def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-            values = passed(a, b, out)
-            made = self._launcher(self._values(*values, PLAIN))
-            own = values[2] if self._launcher.fills_c else self._product(made, tuple(out.shape))
-            return out if own is out else out.copy_(own)
+            self._form.layout.take_back(self._made(passed(a, b, out), problem), out)
+            return out
 
         return call
-
-
-def _constant(constants: Mapping[str, object], side: str) -> int:
-    """The constant that is a kernel's tile along M, N or K; 0 where its name does not say."""
-    pattern = rf"^(b|blk|block|tile)(_?size)?_?{side}$|^{side}_?(block|tile)(_?size)?$"
-    found = [value for name, value in constants.items() if re.search(pattern, name.lower()) and isinstance(value, int)]
-    return found[0] if found else 0

@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import torch
 import triton
@@ -33,24 +35,33 @@ class NotOnStandIn(RuntimeError):
 
 @dataclass(frozen=True)
 class Model:
-    """A GPU as its data sheet and `cudaGetDeviceProperties` describe it."""
+    """A GPU as its data sheet and `cudaGetDeviceProperties` describe it, by torch's names."""
 
     name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    shared_bytes: int  # that a block may ask for
-    memory_bytes: int
-    l2_bytes: int
-    clock_khz: int
-    memory_clock_khz: int
-    bus_bits: int
+    major: int
+    minor: int
+    multi_processor_count: int
+    shared_memory_per_block_optin: int
+    total_memory: int
+    L2_cache_size: int
+    clock_rate: int  # kHz
+    memory_clock_rate: int
+    memory_bus_width: int
+    shared_memory_per_block: int = 48 << 10
+    regs_per_multiprocessor: int = 65536
+    warp_size: int = 32
+    gcnArchName: str = ""  # noqa: N815
+
+    @property
+    def max_threads_per_multi_processor(self) -> int:
+        return 1536 if self.minor else 2048
 
 
 MODELS = MappingProxyType(
     {
-        "sm_80": Model("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 80 << 30, 40 << 20, 1410000, 1593000, 5120),
-        "sm_89": Model("NVIDIA GeForce RTX 4090", (8, 9), 128, 101376, 24 << 30, 72 << 20, 2520000, 10501000, 384),
-        "sm_90": Model("NVIDIA H100 80GB HBM3", (9, 0), 132, 232448, 80 << 30, 50 << 20, 1980000, 2619000, 5120),
+        "sm_80": Model("NVIDIA A100-SXM4-80GB", 8, 0, 108, 166912, 80 << 30, 40 << 20, 1410000, 1593000, 5120),
+        "sm_89": Model("NVIDIA GeForce RTX 4090", 8, 9, 128, 101376, 24 << 30, 72 << 20, 2520000, 10501000, 384),
+        "sm_90": Model("NVIDIA H100 80GB HBM3", 9, 0, 132, 232448, 80 << 30, 50 << 20, 1980000, 2619000, 5120),
     }
 )
 DEVICE = torch.device("cuda", 0)
@@ -61,72 +72,48 @@ class StandIn:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.compiled_for = model.capability  # kernels are
+        self.compiled_for = (model.major, model.minor)  # kernels are
         self._mode = _OnCpu()
+        self.pointed = self._mode.pointed.get  # the tensor at an address that was asked for when it was last present
 
     @contextlib.contextmanager
     def present(self, reading: bool = False) -> Iterator[None]:
         """Inside, there is the GPU. reading: what is allocated past MOST_ELEMENTS has no contents."""
-        config, before = triton.runtime.driver, triton.runtime.driver._active
         chosen = without_gpu.capability.set(self.compiled_for)
         self._mode.reading = reading
         self._mode.pointed.clear()  # what was there then may be gone, and another tensor be there
         try:
-            config.set_active(_Driver(self.model))
             with contextlib.ExitStack() as stack:
-                stack.enter_context(_replaced(torch.cuda, self._answers()))
-                stack.enter_context(_replaced(torch.version, {"cuda": "12.8"}))
-                stack.enter_context(_replaced(torch, {"set_default_device": _always(None)}))
-                stack.enter_context(_replaced(tma, {old: getattr(tma, new) for old, new in renamed().items()}))
+                stack.enter_context(mock.patch.object(triton.runtime.driver, "_active", _Driver(self.model)))
+                stack.enter_context(mock.patch.multiple(torch.cuda, **self._answers()))
+                stack.enter_context(mock.patch.object(torch.version, "cuda", "12.8"))
+                stack.enter_context(mock.patch.object(torch, "set_default_device", _always(None)))
+                for old, new in renamed().items():
+                    stack.enter_context(mock.patch.object(tma, old, getattr(tma, new)))
                 stack.enter_context(_command("nvidia-smi", self.model.name))
                 stack.enter_context(self._mode)
                 yield
         finally:
-            config.set_active(before)
             without_gpu.capability.reset(chosen)
 
-    def pointed(self, address: int) -> torch.Tensor | None:
-        """The tensor at an address that was asked for while the stand-in was last present."""
-        return self._mode.pointed.get(address)
-
-    @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
+    def away(self) -> contextlib.AbstractContextManager:
         """Inside, tensors are where they are: on the CPU."""
-        before, self._mode.present = self._mode.present, False
-        try:
-            yield
-        finally:
-            self._mode.present = before
+        return mock.patch.object(self._mode, "present", False)
 
-    def _answers(self) -> dict[str, object]:
+    def _answers(self) -> dict[str, Any]:
         """What stands in torch.cuda for what asks a GPU."""
         model = self.model
-        major, minor = model.capability
-        properties = SimpleNamespace(
-            name=model.name,
-            major=major,
-            minor=minor,
-            multi_processor_count=model.multiprocessors,
-            total_memory=model.memory_bytes,
-            L2_cache_size=model.l2_bytes,
-            shared_memory_per_block=48 << 10,
-            shared_memory_per_block_optin=model.shared_bytes,
-            regs_per_multiprocessor=65536,
-            max_threads_per_multi_processor=1536 if minor else 2048,
-            warp_size=32,
-            gcnArchName="",
-        )
         answers = {
             "is_available": True,
             "is_initialized": True,
             "device_count": 1,
             "current_device": 0,
             "get_device_name": model.name,
-            "get_device_capability": model.capability,
-            "get_device_properties": properties,
-            "get_arch_list": [f"sm_{major}{minor}"],
+            "get_device_capability": (model.major, model.minor),
+            "get_device_properties": model,
+            "get_arch_list": [f"sm_{model.major}{model.minor}"],
             "is_bf16_supported": True,
-            "mem_get_info": (model.memory_bytes, model.memory_bytes),
+            "mem_get_info": (model.total_memory, model.total_memory),
             "memory_allocated": 0,
             "max_memory_allocated": 0,
             "current_stream": _Stream(),
@@ -190,15 +177,15 @@ class _Driver(without_gpu.NoGpu):
     """Triton's driver of the model: what it is, and nothing that runs on it."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model.capability)
+        super().__init__((model.major, model.minor))
         properties = {
-            "max_shared_mem": model.shared_bytes,
-            "max_num_regs": 65536,
-            "multiprocessor_count": model.multiprocessors,
-            "warpSize": 32,
-            "sm_clock_rate": model.clock_khz,
-            "mem_clock_rate": model.memory_clock_khz,
-            "mem_bus_width": model.bus_bits,
+            "max_shared_mem": model.shared_memory_per_block_optin,
+            "max_num_regs": model.regs_per_multiprocessor,
+            "multiprocessor_count": model.multi_processor_count,
+            "warpSize": model.warp_size,
+            "sm_clock_rate": model.clock_rate,
+            "mem_clock_rate": model.memory_clock_rate,
+            "mem_bus_width": model.memory_bus_width,
         }
         self.utils = SimpleNamespace(get_device_properties=_always(properties))
 
@@ -220,10 +207,7 @@ class _Stream:
 
     cuda_stream = 0
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    wait_stream = wait_event = record_event = lambda self, *_: None
+    synchronize = wait_stream = wait_event = record_event = lambda self, *_: None
 
 
 def _always(value: object):
@@ -240,25 +224,10 @@ def _never(what: str):
 @contextlib.contextmanager
 def _command(name: str, said: str) -> Iterator[None]:
     """Inside, a command of the shell that says this, where there is none of its name."""
-    before = os.environ.get("PATH", "")
+    folder, path = CACHE / "stand_in", os.environ.get("PATH", "")
     if not shutil.which(name):
-        folder = CACHE / "stand_in"
         keep(folder / name, f"#!/bin/sh\necho '{said}'\n".encode())
         (folder / name).chmod(0o755)
-        os.environ["PATH"] = os.pathsep.join(filter(None, (before, str(folder))))
-    try:
+        path = os.pathsep.join(filter(None, (path, str(folder))))
+    with mock.patch.dict(os.environ, PATH=path):
         yield
-    finally:
-        os.environ["PATH"] = before
-
-
-@contextlib.contextmanager
-def _replaced(module, values: dict[str, object]) -> Iterator[None]:
-    before = {name: getattr(module, name) for name in values}
-    for name, value in values.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)

@@ -10,17 +10,20 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import KernelInterface
 
+_SIDE = r"^((b|blk|block|tile)(_?size)?_?{0}|{0}_?(block|tile)(_?size)?|(blk|block|tile)(_?size)?)$"
 _VALUES = (
-    (r"^(b|blk|block|tile)(_?size)?_?[mn]$|^[mn]_?block", 64),
-    (r"^(b|blk|block|tile)(_?size)?_?k$|^k_?block", 32),
-    (r"^group(_?size)?_?m$|^group$", 8),
     (r"^(group|block|tile)_?size$", 128),
-    (r"^zero_?(point)?s?$|^qzeros$", None),
+    (_SIDE.format("[mn]"), 64),
+    (_SIDE.format("k"), 32),
+    (r"^group(_?size)?_?m$|^group$", 8),
+    (r"^zero_?(point)?s?(_\w)?$|^qzeros$", None),
     (r"warps$", 4),
     (r"stages$|buffers$", 3),
     (r"split_?k$", 2),
     (r"num_sms?$|sm_count$", 132),
+    (r"^batch(es|_?size)?$|^num_batches$", 1),
     (r"acc\w*dtype|dtype_acc", tl.float32),
     (r"activation$|^act$", ""),
     (r"^(is_)?(even|divisible)(_|$)|_divisible$|subtile$", False),  # which is right at any size
@@ -33,11 +36,22 @@ def common(name: str) -> object:
     return next((value for pattern, value in _VALUES if re.search(pattern, name.lower())), UNKNOWN)
 
 
+def side(constants: Mapping[str, Any], axis: str) -> int:
+    """The constant that is a kernel's tile along m, n or k; 0 where no name says."""
+    found = (value for name, value in constants.items() if re.search(_SIDE.format(axis), name.lower()))
+    return next((value for value in found if isinstance(value, int)), 0)
+
+
+def plain(kernel: Any) -> Any:
+    """The Python function that a kernel is made of."""
+    while isinstance(kernel, KernelInterface):
+        kernel = kernel.fn
+    return kernel
+
+
 def constants(kernel: Any, told: Iterable[str] = ()) -> dict[str, object]:
     """Common values of the parameters of a kernel that have no default and are not told, of those whose names say."""
-    while not inspect.isfunction(kernel):
-        kernel = kernel.fn
-    parameters = inspect.signature(kernel).parameters
+    parameters = inspect.signature(plain(kernel)).parameters
     open_ = [name for name, each in parameters.items() if each.default is each.empty and name not in told]
     values = {name: 1 if re.search("split", name, re.I) else common(name) for name in open_}
     return {name: value for name, value in values.items() if value is not UNKNOWN}

@@ -40,6 +40,7 @@ def test_what_a_source_tells_a_terminal_to_do_is_not_passed_on(capsys):
 
 SIZES = {"whole": (64, 96, 128), "ragged": (35, 37, 39), "odd": (64, 96, 129)}
 RIGHT_AND_WRONG = {"whole": "right", "ragged": "wrong"}
+REFUSES = "sound: right at the only size run, without a fault; it refuses 1 other"
 OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
 
 
@@ -48,7 +49,7 @@ OUTSIDE = {"whole": "right", "ragged": "refused", "odd": "out of bounds"}
     [
         ({"whole": "right", "odd": "right"}, {}, "", "sound: right at all 2 sizes run, without a fault", 0),
         ({"whole": "right"}, {}, "", "sound: right at the only size run, without a fault", 0),
-        ({"whole": "right", "odd": "refused"}, {}, "", "sound: right at the only size run, without a fault", 0),
+        ({"whole": "right", "odd": "refused"}, {}, "", REFUSES, 0),
         ({"whole": "right"}, {}, "whole", "faulty: right in every run, but 1 fault: race", 1),
         (
             {"whole": "refused"},

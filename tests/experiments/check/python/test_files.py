@@ -57,7 +57,7 @@ plt.show()
 def test_a_file_that_is_a_script_is_checked_as_it_lies(tmp_path):
     found = report(tmp_path, SCRIPT)
     assert found.sound, found
-    assert "B is passed as it takes it, as N x K" in found.notes
+    assert found.assumed == "B stored as N x K"
     assert any("fp16" in note for note in found.notes)
     (left_out,) = (note for note in found.notes if "left out" in note)
     line = 1 + SCRIPT[: SCRIPT.index("import matplotlib")].count("\n")
@@ -249,6 +249,18 @@ if __name__ == "__main__":
     demo()
 """
 )
+
+
+def test_a_kernel_alone_that_is_tuned(tmp_path):
+    found = report(tmp_path, TUNED[: TUNED.index("def gemm")])
+    assert found.sound and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K)"
+
+
+def test_a_kernel_for_squares_alone(tmp_path):
+    text = DEMO + "\n\ndef bench(N):\n    x = torch.ones(N, N)\n    kernel[(1,)](x, x, x, N, N, N, N, N, N, N, N)\n"
+    found = report(tmp_path, text, sizes=())
+    assert found.headline.endswith("without a fault; it refuses 1 other"), found
+    assert found.square and found.how == "kernel(a_ptr=A, b_ptr=B, c_ptr=C, M, N, K, BLOCK_M=K, BLOCK_N=K)"
 
 
 @pytest.mark.parametrize(("text", "blocks"), [(DEMO, (64, 64)), (LAUNCHED, (16, 32))], ids=["kernel", "demo"])

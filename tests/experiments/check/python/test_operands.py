@@ -124,6 +124,38 @@ def test_what_a_function_takes_is_found(tmp_path, text, elements):
     assert elements == "fp32" or note in found.notes
 
 
+def test_what_is_done_to_c_unasked_is_said(tmp_path):
+    text = GLUON.replace("+ col, acc,", "+ col, gl.maximum(acc, 0.0),")
+    assert report(tmp_path, text).headline.startswith("sound, with relu of C: right")
+    third = SCALED.replace("alpha * acc", "alpha / 3 * acc")
+    assert report(tmp_path, third).headline.startswith("sound, with C multiplied by 0.3333: right")
+    assert not report(tmp_path, GLUON.replace("+ col, acc,", "+ col, acc * (row + 1),")).sound
+
+
+# C is M x K; A is stored by columns; the kernel is for its caller to say.
+ORDERED = TRITON.replace("gemm(a, b, c, block=32)", "solve(a, b, c, M, N, K)").replace(
+    "(M, K), N = a.shape, b.shape[1]", "N, K, block = K, N, 32"
+)
+TURNED = (
+    TRITON.replace("row * K + k[None, :]", "k[None, :] * M + row")
+    .replace("(a, b, c, block=32)", "(a, b, c, kernel_fn, block=32)")
+    .replace("(M, K), N = a.shape", "(K, M), N = a.shape")
+    .replace("kernel[grid]", "kernel_fn[grid]")
+    .replace("@triton.jit", "@triton.jit\ndef one(x):\n    return x + 1\n\n\n@triton.jit")
+)
+
+
+def test_sizes_in_another_order_and_a_by_columns(tmp_path):
+    assert "with its (M, N, K) being (M, K, N): right" in report(tmp_path, ORDERED).headline
+    assert "with A stored as K x M: right" in report(tmp_path, TURNED).headline
+
+
+def test_a_type_and_a_way_as_text(tmp_path):
+    said = "(a, b, way: str, dtype):\n    assert way in ('plain', 'fast') and (dtype == 'half' or dtype == 'fp32')"
+    found = report(tmp_path, GLUON.replace("(a, b):", said))
+    assert found.sound and found.how == "matmul(a, b, way='plain', dtype=type)"
+
+
 def test_a_tile_that_is_the_whole_matrix(tmp_path):
     text = TRITON.replace("BLOCK_M=block, BLOCK_N=block", "BLOCK_M=M, BLOCK_N=N")
     found = report(tmp_path, text, sizes=())
