@@ -50,7 +50,7 @@ class Model:
     shared_memory_per_block: int = 48 << 10
     regs_per_multiprocessor: int = 65536
     warp_size: int = 32
-    gcnArchName: str = ""  # noqa: N815
+    gcnArchName: str = ""
 
     @property
     def max_threads_per_multi_processor(self) -> int:
