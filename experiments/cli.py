@@ -135,7 +135,7 @@ def run(
         typer.Option(help="Only this: cuda, triton, gluon, cublas, cublaslt, cutlass, cpu, numpy or torch."),
     ] = None,
     size: Annotated[list[str] | None, typer.Option(help="4096 for a cube, or MxNxK.")] = None,
-    math: Annotated[str, typer.Option(help="Only this arithmetic: fp32, tf32, fp16, bf16 or fp8.")] = "",
+    math: Annotated[str, typer.Option(help="Only this: fp32, tf32, fp16, bf16, fp8, fp16x3 or bf16x6.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
     gpus: Annotated[

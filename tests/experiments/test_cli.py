@@ -1,5 +1,6 @@
 """The command line: menus, refusals, failing kernels, interruption. Kernels are fakes, so it is quick."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -216,9 +217,10 @@ def test_a_system_that_does_not_tell_its_memory(monkeypatch):
     assert selection.make_request((), (), ("99999999",), "fp32", "cpu").problems
 
 
-def test_brackets_are_shown(invoke, tmp_path):
+def test_help_has_brackets_modes_and_backends(invoke, tmp_path):
     text = invoke("run", "--help").said
     assert "[all of them]" in text and "[experiments/results/<device>]" in text
+    assert all(re.search(rf"\b{name}\b", text) for name in (*gemm_ref.MATHS, *selection.known_backends()))
     folder = tmp_path / "[bold]"
     result = invoke("run", "correctness", "--device", "cpu", "--results", folder, pool=[fake("s01_naive", right)])
     assert f"rows are in {folder}" in result.said and f"drew {folder}" in result.said
