@@ -13,7 +13,7 @@ from experiments.check import cost, diagnose, faults, offsets, sizes, source_tex
 from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.cuda.nvcc import UNDEFINED
 from experiments.check.report import Fault, Outcome, Report, Verdict
-from experiments.check.subject import PLAIN, Subject
+from experiments.check.subject import Subject
 from experiments.check.survey import survey
 from experiments.check.trial import Launches, Trial, attempt
 from gemm_ref import ptx
@@ -207,7 +207,11 @@ class Examination:
         if self._subject.scalars:
             whole = self._explain_scales(whole)
         if self._given:
-            first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem, detect=True)
+            first = (
+                wrong[0]
+                if wrong[0].scales == self._subject.plain
+                else attempt(self._subject, wrong[0].problem, detect=True)
+            )
             if not first.right:
                 reason = diagnose.adds_to_c(self._subject, first)
                 self._say([reason] if reason else diagnose.explain(self._subject, first))
@@ -229,7 +233,7 @@ class Examination:
         if base and (self.report.needs or self.report.equal):
             self._try_as_asked(base)
         if len(self.report.why) == said:
-            first = wrong[0] if wrong[0].scales == PLAIN else attempt(self._subject, wrong[0].problem)
+            first = wrong[0] if wrong[0].scales == self._subject.plain else attempt(self._subject, wrong[0].problem)
             self._say(diagnose.explain(self._subject, first))
         return base
 
@@ -294,7 +298,13 @@ class Examination:
             if self._right(four):
                 self._find_needs(four, equal)
         if self.report.needs and all(need.multiple for need in self.report.needs):
-            self._try(self._subject.admit(sizes.past(base, self.report.needs, equal)))
+            least = max([self._slice, *(need.least for need in self.report.needs)])
+            # with more rows than products, tests of rows may let a thread past the end of them
+            m, n = (side * (least // side + 1) for side in (base.m, base.n))
+            shallow = base if "K" in equal else base.resized(m, n, least)
+            past = self._try(self._subject.admit(sizes.past(shallow, self.report.needs, equal)))
+            if not self._is_clean(past) and self._right(past.problem.resized(k=shallow.k)):
+                self._find_needs(past.problem.resized(k=shallow.k), equal)
 
     def _find_needs(self, base: gemm_ref.Problem, equal: str) -> None:
         """Of the sizes of which nothing was found yet."""

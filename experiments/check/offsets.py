@@ -80,6 +80,6 @@ def _seen(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.Acce
         role: torch.zeros(max(size, _FEW) if size <= _ROWS * _SHORT else _FEW, dtype=dtype)
         for role, size in (sizes | {"BIAS": problem.n}).items()
     }
-    with contextlib.suppress(ptx.PtxError, UsageError), ptx.watched(seen := _Offsets(), Patience()):
+    with contextlib.suppress(ptx.PtxError, UsageError, MemoryError), ptx.watched(seen := _Offsets(), Patience()):
         subject.start(problem, subject.first_block(problem), held)
     return seen.seen

@@ -30,6 +30,9 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     problem = _problem(kernel, seen)
     if _right(kernel, problem):
         return kernel
+    if (turned := kernel.exchanged()) and _right(turned, problem):
+        kernel.notes.append(f"its program has sizes of its own, from which its grid is told: {turned.shape}")
+        return turned
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
     cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
@@ -43,34 +46,47 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
 
 
 def _launched(kernel: CudaKernel) -> CudaKernel:
-    """With the block whose first one stores what it should, or at least a whole tile, and a grid of such tiles."""
-    whole: tuple[CudaKernel, Survey] | None = None
-    refused: Exception | None = None
-    for tried in kernel.launches():
+    """With the block whose first one stores what it should, or at least a whole tile, and a grid of such tiles.
+
+    What a wrong guess does is no fault of the kernel, so at whole tiles it must show none.
+    """
+    whole: list[tuple[CudaKernel, Survey]] = []
+    failed: list[Exception] = []
+    tried = ""
+    for guess in kernel.launches():
         try:
-            seen, trial = first_block(tried)
+            seen, trial = first_block(guess)
         except UsageError as error:  # the template may not be compiled with every argument
-            refused = refused or error
+            failed.append(error)
             continue
-        refused = refused or trial.refusal
+        failed += [trial.refusal] if trial.refusal else []
         stored = _stored(seen, trial)
-        if stored is _Stored.RIGHT or stored is _Stored.WHOLE and whole is None:
-            whole = tried, seen
         if stored is _Stored.RIGHT:
-            break
-    if whole is None:
-        raise refused or UsageError(kernel.untold)
-    found, seen = whole
+            found, tried = _with_grid(guess, seen)
+            if found:
+                return found
+        elif stored is _Stored.WHOLE:
+            whole.append((guess, seen))
+    for guess, seen in whole[: not tried]:
+        found, tried = _with_grid(guess, seen)
+        if found:
+            return found
+    if not tried and failed:
+        raise failed[0]
+    raise UsageError(kernel.untold + (f"; what was tried is {tried}" if tried else ""))
+
+
+def _with_grid(found: CudaKernel, seen: Survey) -> tuple[CudaKernel | None, str]:
+    """With a grid of the first block's tiles, if that shows no fault, and the launch in words."""
     tile = seen.tile or found.tile
     grids = found.shape.grids(tile) if found.shape.grid == ("1",) else [found.shape]
     with_grid = [found.changed(shape=shape, tile=tile) for shape in grids]
     problem = _problem(with_grid[0], seen)
     right = next((each for each in with_grid if _right(each, problem)), with_grid[0])
-    right.notes.append(f"nobody launches it: {right.shape} is guessed, as what stores whole tiles of C")
-    # What a wrong guess does is no fault of the kernel.
     if attempt(right, problem, detect=True).findings:
-        raise UsageError(f"{kernel.untold}; what was tried is {right.shape}")
-    return right
+        return None, str(right.shape)
+    right.notes.append(f"nobody launches it: {right.shape} is guessed, as what stores whole tiles of C")
+    return right, str(right.shape)
 
 
 class _Stored(Enum):

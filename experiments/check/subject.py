@@ -49,6 +49,7 @@ class Subject(ABC):
     whole_numbers: bool = False  # its elements have no fractions
     unsigned: bool = False  # A and B hold no negative numbers
     finish: Extras = Extras()  # what it does to C unasked
+    plain: Scales = PLAIN  # of what is not in `scalars`: beta is 1 where C is added to a result of its own
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 
@@ -98,7 +99,7 @@ class Subject(ABC):
 
     @abstractmethod
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
-        """What `Scales` says, on the reference GPU, from and into c; what is not in `scalars` is as in PLAIN.
+        """What `Scales` says, on the reference GPU, from and into c; what is not in `scalars` is as in `plain`.
 
         Raises ptx.PtxError at a fault, and UsageError where the kernel's own host refuses these sizes.
         """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import gemm_ref
-from experiments.check.subject import PLAIN, Subject
+from experiments.check.subject import Subject
 from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
@@ -37,7 +37,7 @@ def first_block(subject: Subject) -> tuple[Survey, Trial]:
     problem = subject.admit(gemm_ref.Problem(SIDE, SIDE, SIDE))
     seen = _Seen(problem)
     with ptx.first_block():
-        trial = attempt(subject, problem, scales=PLAIN, observers=(seen,))
+        trial = attempt(subject, problem, scales=subject.plain, observers=(seen,))
     return seen.told(), trial
 
 

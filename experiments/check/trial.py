@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from gemm_ref.problem import INTEGER_LIMIT
 UNABLE = (ptx.Unsupported, ptx.ParseError)
 SCALES = (-3.0, -2.0, 2.0, 3.0)  # sums stay exact in half precision, too
 PATIENCE = 300_000  # instructions for a batch of blocks: some hundred times what these sizes take a sound kernel
+_OF_A_PRODUCT = 16  # instructions
 ONES = ("ones", "a_ones", "b_ones")  # kinds of inputs for which it does not matter which element is taken
 
 
@@ -68,15 +69,14 @@ class Trial:
 class Patience(ptx.Observer):
     """Ends a kernel that does not end by itself."""
 
-    def __init__(self) -> None:
-        self._left = PATIENCE
+    def __init__(self, most: int = PATIENCE) -> None:
+        self._most = self._left = most
 
     def on_instruction(self, instruction, mask, machine) -> None:
         self._left -= 1
         if self._left < 0:
-            raise ptx.EndlessLoop(
-                f"{instruction.place}: still running after {PATIENCE} instructions: does the loop around this line end?"
-            )
+            after = f"still running after {self._most} instructions"
+            raise ptx.EndlessLoop(f"{instruction.place}: {after}: does the loop around this line end?")
 
 
 class Launches(ptx.Observer):
@@ -106,12 +106,15 @@ def attempt(
     with the fault detectors.
     """
     if scales is None:
-        scales = drawn(subject, problem) if kind == "integers" else PLAIN
+        scales = drawn(subject, problem) if kind == "integers" else subject.plain
     zeroed = (subject.zeroed or "BETA" in subject.scalars) if zeroed is None else zeroed
     before = integers(problem) if scales.beta or subject.finite else None
+    if before is not None and kind != "integers":
+        before.zero_()  # sums stay exact
     bias = scales.bias * vector(problem.n) if scales.bias else None
     detectors = ptx.Detectors(outputs=() if zeroed or before is not None else ("C",), tile=subject.tile)
-    seen = [Patience(), *observers, *([detectors] if detect else ())]
+    patience = Patience(max(PATIENCE, _OF_A_PRODUCT * problem.n * problem.k))  # a thread may have a row of C
+    seen = [patience, *observers, *([detectors] if detect else ())]
     left = []
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, **_: object) -> torch.Tensor:
@@ -155,7 +158,7 @@ def drawn(subject: Subject, problem: gemm_ref.Problem) -> Scales:
     """alpha, beta and a bias for a kernel that takes them, others at every size."""
     chosen = np.random.default_rng([problem.m, problem.n, problem.k]).choice(SCALES, 2, replace=False)
     named = {"ALPHA": float(chosen[0]), "BETA": float(chosen[1]), "BIAS": 1.0}
-    return Scales(**{name.lower(): value for name, value in named.items() if name in subject.scalars})
+    return replace(subject.plain, **{x.lower(): value for x, value in named.items() if x in subject.scalars})
 
 
 def integers(problem: gemm_ref.Problem) -> torch.Tensor:

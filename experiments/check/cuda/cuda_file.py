@@ -84,6 +84,8 @@ class CudaKernel(Subject):
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
         self.scalars = tuple(role for role in (*roles.SCALARS, "BIAS") if role in self._roles)
+        if {"C", "D"} <= {*self._roles} and "BETA" not in self._roles:
+            self.plain = Scales(beta=1.0)
         self._find_sizes(names)
         self._find_shape(options, names, why)
 
@@ -105,7 +107,7 @@ class CudaKernel(Subject):
 
     def _read(self, path: Path, options: Options) -> tuple[reading.Reading | None, str]:
         """How the file, or one of its project that includes it, launches the kernel, and why that is not known."""
-        failed, why = None, ""
+        failed, why, best = None, "", None
         for file in dict.fromkeys(itertools.islice(reading.files(path, self.name), _MOST_FILES)):
             linked = file != path and path.resolve() not in headers.included(file, source_text.read(file))
             unit = self._new_unit(file, self._unit.flags, options, path if linked else None)
@@ -115,13 +117,14 @@ class CudaKernel(Subject):
             except UsageError as error:
                 failed = failed or error
                 continue
-            if found:
-                self._unit = unit
-                return found, ""
             why = why or why_not
+            if found and found.worth > (best.worth if best else 0):
+                best, self._unit = found, unit
+            if found and found.worth == reading.TELLS_ALL:
+                break
         if failed and not why:
             raise failed
-        return None, why
+        return best, why
 
     def _element(self, options: Options) -> str:
         """The type of A's elements, as far as it is known before anything is launched."""
@@ -142,7 +145,9 @@ class CudaKernel(Subject):
             return [list(zip(chosen.template, split(one.removeprefix(self.name)[1:-1], angles=True), strict=False))]
         texts = [source_text.read(file) for file in (self.path, *reading.neighbours(self.path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
-        found = dict.fromkeys(itertools.islice(guess.templates(chosen, known, texts), _MOST_TEMPLATES))
+        told = guess.instances(chosen.name, chosen.template, known, texts)
+        tried = itertools.chain(told, guess.usual(chosen.template, known, self._element(options)))
+        found = dict.fromkeys(itertools.islice(tried, _MOST_TEMPLATES))
         return [list(zip(chosen.template, texts, strict=True)) for texts in found] or [guess.given(chosen, "")]
 
     def _find_types(self, element: str) -> dict[str, torch.dtype]:
@@ -168,6 +173,10 @@ class CudaKernel(Subject):
         fixed = {axis.lower(): names[name] for axis, name in whole.items()}
         if not told and len(fixed) == 1:  # one constant for all
             fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
+        if fixed and self._reading and self._reading.sizes_are_its_own:
+            own = self._reading.own_sizes(self._signature, self._roles)
+            if set(own.values()) == set(fixed.values()):  # what it is told is that constant
+                fixed, missing = {axis.lower(): size for axis, size in own.items()}, list(own)
         if len(missing) == len(fixed):
             self.fixed = fixed
         elif len(told) == 1:
@@ -249,6 +258,14 @@ class CudaKernel(Subject):
             return None
         return self.changed(shape=shape), ",".join(shape.grid)
 
+    def exchanged(self) -> CudaKernel | None:
+        """With M and N exchanged in a grid that is carried over from a program's own sizes, which may be equal."""
+        if not self._reading or not self._reading.sizes_are_its_own:
+            return None
+        grid = tuple(re.sub(r"\b[MN]\b", lambda axis: "MN"[axis[0] == "M"], text) for text in self.shape.grid)
+        shape = replace(self.shape, grid=grid)
+        return self.changed(shape=shape, tile=shape.tile())
+
     def changed(self, **attributes: object) -> CudaKernel:
         """The same kernel with other attributes."""
         other = object.__new__(CudaKernel)
@@ -269,15 +286,20 @@ class CudaKernel(Subject):
 
     def run(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales = PLAIN) -> None:
         problem = gemm_ref.Problem(a.shape[0], b.shape[1], a.shape[1], self.math)
-        given = {name: self.layout.stored(name, x, self._dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
-        if "D" in self._roles:
-            given["D"] = torch.full_like(given["C"], torch.nan if given["C"].is_floating_point() else -1)
-        if "BIAS" in self._roles:
-            given["BIAS"] = (scales.bias * vector(problem.n)).to(self._dtypes["BIAS"])
+        given = self._given(a, b, c, scales)
         try:
             self.start(problem, self.shape.at(self.layout.called(problem)), given, scales)
         finally:
             self.layout.take_back(given["D" if "D" in self._roles else "C"], c)
+
+    def _given(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, scales: Scales) -> dict[str, torch.Tensor]:
+        """What the kernel's pointers are given, by their roles."""
+        given = {name: self.layout.stored(name, x, self._dtypes[name]) for name, x in (("A", a), ("B", b), ("C", c))}
+        if "D" in self._roles:
+            given["D"] = torch.full_like(given["C"], torch.nan if given["C"].is_floating_point() else -1)
+        if "BIAS" in self._roles:
+            given["BIAS"] = (scales.bias * vector(b.shape[1])).to(a.device, self._dtypes["BIAS"])
+        return given
 
     def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
         """The launch of one block alone."""
@@ -343,11 +365,10 @@ class CudaKernel(Subject):
     def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
         if self._reading:
             text, said = self._reading.program.ptx, self._reading.said
-            entry = next(iter(self._reading.probes.values())).entry
-            if isinstance(self.shape, reading.ReadShape):
-                (entry,) = template
+            own = isinstance(self.shape, reading.ReadShape)
+            entry = template[0] if own else next(iter(self._reading.probes.values())).entry
         else:
-            one = f"{self.name}<{', '.join(template)}>" if template else ""
+            one = self._instance(template) if template else ""
             text, said, entry = nvcc.compile_ptx(self._unit, one)
         self._note_warnings(said)
         self.notes += [note for note in self._unit.notes if note not in self.notes]
@@ -359,6 +380,11 @@ class CudaKernel(Subject):
             raise UsageError(f"{self.name} is defined {len(ours)} times, for other parameters each: leave one")
         kernel = ptx.load(text, ours[0])
         return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
+
+    def _instance(self, template: tuple[str, ...]) -> str:
+        """The kernel's name in C++, with its namespace and the arguments of its template."""
+        scopes = (f.scope for f, _, _ in self._unit.functions() if f.is_kernel and f.name == self.name)
+        return next(scopes, "") + self.name + (f"<{', '.join(template)}>" if template else "")
 
     def _note_warnings(self, said: str) -> None:
         text = self._unit.texts.get(self.path.resolve(), "")
@@ -375,16 +401,14 @@ class CudaKernel(Subject):
         if isinstance(self.shape, reading.ReadShape):
             one = reading.instance(template[0], self.name)
         else:
-            one = self.name + (f"<{', '.join(template)}>" if template else "")
+            one = self._instance(template)
         library = on_gpu.build(self._unit, one)
         return functools.partial(self._call_on_gpu, library, problem)
 
     def _call_on_gpu(self, library: ctypes.CDLL, problem: gemm_ref.Problem, a, b, out) -> torch.Tensor:
-        given = {name: self.layout.stored(name, x, self._dtypes[name]) for name, x in (("A", a), ("B", b), ("C", out))}
+        given = self._given(a, b, out, PLAIN)
         if "BETA" in self._roles:
             given["C"].zero_()
-        given["D"] = given["C"].clone()
-        given["BIAS"] = torch.zeros(problem.n, dtype=self._dtypes.get("BIAS"), device=a.device)
         values = [on_gpu.as_c(parameter.type, self._value(role, problem, given)) for parameter, role in self._bound]
         on_gpu.start(library, self.name, self.shape.at(self.layout.called(problem)), values)
         self.layout.take_back(given["D" if "D" in self._roles else "C"], out)
@@ -392,9 +416,5 @@ class CudaKernel(Subject):
 
 
 def _numbers(defines) -> dict[str, int]:
-    found = {}
-    for define in defines:
-        name, _, value = define.partition("=")
-        if re.fullmatch(r"-?\d+", value.strip()):
-            found[name.strip()] = int(value)
-    return found
+    pairs = (define.partition("=") for define in defines)
+    return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}

@@ -39,7 +39,7 @@ def evaluate(text: str, names: Mapping[str, int]) -> int:
         raise UsageError(f"{text!r} is not an expression: write something like cdiv(N, 32)") from error
     except ZeroDivisionError as error:
         raise UsageError(f"{text!r} divides by zero") from error
-    except _Unknown as error:
+    except ValueError as error:
         raise UsageError(f"{text!r}: {error}") from error
 
 
@@ -68,10 +68,11 @@ def constants(source: str, known: Mapping[str, int]) -> dict[str, int]:
     """
     macro = r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*(?://.*|/\*.*)?$"
     pattern = macro + r"|\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+)?int\s+([^;]+);"
+    pattern += r"|(?:\bint|\bsize_t|\bunsigned)\s+(\w+\s*=\s*\d+)\s*[,>]"  # what a template has by default
     found: dict[str, int] = {}
     twice = set()
-    for macro_name, text, declared in re.findall(pattern, source, re.M):
-        for name, value in [(macro_name, text)] if macro_name else definitions(declared):
+    for macro_name, text, *declared in re.findall(pattern, source, re.M):
+        for name, value in [(macro_name, text)] if macro_name else definitions("".join(declared)):
             try:
                 number = evaluate(value, found | dict(known))
             except UsageError:
@@ -87,35 +88,31 @@ def definitions(text: str) -> list[tuple[str, str]]:
     return [(name.strip(), value) for name, sign, value in pairs if sign]
 
 
-class _Unknown(Exception):
-    pass
-
-
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             return value
         case ast.Name(id=name):
             if name not in names:
-                raise _Unknown(f"{name} has no value here; there are {', '.join(names)}, and numbers")
+                raise ValueError(f"{name} has no value here; there are {', '.join(names)}, and numbers")
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names)
         case ast.BinOp(op=op) if type(op) in _OPERATORS:
             left, right = _value(node.left, names), _value(node.right, names)
             if isinstance(op, ast.LShift | ast.RShift) and not 0 <= right < 63:
-                raise _Unknown(f"a shift by {right}")
+                raise ValueError(f"a shift by {right}")
             return _checked(_OPERATORS[type(op)](left, right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             values = [_value(argument, names) for argument in arguments]
             try:
                 return _checked(_FUNCTIONS[name](*values))
             except TypeError as error:
-                raise _Unknown(f"{name} does not take {len(values)} numbers") from error
-    raise _Unknown(f"{ast.unparse(node)!r} is not understood: there are + - * / % << >>, cdiv(a, b), min and max")
+                raise ValueError(f"{name} does not take {len(values)} numbers") from error
+    raise ValueError(f"{ast.unparse(node)!r} is not understood: there are + - * / % << >>, cdiv(a, b), min and max")
 
 
 def _checked(value: int) -> int:
     if abs(value) > _LARGEST:
-        raise _Unknown("its value is too large")
+        raise ValueError("its value is too large")
     return value

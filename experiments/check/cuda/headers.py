@@ -13,12 +13,20 @@ from pathlib import Path, PurePosixPath
 from experiments.check import source_text
 from experiments.check.cuda.signature import without_comments
 
-_FOLDER = Path(__file__).resolve().parent / "standins"
-# Which file of ours stands in for a header, by how its name begins.
-_OURS = {
-    ("torch/", "ATen/", "c10/", "pybind11/"): "torch.h",
-    ("helper_", "exception.h", "nvrtc_helper"): "helper.h",
-}
+_TORCH = Path(__file__).resolve().parent / "standins" / "torch.h"
+NOTHING = "#pragma once\n"  # the stand-in for a header of which nothing is known
+_OF_TORCH = ("torch/", "ATen/", "c10/", "pybind11/")  # as its headers' names begin
+# What the helper_*.h of NVIDIA's samples have: the names of what programs call, and what else they need.
+_OF_SAMPLES = r"(?:sdk|StopWatch|getCmdLine|checkCmdLine|checkCuda|getLastCuda|findCuda|gpuGetMax|_ConvertSM)\w*"
+_SAMPLES = """#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#define EXIT_WAIVED 2
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+"""
 # Libraries of NVIDIA's, of which a stand-in declares the names that the source uses.
 _LIBRARY = re.compile(r"(cublas|curand|cusparse|cusolver|cudnn|cufft|nvml|nccl|cutensor|nvToolsExt|cupti|magma)")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+\.[^>\n]+)>)', re.M)
@@ -58,24 +66,18 @@ def _files(folder: Path) -> tuple[Path, ...]:
 
 def stand_in(name: str, source: str) -> str:
     """The text of a header that stands in for `name`; `source` is the text that includes it."""
-    for beginnings, ours in _OURS.items():
-        if name.startswith(beginnings) or PurePosixPath(name).name.startswith(beginnings):
-            return f'#include "{_FOLDER / ours}"\n'
+    if name.startswith(_OF_TORCH):
+        return f'#include "{_TORCH}"\n'
+    if PurePosixPath(name).name.startswith(("helper_", "exception.h", "nvrtc_helper")):
+        return _library("samples", _OF_SAMPLES, source, _SAMPLES)
     if library := _LIBRARY.match(PurePosixPath(name).name):
-        return _library(library[1], source)
-    return "#pragma once\n"
-
-
-def is_known(name: str) -> bool:
-    """Whether a stand-in has what files use of this header."""
-    return "#pragma once\n" != stand_in(name, "")
+        return _library(library[1], rf"(?:{library[1]}|{library[1].upper()})\w*", source)
+    return NOTHING
 
 
 def names(path: Path, source: str) -> list[str]:
     """What a file and the files of its project that it includes include."""
-    return list(
-        dict.fromkeys(re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)', with_includes(path, source), re.M))
-    )
+    return list(dict.fromkeys(quoted or angles for quoted, angles in _INCLUDE.findall(with_includes(path, source))))
 
 
 def included(path: Path, source: str) -> list[Path]:
@@ -100,18 +102,17 @@ def with_includes(path: Path, source: str) -> str:
     return "\n".join([*(source_text.read(file) for file in included(path, source)), source])
 
 
-def _library(prefix: str, source: str) -> str:
+def _library(library: str, names: str, source: str, more: str = "") -> str:
     """Every name of a library that the source uses: types, constants that differ, functions that return 0."""
     source = without_comments(source)
-    either = f"(?:{prefix}|{prefix.upper()})"
     own = set(re.findall(r"#[ \t]*(?:define|ifndef)[ \t]+(\w+)", source))
-    words = [word for word in dict.fromkeys(re.findall(rf"\b{either}\w*\b", source)) if word not in own]
-    called = set(re.findall(rf"\b({either}\w*)\s*\(", source))
-    lines = [f"#ifndef CHECKED_{prefix}", f"#define CHECKED_{prefix}", "#include <library_types.h>"]
+    words = [word for word in dict.fromkeys(re.findall(rf"\b{names}\b", source)) if word not in own]
+    called = set(re.findall(rf"\b({names})\s*\(", source))
+    lines = [f"#ifndef CHECKED_{library}", f"#define CHECKED_{library}", "#include <library_types.h>", more]
     for number, word in enumerate(words, 1):
         if word.isupper() or re.match(r"[A-Z0-9]+_", word):
             lines.append(f"constexpr int {word} = {0 if word.endswith('_SUCCESS') else number};")
-        elif word.endswith(("_t", "_st")) or word not in called and re.search(rf"\b{word}\s+\w+\s*[;,=)]", source):
+        elif word.endswith(("_t", "_st")) or word not in called and re.search(rf"\b{word}\s+\**\w+\s*[;,=)]", source):
             lines.append(
                 f"struct {word} {{ constexpr {word}() = default; template <class T> constexpr {word}(T) {{}} "
                 "constexpr operator int() const { return 0; } };"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from experiments.check.cuda.signature import (
     Parameter,
-    angle_closing,
     closing,
     read_parameters,
     template_before,
@@ -18,13 +17,15 @@ from experiments.check.cuda.signature import (
 _OPENS = re.compile(r"[{};]")
 _NAME = re.compile(r"([\w:~]+)\s*$")
 _SCOPE = re.compile(r'\b(?:namespace\b\s*([\w:]*)\s*|extern\s+"[ ]*")\s*$')
+_CLASS = re.compile(r"(?<!enum )\b(?:struct|class)\s+(?:\w+\s*\([^()]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}]*)?$")
+_ACCESS = re.compile(r"^\s*(?:(?:public|private|protected)\s*:\s*)*")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(((?:[^\n\\]|\\.|\\\n)*)", re.M)
 _DEVICE = re.compile(r"\b(?:__global__|__device__)\b")
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function that the source defines outside of classes."""
+    """A function that the source defines, in a class only if it is one for host code."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -37,6 +38,10 @@ class Function:
     on_host: bool = True  # what host code may call
     is_kernel: bool = False
     scope: str = ""  # of namespaces: `outer::inner::`
+    owner: str = ""  # the class that it is in
+    owner_template: tuple[Parameter, ...] = ()
+    is_static: bool = False
+    is_void: bool = False
 
     @property
     def launches(self) -> bool:
@@ -86,8 +91,12 @@ def blanked(source: str, gone: Iterable[Function], whole: bool = False) -> str:
 
 def host_line(text: str, line: int) -> bool:
     """Whether a line is part of a host function."""
-    lines = ((text.count("\n", 0, f.start), text.count("\n", 0, f.end)) for f in functions(text) if not f.on_device)
-    return any(first < line <= last + 1 for first, last in lines)
+    return any(line in lines(text, function) for function in functions(text) if not function.on_device)
+
+
+def lines(text: str, function: Function) -> range:
+    """The lines of a text that a function of it has."""
+    return range(text.count("\n", 0, function.start) + 1, text.count("\n", 0, function.end) + 2)
 
 
 def without_statement(text: str, line: int, function: Function) -> str:
@@ -104,21 +113,30 @@ def without_statement(text: str, line: int, function: Function) -> str:
 
 def _functions(text: str) -> Iterator[Function]:
     start = position = 0
-    scopes: list[str] = []
+    scopes: list[tuple[str, tuple[Parameter, ...] | None]] = []  # the second of a class
     while match := _OPENS.search(text, position):
         position = match.end()
         if match[0] == "{":
             before = text[start : match.start()]
             if scope := _SCOPE.search(before):
-                scopes.append(f"{scope[1]}::" if scope[1] else "")
+                scopes.append((f"{scope[1]}::" if scope[1] else "", None))
+                start = position
+                continue
+            if (named := _CLASS.search(before)) and not (scopes and scopes[-1][1] is not None):
+                scopes.append((named[1], template_before(text, start + named.start())))
                 start = position
                 continue
             end = closing(text, match.start())
             if function := _function(text, start, match.start(), end):
-                yield replace(function, scope="".join(scopes))
+                name, template = scopes[-1] if scopes else ("", None)
+                if template is None:
+                    yield replace(function, scope="".join(name for name, _ in scopes))
+                elif not function.on_device and function.name.strip("~") != name:
+                    outer = "".join(name for name, _ in scopes[:-1])
+                    yield replace(function, scope=outer, owner=name, owner_template=template)
                 start = end
             position = end
-            if function is None:
+            if function is None and not re.search(r"\boperator\b", before):
                 continue  # a class, or a value: what belongs to it goes on to the semicolon
         elif match[0] == "}" and scopes:
             scopes.pop()
@@ -136,7 +154,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
         if named and named[1] not in ("__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__"):
             behind = head[after:].strip()
             if re.fullmatch(r"(?:const|noexcept|->[\w\s:<>,*&]+|:.*|\s)*", behind, re.S):
-                begin = start + len(head) - len(head.lstrip())
+                begin = start + len(head) - len(_ACCESS.sub("", head))
                 words = re.split(r"\btemplate\b", head)[-1]
                 return Function(
                     named[1].split("::")[-1],
@@ -149,6 +167,8 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
                     bool(_DEVICE.search(words)),
                     not _DEVICE.search(words) or "__host__" in words,
                     "__global__" in words,
+                    is_static=re.search(r"\bstatic\b", words) is not None,
+                    is_void=re.search(r"\bvoid\s+[\w:]+\s*\(", words) is not None,
                 )
         bracket = after
     return None
@@ -157,7 +177,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
 def _behind_template(text: str, begin: int) -> int:
     """The place behind the `template <...>` at `begin`; `begin` itself where there is none."""
     match = re.compile(r"template\s*<").match(text, begin)
-    return angle_closing(text, match.end() - 1) if match else begin
+    return closing(text, match.end() - 1) if match else begin
 
 
 def _without_directives(text: str) -> str:

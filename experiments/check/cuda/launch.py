@@ -96,15 +96,11 @@ def guess(
             raise UsageError(f"{step} has no value in the file: pass -D {step}=32, with the value that is meant")
         if role in ("M", "N") and (step == "blockDim" or step.isdigit() or step in names):
             found[axis] = (role, step)
-    if sorted(role for role, _ in found.values()) not in (["M", "N"], ["N", "N"]) or set(found) != {"x", "y"}:
+    told = sorted(role for role, _ in found.values()) in (["M", "N"], ["N", "N"]) and set(found) == {"x", "y"}
+    sides = block or sides_of_arrays(signature.body)  # arrays that the block must fit
+    if not told or not sides and "__shared__" in signature.body and "blockDim" in dict(found.values()).values():
         raise UsageError(_ask(signature, block))
-    block = block or _sides_of_arrays(signature.body)
-    if not block and "__shared__" in signature.body and any(step == "blockDim" for _, step in found.values()):
-        raise UsageError(
-            f"{signature.name} has arrays in shared memory, whose sizes the block must fit: pass --block, such as "
-            "--block 32,32"
-        )
-    block = block or tuple(str(BLOCK) if step == "blockDim" else step for _, step in (found["x"], found["y"]))
+    block = sides or tuple(str(BLOCK) if step == "blockDim" else step for _, step in (found["x"], found["y"]))
     shape = (*block, "1", "1")
     grid = tuple(
         f"cdiv({role}, {shape[_AXES.index(axis)] if step == 'blockDim' else step})"
@@ -113,7 +109,7 @@ def guess(
     return grid, block
 
 
-def _sides_of_arrays(body: str) -> tuple[str, ...]:
+def sides_of_arrays(body: str) -> tuple[str, ...]:
     """The one length of all arrays in shared memory, which a block of that many threads on each side fills."""
     sides = set(re.findall(r"\[\s*(\w+)\s*\]", " ".join(re.findall(r"__shared__([^;]*);", body))))
     return (*sides, *sides) if len(sides) == 1 else ()

@@ -35,6 +35,10 @@ _OF_A_MATRIX = (
     re.compile(r"^_*(?:n|num)?_?(?:of_)?(row|col|line|height|width)(?:s|umn|umns)?_?(?:of_|in_|dim_?)?([abc])$", re.I),
 )
 _SIZE_OF = {"A0": "M", "A1": "K", "B0": "K", "B1": "N", "C0": "M", "C1": "N"}
+# `MM`, `size_m`, `M_GLOBAL`, `kTotal`: a size of the matrices; a tile's are called otherwise.
+_AXIS = re.compile(
+    r"^(?:(?:matrix|global|total|size|dim|num)_?)?([mnk])\1?_?(?:global|total|size|dim|len|length)?_*$", re.I
+)
 _ONE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
 
 
@@ -48,7 +52,8 @@ def role_of(name: str) -> str:
     for pattern, (matrix, what) in zip(_OF_A_MATRIX, ((1, 2), (2, 1)), strict=True):
         if match := pattern.match(name):
             return _SIZE_OF[match[matrix].upper() + ("1" if match[what][0] in "cCwW" else "0")]
-    return ""
+    axis = _AXIS.match(name)
+    return axis[1].upper() if axis else ""
 
 
 def named(parameters: Sequence[Parameter]) -> list[str]:
@@ -109,8 +114,9 @@ def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool
         if read:
             both = tuple(value or name for value, name in zip(read, meant, strict=True))
             meant = both if all(both.count(role) <= 1 for role in POINTERS) else meant
-        if host:
-            meant = tuple(role or HOST for role in meant)
+        off = [p.type == "bool" or re.match(r"offset|trans", p.name, re.I) for p in signature.parameters]
+        rest = [HOST if host else "0" if each else "" for each in off]
+        meant = tuple(role or other for role, other in zip(meant, rest, strict=True))
         unknown = [name for name, role in zip(names, meant, strict=True) if not role]
         if unknown:
             guessed = ",".join(role or "?" for role in meant)
@@ -118,12 +124,9 @@ def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool
                 f"what is {' and what is '.join(unknown)} of {signature.name}? Say what each parameter is, in order: "
                 f"--args {guessed}, with a number or one of {', '.join(ROLES)} for each ?"
             )
-    for role in MATRICES:
-        if (
-            HOST not in meant
-            and meant.count(role) != 1
-            and not (role == "C" and meant.count("D") == 1 and not meant.count("C"))
-        ):
+    wanted = ("A", "B", "D" if "D" in meant and "C" not in meant else "C") if HOST not in meant else ()
+    for role in wanted:
+        if meant.count(role) != 1:
             there = "no" if role not in meant else "more than one"
             raise UsageError(f"{signature.name} has {there} {role}: pass --args, such as --args A,B,C,M,N,K")
     for parameter, role in zip(signature.parameters, meant, strict=True):

@@ -99,18 +99,8 @@ def template_before(text: str, start: int) -> tuple[Parameter, ...]:
     inside = text[opening + len("template") : start].strip()
     if opening < 0 or not inside.startswith("<") or re.search(r"[;{}]", inside):
         return ()
-    end = angle_closing(inside, 0)
+    end = closing(inside, 0)
     return read_parameters(inside[1 : end - 1]) if _BEFORE.fullmatch(inside[end:]) else ()
-
-
-def angle_closing(text: str, opening: int) -> int:
-    """The place behind the `>` that closes the `<` at `opening`."""
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += (text[position] == "<") - (text[position] == ">")
-        if depth == 0:
-            return position + 1
-    return len(text)
 
 
 def read_parameters(text: str) -> tuple[Parameter, ...]:
@@ -129,7 +119,7 @@ def _parameter(text: str) -> Parameter:
 
 def closing(text: str, opening: int) -> int:
     """The place behind the bracket that closes the one at `opening`."""
-    pair = {"(": ")", "{": "}"}[text[opening]]
+    pair = {"(": ")", "{": "}", "<": ">"}[text[opening]]
     depth = 0
     for position in range(opening, len(text)):
         depth += (text[position] == text[opening]) - (text[position] == pair)

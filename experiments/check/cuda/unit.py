@@ -20,6 +20,11 @@ from gemm_ref.toolchain import find_toolkit
 FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
+_NEWER = "-std=c++20"  # for what has words of it
+_NEW = re.compile(
+    r"\b(?:concept|requires|consteval|constinit)\s|<=>|\]\s*<\s*(?:typename|class|int|auto)\b"
+    r"|<(?:concepts|ranges|span|format|source_location|bit|numbers|latch|barrier|semaphore)>"
+)
 _STATEMENT_TRIES = 3  # then the whole function is left out
 # Headers of CUDA's that take seconds to read, by how they begin, and the namespace of what is in them.
 _LONG = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
@@ -39,7 +44,6 @@ class Unit:
     texts: dict[Path, str] = field(default_factory=dict)  # of the files, each after those that it includes
     include: list[Path] = field(default_factory=list)
     stood_in: list[str] = field(default_factory=list)  # headers
-    found: list[str] = field(default_factory=list)  # headers of the project
     left_out: list[str] = field(default_factory=list)  # host functions
     cut: list[str] = field(default_factory=list)  # host functions of which statements are left out
     spared: set[str] = field(default_factory=set)  # of _LONG, what nothing uses, until something does not compile
@@ -54,14 +58,13 @@ class Unit:
             files += [*headers.included(self.beside, source_text.read(self.beside)), self.beside.resolve()]
         for file in files:
             self.texts[file] = source_text.read(file)
+        if _NEW.search(signature.without_comments(self.text)) and _NEWER not in self.flags:
+            self.flags = (_NEWER, *self.flags)
         self._leave_out_what_others_need()
         toolkit = find_toolkit() / "include"
         for name in headers.names(self.path, text):
-            if (toolkit / name).exists():
-                continue
-            if folder := headers.project_folder(self.path, name):
-                self._find(name, folder)
-            elif headers.is_known(name):
+            ours = headers.stand_in(name, "") != headers.NOTHING or headers.project_folder(self.path, name)
+            if ours and not (toolkit / name).exists():
                 self._add_header(name)
 
     @property
@@ -124,8 +127,8 @@ class Unit:
         for path, text in self.texts.items():
             text = self._without_declarations(path, text, wrong.get(str(path), set()))
             for function in reversed(host.functions(text)) if str(path) in wrong else ():
-                first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
-                lines = [line for line in sorted(wrong[str(path)], reverse=True) if first <= line <= last]
+                own = host.lines(text, function)
+                lines = [line for line in sorted(wrong[str(path)], reverse=True) if line in own]
                 if lines and not function.on_device:
                     text = self._without(text, function, lines)
             self.texts[path] = text
@@ -135,8 +138,7 @@ class Unit:
         """The text without what is declared outside of functions, in one of these lines: textures, of old toolkits."""
         lines = text.split("\n")
         for function in host.functions(text) if wrong else ():
-            first, last = (text.count("\n", 0, at) + 1 for at in (function.start, function.end))
-            wrong = {line for line in wrong if not first <= line <= last}
+            wrong = wrong.difference(host.lines(text, function))
         for line in wrong:
             if re.fullmatch(r"\s*[A-Za-z_][^;{}]*;\s*", lines[line - 1]):
                 lines[line - 1] = ""
@@ -199,18 +201,12 @@ class Unit:
         if name in self.stood_in or Path(name).is_absolute():
             return False
         if folder := headers.project_folder(self.path, name):
-            return self._find(name, folder)
+            self.include += [folder] * (new := folder not in self.include)
+            return new
         target = self.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(headers.stand_in(name, self.text), encoding="utf-8")
         self.stood_in.append(name)
-        return True
-
-    def _find(self, name: str, folder: Path) -> bool:
-        if folder in self.include:
-            return False
-        self.include.append(folder)
-        self.found.append(name)
         return True
 
     @property

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.check import cost
 from experiments.check.command import check
 from experiments.check.cuda import roles, signature
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.cuda.unit import Unit
 from experiments.records.request import UsageError
 from experiments.selection import make_request
+from tests.experiments.check.cuda_text import SIGNATURE, SIZE, SUM
 
-SIGNATURE = "(const float* A, const float* B, float* C, int M, int N, int K)"
 BODY = """{
   int row = blockIdx.y * T + threadIdx.y, col = blockIdx.x * T + threadIdx.x;
   float sum = 0;
@@ -22,31 +21,14 @@ BODY = """{
 """
 BODY = BODY.replace("for (int k = 0; k < K", "if (row < M && col < N) for (int k = 0; k < K")
 KERNEL = f"__global__ void multiply{SIGNATURE} {BODY}"
-SIZE = ("19x21x5",)
 
 
-@pytest.fixture(autouse=True)
-def _uncounted(monkeypatch):
-    monkeypatch.setattr(cost, "count", lambda subject, problem, quote: ([], [], ""))
-
-
-@pytest.fixture
-def run(tmp_path):
-    def of(text: str, sizes=SIZE, **options):
-        path = tmp_path / "project" / "src" / "kernel.cu"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return check(path, Options(**options), make_request((), (), sizes, "", "cpu"))
-
-    return of
-
-
-def test_headers_that_are_not_here(run, tmp_path):
+def test_headers_that_are_not_here(run_text, tmp_path):
     """One of the project is found where it lies, others are stood in for, and what still fails is left out."""
     header = tmp_path / "project" / "include" / "tile.h"
     header.parent.mkdir(parents=True)
     header.write_text("constexpr int T = 16;\nconstexpr int twice(int x) { return 2 * x; }\n", encoding="utf-8")
-    found = run(
+    found = run_text(
         f"""#include "tile.h"
 #include <cublas_v2.h>
 #include <helper_cuda.h>
@@ -67,13 +49,13 @@ int main(int argc, char** argv) {{ of_nobody::Matrix m(argc); return m.rows(); }
     assert "left out: main" in notes and "compare" not in notes and "tile.h" not in notes
 
 
-def test_a_kernel_that_does_not_compile_is_told_with_what_is_missing(run):
+def test_a_kernel_that_does_not_compile_is_told_with_what_is_missing(run_text):
     with pytest.raises(UsageError, match=r"pass the folder that has it with -I"):
-        run(f"#include <of_nobody/tile.hpp>\n{KERNEL}", block="16,16", grid="1")
+        run_text(f"#include <of_nobody/tile.hpp>\n{KERNEL}", block="16,16", grid="1")
 
 
-def test_flags_reach_the_compiler(run):
-    assert run(f"#define T SIDE\n{KERNEL}", flags="-DSIDE=8").sound
+def test_flags_reach_the_compiler(run_text):
+    assert run_text(f"#define T SIDE\n{KERNEL}", flags="-DSIDE=8").sound
 
 
 @pytest.mark.parametrize(
@@ -88,11 +70,11 @@ def test_flags_reach_the_compiler(run):
     ],
     ids=["bounds", "void_first", "cluster"],
 )
-def test_what_may_stand_around_global(run, head, options):
-    assert run(f"{head} {BODY}", **options).sound
+def test_what_may_stand_around_global(run_text, head, options):
+    assert run_text(f"{head} {BODY}", **options).sound
 
 
-def test_an_instance_of_several(run):
+def test_an_instance_of_several(run_text):
     """Host code launches two: the first without a word, and --template decides. An assert means a build without it."""
     kernel = f"namespace v1 {{ template <int T> __global__ void multiply{SIGNATURE} {BODY} }} using v1::multiply;"
     kernel += "bool fits(int m) {\nassert(m < absent);\nreturn m > 0; }"
@@ -101,17 +83,17 @@ def test_an_instance_of_several(run):
         f"multiply<{side}><<<{grid.format(side)}, dim3({side}, {side})>>>(A, B, C, M, N, K);" for side in (4, 8)
     )
     text = f"{kernel} void start{SIGNATURE} {{ if (fits(M)) {{ {launches} }} }}"
-    first, second = run(text), run(text, template="8")
+    first, second = run_text(text), run_text(text, template="8")
     assert first.sound and first.how.endswith("grid (cdiv(N, 4), cdiv(M, 4)), block (4, 4)")
     assert second.sound and second.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)")
     assert any("start (kernel.cu:9): --grid 'cdiv(N, 8),cdiv(M, 8)' --block '8,8'" in note for note in second.notes)
     assert any("left out of fits" in note for note in second.notes)
 
 
-def test_a_sibling_that_cannot_be_run_here(run):
+def test_a_sibling_that_cannot_be_run_here(run_text):
     sibling = "struct Pair { float* first; int second; };\n__global__ void fill(Pair p) { p.first[0] = p.second; }\n"
     asserted = KERNEL.replace("float sum", "assert(K > 0); float sum")  # with no header for it
-    assert run(f"#define T 16\n{sibling}{asserted}", kernel="multiply").sound
+    assert run_text(f"#define T 16\n{sibling}{asserted}", kernel="multiply").sound
 
 
 def test_the_size_that_is_left():
@@ -119,19 +101,11 @@ def test_the_size_that_is_left():
     assert roles.named(parameters) == ["C", "A", "B", "K", "N", "M"]
 
 
-SUM = """int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= {m} || col >= {n}) return;
-  float sum = 0;
-  for (int k = 0; k < {k}; ++k) sum += {product};
-  {store};
-"""
-
-
-def test_a_main_is_run_once_and_its_launch_carried_over(run):
+def test_a_main_is_run_once_and_its_launch_carried_over(run_text):
     """The names of sizes say what they are, one is in the grid alone, and the program would fail after its launch."""
     product, store = "A[row * wA + k] * B[k * wB + col]", "C[row * wB + col] = sum"
     body = SUM.format(m=1 << 20, n="wB", k="wA", product=product, store=store)
-    found = run(
+    found = run_text(
         f"""#include <cstdlib>
 __global__ void multiply(float* C, float* A, float* B, int wA, int wB) {{ {body} }}
 int main(int argc, const char** argv) {{
@@ -178,11 +152,11 @@ __global__ void multiply(const float* A, const float* B, float* C) {{
     assert "M_TILES is a constant of the source: it is 16 here, which takes less time" in kernel.notes
 
 
-def test_half_in_float_out_and_b_by_columns(run):
+def test_half_in_float_out_and_b_by_columns(run_text):
     """A template of the type, launched by a function that PyTorch calls, which gives it a C of its own."""
     product = "float(A[row * K + k]) * float(B[col * K + k])"
     body = SUM.format(m="M", n="N", k="K", product=product, store="C[row * N + col] = sum")
-    found = run(
+    found = run_text(
         f"""#include <cuda_fp16.h>
 #include <torch/extension.h>
 template <typename T> __global__ void multiply(const T* A, const T* B, float* C, int M, int N, int K) {{ {body} }}
@@ -201,11 +175,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("linear", &linear, "C"); }}
     assert "right if B stored as N x K, which is how it is checked: --layout B=NxK" in found.notes
 
 
-def test_a_separate_result_and_what_each_size_launches(run):
+def test_a_separate_result_and_what_each_size_launches(run_text):
     """D = alpha A B + beta C, in one of two instances, by size."""
     product, store = "A[row * lda + k] * B[k * N + col]", "D[row * N + col] = alpha * sum + beta * C[row * N + col]"
     body = SUM.format(m="M", n="N", k="K", product=product, store=store)
-    found = run(
+    found = run_text(
         f"""
 template <int T> __global__ void multiply(int M, int N, int K, float alpha, const float* A, int lda, const float* B,
                                           float beta, const float* C, float* D) {{ {body} }}
@@ -227,7 +201,7 @@ START = "multiply<<<dim3((n + 7) / 8, (m + 3) / 4), dim3(8, 4)>>>(a, b, c, m, n,
 GRID = "grid (cdiv(N, 8), cdiv(M, 4)), block (8, 4)"
 
 
-def test_structs_by_value_in_a_header_that_needs_what_includes_it(run, tmp_path):
+def test_structs_by_value_in_a_header_that_needs_what_includes_it(run_text, tmp_path):
     """The types of the file that includes it, a struct that host code fills, and host code that is too old."""
     kernel = """#pragma once
 void print() { cudaDeviceProp device; cudaGetDeviceProperties(&device, 0); printf("%d", device.clockRate); }
@@ -280,9 +254,9 @@ void product(Matrix a, Matrix b, Matrix c) {
     ],
     ids=["argv", "stdin", "own"],
 )
-def test_a_main_is_told_sizes(run, head):
+def test_a_main_is_told_sizes(run_text, head):
     """By the words of its command line, by what it reads, and in place of those that it has."""
-    found = run(
+    found = run_text(
         f"""#include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -307,9 +281,9 @@ int main(int argc, char** argv) {{
     assert any("launched as by main" in note and "a GPU with little shared memory" in note for note in found.notes)
 
 
-def test_a_launch_in_a_macro_with_flags_that_nothing_tells(run):
+def test_a_launch_in_a_macro_with_flags_that_nothing_tells(run_text):
     """PyTorch's tensors, whose types are checked and printed, and a choice of stages."""
-    found = run(
+    found = run_text(
         f"""#include <torch/extension.h>
 template <int STAGES, bool SWIZZLE> {MULTIPLY}
 #define CHECK_TYPE(x, type) \\
@@ -330,16 +304,6 @@ void product(torch::Tensor x, torch::Tensor y, torch::Tensor out, int stages, bo
     )
     assert found.sound and found.how == f"multiply<2, true>(A, B, C, M, N, K), {GRID}"
     assert any("with stages = 2, swizzle = true: --grid" in note for note in found.notes)
-
-
-def test_a_square_kernel_that_nobody_launches(run):
-    """The arrays say how many threads a block has."""
-    body = SUM.format(m="n", n="n", k="n", product="A[row * n + k] * B[k * n + col]", store="C[row * n + col] = sum")
-    found = run(
-        "#define T 8\n"
-        f"__global__ void multiply(float* A, float* B, float* C, int n) {{ __shared__ float s[T][T]; {body} }}"
-    )
-    assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
 BYTES = """
@@ -370,53 +334,13 @@ void start(int which, const unsigned char* a, const unsigned char* b, Word* c, i
 """
 
 
-def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run, tmp_path):
+def test_a_kernel_that_is_linked_with_what_launches_it_by_a_number(run_text, tmp_path):
     """Bytes without a sign, whole alpha and beta; what another kernel alone needs is not compiled."""
     (tmp_path / "project" / "src").mkdir(parents=True)
     (tmp_path / "project" / "src" / "start.cu").write_text(LINKED, encoding="utf-8")
-    found = run(BYTES.format(head=HELPER), kernel="products")
+    found = run_text(BYTES.format(head=HELPER), kernel="products")
     assert found.sound and "launched as by start (start.cu:5) with which = 7" in " ".join(found.notes)
     path = tmp_path / "project" / "src" / "kernel.cu"
     given = Unit(path, (), (), tmp_path, "products").compose()
     assert "cooperative_groups" not in given and "helper" not in given and "void other(float* x)" in given
     assert "cooperative_groups" in Unit(path, (), (), tmp_path, "other").compose()
-
-
-RING = """
-#define STAGES 3
-template <int BM, int BN, int BK, int BLOCK_SIZE>
-__global__ void ring(const float* A, const float* B, float* C, int M, int N, int K) {
-  __shared__ float a[STAGES][BK][BM], b[STAGES][BK][BN];
-  float sum[BM * BN / BLOCK_SIZE] = {};
-  auto fetch = [&](int k0) {
-    for (int i = threadIdx.x; i < BK * BM; i += BLOCK_SIZE)
-      a[k0 / BK % STAGES][i / BM][i % BM] = A[(blockIdx.y * BM + i % BM) * K + k0 + i / BM];
-    for (int i = threadIdx.x; i < BK * BN; i += BLOCK_SIZE)
-      b[k0 / BK % STAGES][i / BN][i % BN] = B[(k0 + i / BN) * N + blockIdx.x * BN + i % BN];
-  };
-  for (int stage = 0; stage + 1 < STAGES; ++stage) fetch(stage * BK);
-  for (int k0 = 0; k0 < K; k0 += BK) {
-    __syncthreads();
-    if (k0 + (STAGES - 1) * BK < K) fetch(k0 + (STAGES - 1) * BK);
-    for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i)
-      for (int k = 0; k < BK; ++k)
-        sum[i] += a[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) / BN] *
-                  b[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) % BN];
-  }
-  for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i) {
-    int at = threadIdx.x + i * BLOCK_SIZE;
-    C[(blockIdx.y * BM + at / BN) * N + blockIdx.x * BN + at % BN] = sum[i];
-  }
-}
-"""
-
-
-def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run, tmp_path):
-    """The template from constants of the project; `texture`, which toolkits lack now, is left out."""
-    (tmp_path / "project" / "src").mkdir(parents=True)
-    sizes = "const int BM = 16, BN = 16, BK = 32, BLOCK_SIZE = 64;\n"
-    (tmp_path / "project" / "src" / "others.cu").write_text(sizes, encoding="utf-8")
-    found = run("texture<float, 2> unused;\n" + RING, sizes=())
-    assert "ring<16, 16, 32, 64>" in found.how and "grid (cdiv(N, 16), cdiv(M, 16)), block (64)" in found.how
-    assert found.headline.startswith("right for M, N % 16 and K % 32 and K >= 64; elsewhere")
-    assert any("nobody launches it" in note for note in found.notes)

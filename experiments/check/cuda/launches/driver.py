@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.check.cuda import guess
+from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.host import Function
 from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of
 from experiments.check.cuda.signature import Parameter, read_parameters
@@ -23,6 +26,11 @@ _FIELDS = (
     (re.compile(r"^(?:n?_?rows?|height|h|num_?row\w*)$", re.I), 0),
     (re.compile(r"^(?:pitch|stride|ld|ldim|leading_?dim\w*)$", re.I), 1),
 )
+_K_BY_N, _N_BY_K = (
+    f"{{(int64_t)checked_number({first}), (int64_t)checked_number({second})}}" for first, second in ((2, 1), (1, 2))
+)  # of a tensor
+_GENERIC = re.compile(r"\b(?:typename|class)\s+(\w+)\s*[,>=]")
+_MOST_TEMPLATES = 4  # ways to instantiate a function
 _ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
 _HEAD = """
 double checked_number(int which);
@@ -51,13 +59,14 @@ class Call:
     function: Function
     text: str  # in C++
     decided: tuple[str, ...] = ()  # `stages = 2`: what nothing tells
+    turned: bool = False  # B is a tensor of N x K
 
     @property
-    def rank(self) -> int:
-        """How little is understood of it."""
+    def rank(self) -> tuple[int, bool]:
+        """How little is understood of it, and what is less usual."""
         sizes = sum(f"checked_number({index})" in self.text for index in range(len(SIZES)))
         known = self.gives_matrices and sizes == len(SIZES)
-        return 2 if self.function.name == "main" else 0 if not self.decided else 1 if known else 3
+        return 2 if self.function.name == "main" else 0 if not self.decided else 1 if known else 3, self.turned
 
     @property
     def gives_matrices(self) -> bool:
@@ -77,15 +86,39 @@ def refused(said: str) -> set[int]:
     return {int(line or other) - _BEGIN.count("\n") - 1 for line, other in lines}
 
 
-def calls(functions: Sequence[Function], kernel: str, element: str, source: str) -> list[Call]:
+def calls(functions: Sequence[Function], kernel: str, element: str, source: str, texts: Sequence[str]) -> list[Call]:
     """Ways to call these functions: what is understood whole, what has matrices and sizes, a `main`, others.
 
     kernel: what they lead to. element: the type of the matrices, for a template of it. source: where structs are
-    defined.
+    defined. texts: of the project, which may say what a template is instantiated with.
     """
-    known = structs(source)
-    found = [call for f in functions for call in _ways(f, kernel, _instance(f, element, source), known)]
+    known = Known(structs(source), constants(source, {}), (source, *texts), element)
+    found = [call for f in functions for call in _ways(f, kernel, known)]
     return sorted(found, key=lambda call: call.rank)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a project."""
+
+    structs: Mapping[str, tuple[Parameter, ...]]
+    numbers: Mapping[str, int]
+    texts: Sequence[str]
+    element: str
+
+    def arguments(self, name: str, parameters: Sequence[Parameter]) -> Iterator[tuple[dict[str, str], list[str]]]:
+        """What the parameters of a template may be, as the project has it or as is usual, and what is said of that."""
+        needed = [parameter for parameter in parameters if not parameter.default]
+        if not needed:
+            yield {}, []
+            return
+        generic = {word for text in self.texts for word in _GENERIC.findall(text)}
+        given = dict.fromkeys(guess.instances(name, needed, self.numbers, self.texts))
+        told = sorted((x for x in given if generic.isdisjoint(x)), key=lambda values: self.element not in values)
+        for values in told or guess.usual(needed, self.numbers, self.element):
+            pairs = list(zip(needed, values, strict=True))
+            said = [f"{p.name} = {value}" for p, value in pairs if not told and not guess.is_type(p)]
+            yield {parameter.name: value for parameter, value in pairs}, said
 
 
 def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
@@ -102,61 +135,61 @@ def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
     return found
 
 
-def _instance(function: Function, element: str, source: str) -> str:
-    """The element type of a template: `element`, if that is among those that the source instantiates it for."""
-    given = re.findall(rf"\btemplate\s+[\w\s*&]*\b{function.name}\s*<\s*(\w+)\s*>\s*\(", source)
-    return element if element in given or not given else given[0]
-
-
-def _ways(function: Function, kernel: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> Iterator[Call]:
+def _ways(function: Function, kernel: str, known: Known) -> Iterator[Call]:
     if function.name == "main":
-        yield from _mains(function)
+        yield from _mains(function, kernel)
         return
-    types = {parameter.name: element for parameter in function.template if parameter.type in ("typename", "class")}
-    explicit = ""
-    if function.template:
-        chosen = [types.get(parameter.name, "") for parameter in function.template if not parameter.default]
-        if not all(chosen):
-            return
-        explicit = f"<{', '.join(chosen)}>" if chosen else ""
+    made = ((function.owner, function.owner_template), (function.name, function.template))
+    for chosen in itertools.islice(itertools.product(*(known.arguments(*each) for each in made)), _MOST_TEMPLATES):
+        owner, own = (f"<{', '.join(values.values())}>" if values else "" for values, _ in chosen)
+        inside = f"{function.owner}{owner}{'::' if function.is_static else '{}.'}" if function.owner else ""
+        called, (types, said) = f"{function.scope}{inside}{function.name}{own}", zip(*chosen, strict=True)
+        yield from _calls(function, called, types[0] | types[1], said[0] + said[1], kernel, known)
+
+
+def _calls(
+    function: Function, called: str, types: Mapping[str, str], said: list[str], kernel: str, known: Known
+) -> Iterator[Call]:
+    """Of the function as it is `called`, with arguments."""
     parameters = [parameter for parameter in function.parameters if not parameter.default]
     plain = [_plain(parameter, types) for parameter in parameters]
-    roles = _roles(parameters, plain, known)
-    given = [_argument(kind, role, element, known) for kind, role in zip(plain, roles, strict=True)]
+    roles = _roles(parameters, plain, known.structs)
+    given = [_argument(kind, role, known.element, known.structs) for kind, role in zip(plain, roles, strict=True)]
     if not any("checked_pointer" in argument for argument in given) and sum(role in SIZES for role in roles) < 2:
         return
     # What nothing tells is tried as what is most usual, and flags both ways.
     for flag in ("false", "true") if "bool" in plain else ("",):
-        tried, decided = list(given), []
+        tried, decided = list(given), list(said)
         for index, (parameter, kind) in enumerate(zip(parameters, plain, strict=True)):
             if not tried[index]:
                 choice = _choice(function.body, kernel, parameter.name)
-                tried[index], said = _unknown(parameter.name, kind, flag, choice)
-                decided += [f"{parameter.name} = {said}"] if said else []
-        if all(tried):
-            yield Call(function, f"{function.scope}{function.name}{explicit}({', '.join(tried)})", tuple(decided))
+                tried[index], usual = _unknown(parameter.name, kind, flag, choice)
+                decided += [f"{parameter.name} = {usual}"] if usual else []
+        if not all(tried):
+            continue
+        yield Call(function, f"{called}({', '.join(tried)})", tuple(decided))
+        if _K_BY_N in (b := next((x for x, role in zip(given, roles, strict=True) if role == "B"), "")):
+            tried[given.index(b)] = b.replace(_K_BY_N, _N_BY_K)  # as torch's `linear` has its weight
+            yield Call(function, f"{called}({', '.join(tried)})", tuple(decided), turned=True)
 
 
-def _mains(function: Function) -> Iterator[Call]:
+def _mains(function: Function, kernel: str) -> Iterator[Call]:
     """With words that its text asks for, and with none."""
-    words, asked = _words(function.raw), _asked(function.raw)
+    words, asked = _words(function.raw, kernel), _asked(function.raw)
     for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
-        first = ", ".join(
-            f"({parameter.type}){value}"
-            for parameter, value in zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
-        )
-        told = " ".join(("checked", *given))
-        yield Call(
-            function, f'{{ char** words = checked_words("{told}", "{asked}"); (void)words; checked_main({first}); }}'
-        )
+        two = zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
+        first, told = ", ".join(f"({p.type}){value}" for p, value in two), " ".join(("checked", *given))
+        made = f'char** words = checked_words("{told}", "{asked}"); (void)words;'
+        yield Call(function, f"{{ {made} checked_main({first}); }}")
 
 
-def _words(body: str) -> tuple[str, ...]:
+def _words(body: str, kernel: str) -> tuple[str, ...]:
     """What stands for argv[1] and so on: a size where a variable of its name is set, and an option that is compared."""
     found: dict[int, str] = {}
     for name, index in re.findall(rf"(\w+)\s*=[^=;,]*?{_ARGV}", body):
         role = role_of(name)
-        found.setdefault(int(index), role if role in SIZES else "N" if is_alone(name) else _usual(name))
+        other = "N" if is_alone(name) else re.findall(r"^\d+$|$", _choice(body, kernel, name))[0] or _usual(name)
+        found.setdefault(int(index), role if role in SIZES else other)
     for index, option in re.findall(r'\bargv\s*\[\s*(\d)\s*\][^;]{0,20}?"(-+[\w-]+)"', body):
         found[int(index)] = option
     wanted = re.search(r"\bargc\s*(?:!=|<)\s*(\d)", body)

@@ -25,15 +25,12 @@ def holds(text: str, values: Mapping[gemm_ref.Problem, int]) -> bool:
     return all(evaluate(text, {"M": p.m, "N": p.n, "K": p.k}) == value for p, value in values.items())
 
 
-def one_size(value: int, size: int, name: str, step: int = 0) -> str | None:
-    """How `value` may come from one size: cdiv by a whole number, `step` if that will do, else the roundest."""
+def one_size(value: int, size: int, name: str, step: int) -> str | None:
+    """How `value` may come from one size: cdiv by `step`, or by the roundest whole number if that is 0."""
     if value == 1 and size > _LARGEST_TILE:
         return None
-    tiles = [tile for tile in range(1, _LARGEST_TILE + 1) if gemm_ref.cdiv(size, tile) == value]
-    if not tiles:
-        return None
-    tile = step if step in tiles else max(tiles, key=lambda tile: (tile & -tile, -tile))
-    return f"cdiv({name}, {tile})"
+    tiles = [tile for tile in _ROUNDEST_FIRST if gemm_ref.cdiv(size, tile) == value and step in (0, tile)]
+    return f"cdiv({name}, {tiles[0]})" if tiles else None
 
 
 def _candidates(values: Mapping[gemm_ref.Problem, int], axis: int) -> Iterator[str]:

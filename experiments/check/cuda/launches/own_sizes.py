@@ -9,32 +9,30 @@ from experiments.check.cuda import host
 from experiments.check.cuda.roles import SIZES, is_alone, role_of
 
 DECLARED = "double checked_number(int which);\n"
-_AXIS = re.compile(r"^(?:matrix_|global_|total_)?([mnk])_?(?:global|total|size|dim|len|length)?$", re.I)
 _MACRO = re.compile(r"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)([^\n]+?)([ \t]*(?://[^\n]*)?)$", re.M)
 _INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsigned|uint|u?int(?:32|64)_t|auto)"
 _CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
 _DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
 _SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
+_LOOP = re.compile(r"\bfor\s*\(")
 _LARGE = 512  # a size that the source fixes
 _SMALL = {"M": 256, "N": 128, "K": 192}  # what stands in its place
 _SMALLEST = 64  # of a constant for all the file; smaller ones are tiles
 
 
-def rewrite(
-    texts: Collection[str], leading: Collection[str], parameters: Collection[str], constants: Mapping[str, int]
-) -> Callable[[str], str]:
+def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping[str, int]) -> Callable[[str], str]:
     """What puts our sizes into the text of a file: into the functions `leading` to the launch, and into constants.
 
-    Not into constants that device code uses, but where they are the kernel's own `parameters`.
+    Not into constants that device code uses.
     """
     used = {
         word
         for text in texts
         for function in host.functions(text)
         if function.on_device
-        for word in re.findall(r"\w+", function.body)
-    } - set(parameters)
-    free = {name: axis for name in constants if name not in used and (axis := _axis(name))}
+        for word in {*re.findall(r"\w+", function.body)}.difference(p.name for p in function.parameters)
+    }
+    free = {name: axis for name in constants if name not in used and (axis := role_of(name)) in SIZES}
     free = {name: axis for name, axis in free.items() if constants[name] >= _SMALLEST}
     alone = set() if free else {name for name in constants if is_alone(name) and name not in used}
     shared = free | {name: "N" for name in alone if constants[name] >= _SMALLEST}
@@ -44,6 +42,8 @@ def rewrite(
             if function.name in leading:
                 first, last = function.end - 1 - len(function.body), function.end - 1
                 text = text[:first] + _locals(text[first:last]) + text[last:]
+            elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device and function.is_void:
+                text = host.blanked(text, [function])  # a product on the host, which takes seconds
         text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]]) if m[2] in shared else m[3]) + m[4], text)
         return _CONSTANT.sub(lambda m: _filled(m, shared), text)
 
@@ -54,8 +54,7 @@ def constants_of(axes: Collection[str], constants: Mapping[str, int]) -> dict[st
     """The constant that is each size, the largest of its name: `M_GLOBAL` where `M` is a tile's."""
     found: dict[str, str] = {}
     for name in constants:
-        match = _AXIS.match(name)
-        axis = match[1].upper() if match and name not in ("m", "n", "k") else ""
+        axis = role_of(name) if name not in ("m", "n", "k") else ""
         if axis in axes and constants[name] > constants.get(found.get(axis, ""), 0):
             found[axis] = name
     return found
@@ -63,8 +62,9 @@ def constants_of(axes: Collection[str], constants: Mapping[str, int]) -> dict[st
 
 def smaller(axes: Collection[str], constants: Mapping[str, int], source: str) -> dict[str, int]:
     """Values for constants that make sizes which would take minutes smaller: the size itself, or a factor of it."""
-    found = {}
-    for axis, name in constants_of(axes, constants).items():
+    found, named = {}, constants_of(axes, constants)
+    for axis, name in named.items():
+        axis = axis if len(named) > 1 else "M"  # alone it may be all three
         defined = re.search(rf"(?:\bdefine\s+{name}\b|\b{name}\s*=)([^;,\n]+)", source)
         factors = [word for word in re.findall(r"[A-Za-z_]\w*", defined[1] if defined else "") if word in constants]
         if constants[name] <= _LARGE:
@@ -78,15 +78,9 @@ def smaller(axes: Collection[str], constants: Mapping[str, int], source: str) ->
     return found
 
 
-def _axis(name: str) -> str:
-    found = _AXIS.match(name)
-    role = found[1].upper() if found else role_of(name)
-    return role if role in SIZES else ""
-
-
 def _locals(body: str) -> str:
     names = [name for declared in _DECLARED.findall(body) for name, _, _ in _SET.findall(declared)]
-    axes = {name: axis for name in names if (axis := _axis(name))}
+    axes = {name: axis for name in names if (axis := role_of(name)) in SIZES}
     axes = axes or {name: "N" for name in names if is_alone(name)}
     return _DECLARED.sub(lambda m: _filled(m, axes), body)
 

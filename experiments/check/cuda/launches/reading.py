@@ -18,12 +18,12 @@ from pathlib import Path
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import headers, host, launch, signature
+from experiments.check.cuda import headers, host, launch
 from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.launches import driver, fit, own_sizes, recorder
 from experiments.check.cuda.launches.recorder import PLACE, Program, Recorded
-from experiments.check.cuda.roles import HOST, PLACES, SCALARS, SIZES, is_pointer, role_of
-from experiments.check.cuda.signature import Signature, angle_closing
+from experiments.check.cuda.roles import HOST, MATRICES, PLACES, SCALARS, SIZES, is_pointer, role_of
+from experiments.check.cuda.signature import Signature, closing
 from experiments.check.cuda.unit import Unit
 from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
@@ -31,6 +31,7 @@ from gemm_ref.build import BuildError
 Problem = gemm_ref.Problem
 _NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
 _SHARED = re.compile(r"\bsharedMemPer(?:Multiprocessor|BlockOptin)\b")  # what another kernel may be chosen by
+TELLS_ALL = 2  # what the best of `Reading`s is worth
 _MOST_BYTES = 1 << 20  # of a file that is looked through
 ALPHA, BETA = 3.0, 5.0  # told apart from sizes and from each other
 # Sizes that launchers take, if they take only some: multiples of 256 and 64 that differ.
@@ -67,10 +68,6 @@ class Reading:
             self._seen[key] = ours[0] if ours else None
         return self._seen[key]
 
-    def starts(self) -> bool:
-        """Whether it launches the kernel at all: at sizes that differ, or at equal ones."""
-        return any(self._at(problem) for problem in (WHOLE[0], _POWERS[0], _OTHERS[0]))
-
     @functools.cached_property
     def sizes_are_its_own(self) -> bool:
         """Whether it launches the same whatever sizes it is told."""
@@ -78,9 +75,20 @@ class Reading:
         return bool(first and second and self._numbers(first) == self._numbers(second))
 
     @functools.cached_property
-    def is_one_block(self) -> bool:
-        """Whether it launches one block whatever sizes it is told, which does not tell a grid for others."""
-        return self.sizes_are_its_own and self.at(WHOLE[0]).launch.grid == (1, 1, 1)
+    def worth(self) -> int:
+        """How much it tells: TELLS_ALL if what it launches has A and B, and N, in whose place a tensor B may have K.
+
+        0 if it launches nothing, at sizes that differ or at equal ones, or one block whatever sizes it is told.
+        """
+        own = self.sizes_are_its_own
+        first = next(filter(None, map(self._at, (WHOLE[0], _POWERS[0], _OTHERS[0]))), None)
+        if not first or own and first.launch.grid == (1, 1, 1):
+            return 0
+        if own or not self.call.gives_matrices:
+            return TELLS_ALL - own
+        one, other = (self._at(WHOLE[0].resized(n=n)) for n in (WHOLE[0].n, 2 * WHOLE[0].n))
+        whole = sum(map(is_pointer, self.chosen.parameters)) < len(MATRICES) or {"A", "B"} <= {*self.roles(self.chosen)}
+        return 1 + (whole and bool(one and other and self._numbers(one) != self._numbers(other)))
 
     def _numbers(self, record: Recorded) -> tuple:
         """What does not differ from one run of a program to the next."""
@@ -137,21 +145,18 @@ class Reading:
 
     def _carried_over(self, chosen: Signature, roles: Sequence[str], names) -> launch.Shape:
         record = next(iter(self.probes.values()))
-        sizes = dict(names) | self._own_sizes(chosen, roles, record)
+        sizes = dict(names) | self.own_sizes(chosen, roles)
         grid = []
         for axis, (value, order) in enumerate(zip(record.launch.grid, ("NMK", "MNK", "KMN"), strict=True)):
             step = record.launch.block[axis]
-            told = (fit.one_size(value, sizes[name], name, step) for name in order if name in sizes)
+            told = (fit.one_size(value, sizes[name], name, by) for by in (step, 0) for name in order if name in sizes)
             grid.append("1" if value == 1 else next((text for text in told if text), str(value)))
         block = [str(size) for size in record.launch.block]
-        for axes in (grid, block):
-            while len(axes) > 1 and axes[-1] == "1":
-                axes.pop()
-        return launch.Shape(tuple(grid), tuple(block), str(record.launch.shared_bytes), names)
+        return launch.Shape(_short(grid), _short(block), str(record.launch.shared_bytes), names)
 
-    def _own_sizes(self, chosen: Signature, roles: Sequence[str], record: Recorded) -> dict[str, int]:
+    def own_sizes(self, chosen: Signature, roles: Sequence[str]) -> dict[str, int]:
         """M, N and K of the program's own launch, as its arguments and what it allocated tell them."""
-        found, bytes_ = {}, {}
+        found, bytes_, record = {}, {}, next(iter(self.probes.values()))
         for role, raw, parameter in zip(roles, record.arguments, chosen.parameters, strict=True):
             if is_pointer(parameter):
                 bytes_[role] = dict(record.allocated).get(int.from_bytes(raw, "little") >> PLACE, 0)
@@ -172,9 +177,7 @@ class Reading:
             axes = [text for text in found if text is not None]
             if len(axes) < len(found):
                 return None
-            while len(axes) > 1 and axes[-1] == "1":
-                axes.pop()
-            told.append(tuple(axes))
+            told.append(_short(axes))
         shared = fit.expression({p: x.shared_bytes for p, x in launches.items()}, 0)
         return None if shared is None else (told[0], told[1], shared)
 
@@ -204,32 +207,34 @@ _ORDER = (*PLACES, *SIZES, "ALPHA", "BETA")
 
 
 def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Reading | None, str]:
-    """What the file's host code does with the kernel, and why it is not known where it is not.
+    """What the file's host code does with the kernel, and why it is not known if it is not.
 
     Raises UsageError where the kernel itself does not compile.
     """
     places = {function: f"{file.name}:{line}" for function, file, line in unit.functions()}
     leading = host.callers(list(places), chosen.name, unit.text)
-    calls = driver.calls(leading, chosen.name, element, unit.text)
+    texts = [source_text.read(file) for file in neighbours(unit.path)]
+    calls = driver.calls(leading, chosen.name, element, unit.text, texts)
     if not calls:
         return None, "no host function of the file launches it" if not leading else (
             f"{leading[0].name} launches it, whose parameters are not understood"
         )
-    rewrite = own_sizes.rewrite(
-        unit.texts.values(), [f.name for f in leading], [p.name for p in chosen.parameters], constants(unit.text, {})
-    )
+    rewrite = own_sizes.rewrite(unit.texts.values(), [f.name for f in leading], constants(unit.text, {}))
     try:
         program, said = recorder.build(unit, calls, rewrite)
     except BuildError:
         return None, "its host code could not be built"
     one = _plain(f"{chosen.name}<{template}>") if template else ""
     programs = [program] + ([replace(program, small=True)] if _SHARED.search(unit.text) else [])
+    found: Reading | None = None
     for program, (index, call) in itertools.product(programs, enumerate(calls)):
         if call.function.name not in unit.left_out:
             reading = Reading(program, said, index, call, places[call.function], one, chosen)
-            if reading.starts() and not reading.is_one_block:
-                return reading, ""
-    return None, f"{calls[0].function.name} was run and launched nothing, or one block for sizes of its own"
+            if reading.worth > (found.worth if found else 0):
+                found = reading
+            if reading.worth == TELLS_ALL:
+                break
+    return found, f"{calls[0].function.name} was run and launched nothing, or one block for sizes of its own"
 
 
 def files(path: Path, kernel: str) -> Iterator[Path]:
@@ -241,7 +246,7 @@ def files(path: Path, kernel: str) -> Iterator[Path]:
     alone = path.suffix == ".cu" and host.callers(host.functions(text), kernel, text)
     if alone:
         yield path
-    others, linked = [], []
+    others, linked, declared = [], [], rf"__global__[^;{{}}]*\b{kernel}\s*\([^;{{}}]*\)\s*;"
     for file in neighbours(path):
         other = source_text.read(file)
         launches = re.search(rf"\b{kernel}\b", other) and host.callers(host.functions(other), kernel, other)
@@ -251,7 +256,7 @@ def files(path: Path, kernel: str) -> Iterator[Path]:
             others.append(file)
             if launches:
                 yield file
-        elif launches and path.suffix == ".cu" and _declares(file, other, kernel):
+        elif launches and path.suffix == ".cu" and re.search(declared, headers.with_includes(file, other)):
             linked.append(file)
     yield from (*linked, *others[:1])
     yield path
@@ -265,12 +270,6 @@ def neighbours(path: Path) -> Iterator[Path]:
                 yield file
 
 
-def _declares(file: Path, text: str, kernel: str) -> bool:
-    """Whether a file, or what it includes, has a kernel of this name without its body."""
-    found = [each for each in signature.read(headers.with_includes(file, text)) if each.name == kernel]
-    return bool(found) and not found[0].body
-
-
 def instance(entry: str, name: str) -> str:
     """The kernel in C++, `name<128, float>`, of a name in PTX."""
     try:
@@ -278,7 +277,12 @@ def instance(entry: str, name: str) -> str:
     except OSError:
         return name
     start = re.search(rf"\b{name}<", told)
-    return told[start.start() : angle_closing(told, start.end() - 1)] if start else name
+    return told[start.start() : closing(told, start.end() - 1)] if start else name
+
+
+def _short(axes: list[str]) -> tuple[str, ...]:
+    """Without axes of 1 at the end."""
+    return _short(axes[:-1]) if len(axes) > 1 and axes[-1] == "1" else tuple(axes)
 
 
 def _plain(text: str) -> str:

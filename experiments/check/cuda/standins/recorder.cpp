@@ -170,9 +170,8 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
     return launch(f, grid, block, arguments, shared, dim3(1, 1, 1));
 }
-cudaError_t cudaLaunchCooperativeKernel(const void* f, dim3 grid, dim3 block, void** arguments, size_t shared, cudaStream_t) {
-    return launch(f, grid, block, arguments, shared, dim3(1, 1, 1));
-}
+cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t)
+    __attribute__((alias("cudaLaunchKernel")));
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f, void** arguments) {
     dim3 cluster(1, 1, 1);
     for (unsigned index = 0; index < config->numAttrs; ++index)
@@ -232,13 +231,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = device.sharedMemPerMultiprocessor; break;
         case cudaDevAttrMaxThreadsPerBlock: *value = device.maxThreadsPerBlock; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor: *value = device.maxThreadsPerMultiProcessor; break;
-        case cudaDevAttrMaxRegistersPerBlock: *value = device.regsPerBlock; break;
         case cudaDevAttrWarpSize: *value = 32; break;
         case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
         case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
         case cudaDevAttrL2CacheSize: *value = device.l2CacheSize; break;
-        case cudaDevAttrClockRate: *value = 1980000; break;
-        case cudaDevAttrMemoryClockRate: *value = 2619000; break;
         default: *value = 1;
     }
     return cudaSuccess;

@@ -12,10 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#define TORCH_CHECK(condition, ...) \
-    do { \
-        if (!(condition)) throw std::runtime_error(#condition); \
-    } while (0)
+#define TORCH_CHECK(condition, ...) if (!(condition)) { throw std::runtime_error(#condition); }
 #define AT_ASSERTM TORCH_CHECK
 #define AT_ASSERT TORCH_CHECK
 #define TORCH_INTERNAL_ASSERT TORCH_CHECK

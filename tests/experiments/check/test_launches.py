@@ -1,0 +1,173 @@
+"""`experiments check` on CUDA kernels whose launch nobody makes here: launchers that are asked, and what is tried."""
+
+from __future__ import annotations
+
+from tests.experiments.check.cuda_text import SUM
+
+
+def test_a_square_kernel_that_nobody_launches(run_text):
+    """The arrays say how many threads a block has."""
+    body = SUM.format(m="n", n="n", k="n", product="A[row * n + k] * B[k * n + col]", store="C[row * n + col] = sum")
+    found = run_text(
+        "#define T 8\n"
+        f"__global__ void multiply(float* A, float* B, float* C, int n) {{ __shared__ float s[T][T]; {body} }}"
+    )
+    assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
+
+
+RING = """
+#define STAGES 3
+template <int BM, int BN, int BK, int BLOCK_SIZE>
+__global__ void ring(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float a[STAGES][BK][BM], b[STAGES][BK][BN];
+  float sum[BM * BN / BLOCK_SIZE] = {};
+  auto fetch = [&](int k0) {
+    for (int i = threadIdx.x; i < BK * BM; i += BLOCK_SIZE)
+      a[k0 / BK % STAGES][i / BM][i % BM] = A[(blockIdx.y * BM + i % BM) * K + k0 + i / BM];
+    for (int i = threadIdx.x; i < BK * BN; i += BLOCK_SIZE)
+      b[k0 / BK % STAGES][i / BN][i % BN] = B[(k0 + i / BN) * N + blockIdx.x * BN + i % BN];
+  };
+  for (int stage = 0; stage + 1 < STAGES; ++stage) fetch(stage * BK);
+  for (int k0 = 0; k0 < K; k0 += BK) {
+    __syncthreads();
+    if (k0 + (STAGES - 1) * BK < K) fetch(k0 + (STAGES - 1) * BK);
+    for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i)
+      for (int k = 0; k < BK; ++k)
+        sum[i] += a[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) / BN] *
+                  b[k0 / BK % STAGES][k][(threadIdx.x + i * BLOCK_SIZE) % BN];
+  }
+  for (int i = 0; i < BM * BN / BLOCK_SIZE; ++i) {
+    int at = threadIdx.x + i * BLOCK_SIZE;
+    C[(blockIdx.y * BM + at / BN) * N + blockIdx.x * BN + at % BN] = sum[i];
+  }
+}
+"""
+
+
+def test_a_ring_that_nobody_launches_and_that_needs_a_least_k(run_text, tmp_path):
+    """The template from constants of the project; `texture`, which toolkits lack now, is left out."""
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    sizes = "const int BM = 16, BN = 16, BK = 32, BLOCK_SIZE = 64;\n"
+    (tmp_path / "project" / "src" / "others.cu").write_text(sizes, encoding="utf-8")
+    found = run_text("texture<float, 2> unused;\n" + RING, sizes=())
+    assert "ring<16, 16, 32, 64>" in found.how and "grid (cdiv(N, 16), cdiv(M, 16)), block (64)" in found.how
+    assert found.headline.startswith("right for M, N % 16 and K % 32 and K >= 64; elsewhere")
+    assert any("nobody launches it" in note for note in found.notes)
+
+
+LAUNCHER = """
+#include <torch/extension.h>
+namespace project {
+template <typename T, int SIDE> __global__ void multiply(const T* a, const T* b, T* c, int MM, int NN, int KK) { BODY }
+template <typename T> concept Number = sizeof(T) == 4;
+template <Number T, int SIDE> struct Launcher {
+  int unused = 0;
+  bool operator()(int x) const { return x > unused; }
+  static at::Tensor run(at::Tensor a, at::Tensor b) {
+    const int M = a.size(0), K = a.size(1), N = b.size(0);
+    if (N % SIDE == 0) TORCH_CHECK(b.size(1) == K, "b is N x K")
+    at::Tensor c = torch::empty({M, N}, a.options());
+    multiply<T, SIDE><<<dim3((N + SIDE - 1) / SIDE, (M + SIDE - 1) / SIDE), dim3(SIDE, SIDE)>>>(
+        a.data_ptr<T>(), b.data_ptr<T>(), c.data_ptr<T>(), M, N, K);
+    return c;
+  }
+};
+}
+"""
+
+
+def test_a_launcher_in_a_template_of_a_class(run_text, tmp_path):
+    """Another file has what the template is instantiated with; C++20, and B is a tensor of N x K."""
+    body = SUM.format(
+        m="MM", n="NN", k="KK", product="a[row * KK + k] * b[col * KK + k]", store="c[row * NN + col] = sum"
+    )
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    calls = "auto made = project::Launcher<float, 8>::run(x, y);\n"
+    (tmp_path / "project" / "src" / "calls.cu").write_text(calls, encoding="utf-8")
+    found = run_text(LAUNCHER.replace("BODY", body))
+    assert found.sound and "multiply<float, 8>(a, b, c, MM = M, NN = N, KK = K)" in found.how
+    assert found.how.endswith("grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8), B stored as N x K")
+    assert any("launched as by run (kernel.cu" in note for note in found.notes)
+
+
+WARP = """
+namespace {
+template <int TILE, int STEP = TILE * 2>
+__global__ void warp(const float* A, const float* B, float* C, int M, int N, int K, bool add, int offsetX) {
+  const int row0 = blockIdx.y * TILE, col = blockIdx.x * TILE + threadIdx.x % TILE + offsetX;
+  __shared__ float a[TILE][STEP];
+  for (int row = threadIdx.x / TILE; row < TILE; row += 32 / TILE) {
+    float sum = add ? C[(row0 + row) * N + col] : 0;
+    for (int k0 = 0; k0 < K; k0 += STEP) {
+      __syncwarp();
+      for (int k = threadIdx.x % TILE; k < STEP; k += TILE)
+        a[row][k] = k0 + k < K || k0 + row < M ? A[(row0 + row) * K + k0 + k] : 0;
+      __syncwarp();
+      for (int k = 0; k < STEP && k0 + k < K; ++k) sum += a[row][k] * B[(k0 + k) * N + col];
+    }
+    C[(row0 + row) * N + col] = sum;
+  }
+}
+}
+"""
+
+
+def test_a_block_of_one_warp_with_flags_that_are_off(run_text):
+    """The first blocks that are tried race; where there are more rows than products, it reads behind A."""
+    found = run_text(WARP, sizes=())
+    assert "warp<16, 16 * 2>" in found.how and "add = 0, offsetX = 0" in found.how
+    assert found.how.endswith("grid (cdiv(N, 16), cdiv(M, 16)), block (32)")
+    assert found.headline.startswith("right for M, N % 16 and K % 32; elsewhere")
+
+
+OWN = """
+{kernel}
+#define EDGE 2048
+void on_the_host(float* c, int n) {{
+  for (int i = 0; i < n; ++i) for (int j = 0; j < n; ++j) for (int k = 0; k < n; ++k) c[i * n + j] += k;
+}}
+int main(int argc, char** argv) {{
+  int which = atoi(argv[1]);
+  float* c = new float[EDGE * EDGE];
+  on_the_host(c, EDGE);
+  float *a, *b, *d;
+  cudaMalloc(&a, EDGE * EDGE * 4), cudaMalloc(&b, EDGE * EDGE * 4), cudaMalloc(&c, EDGE * EDGE * 4);
+  cudaMalloc(&d, EDGE * EDGE * 4);
+  switch (which) {{ case 1: return 0; case 2: {launch}; }}
+}}
+"""
+
+
+def test_a_sum_with_c_whose_rows_lie_along_x(run_text):
+    """D = A B + C; its program has one size for all three, which does not tell M from N in the grid."""
+    body = SUM.format(
+        m="N",
+        n="M",
+        k="K",
+        product="A[col * K + k] * B[k * N + row]",
+        store="D[col * N + row] = sum + C[col * N + row]",
+    )
+    kernel = (
+        "#include <cstdlib>\n__global__ void add(float* A, float* B, float* C, float* D, int M, int N, int K) {"
+        + body
+        + "}"
+    )
+    launch = "add<<<dim3(EDGE / 8, EDGE / 4), dim3(8, 4)>>>(a, b, c, d, EDGE, EDGE, EDGE)"
+    found = run_text(OWN.format(kernel=kernel, launch=launch), sizes=("19x21x5", "8x64x16"))
+    assert found.sound and found.how.endswith("grid (cdiv(M, 8), cdiv(N, 4)), block (8, 4)")
+
+
+def test_a_constant_that_is_every_size(run_text):
+    """The kernel is told K alone, and uses a constant for what it multiplies by."""
+    body = SUM.format(
+        m="WIDE", n="WIDE", k="K", product="A[row * WIDE + k] * B[k * WIDE + col]", store="C[row * WIDE + col] = sum"
+    )
+    kernel = (
+        "#include <cstdlib>\nconst int N = 8192;\n#define WIDE N\n"
+        "__global__ void fixed(float* A, float* B, float* C, int K) {" + body + "}"
+    )
+    text = OWN.format(kernel=kernel, launch="fixed<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N)").replace(
+        "EDGE", "N"
+    )
+    found = run_text(text.replace("#define N 2048", ""), sizes=())
+    assert found.sound and found.fixed == {"m": 256, "n": 256, "k": 256}
