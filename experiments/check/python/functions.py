@@ -245,7 +245,7 @@ def _arguments(
             value = [text for text in texts if hasattr(torch, text.rpartition(".")[2]) or _short(text) != text]
             role, value = (role, value) if value else ("", texts[0])
         elif role in FACTORS and _said(each) == "float":
-            role, value = "", 1.0
+            role = FACTOR  # which may be a number, or a tensor all the same
         elif not role and each in required:
             value = passed[each.name] if each.name in passed else _common(each, module)
             role = value if isinstance(value, examples.Size) else ""

@@ -59,6 +59,7 @@ _BLOCK = 128  # of elements that share a factor, in most files
 FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]], ...] = (
     lambda m, n, k: ((m,), (n,)),
     lambda m, n, k: ((1,), (n,)),
+    lambda m, n, k: ((n,), (m,)),
     lambda m, n, k: ((m, 1), (1, n)),
     lambda m, n, k: ((m, 1), (n, 1)),
     lambda m, n, k: ((1,), (1,)),
@@ -67,7 +68,7 @@ FACTORS: tuple[Callable[[int, int, int], tuple[tuple[int, ...], tuple[int, ...]]
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-n // _BLOCK), -(-k // _BLOCK))),
     lambda m, n, k: ((m, -(-k // _BLOCK)), (-(-k // _BLOCK), -(-n // _BLOCK))),
 )
-_OF_BLOCKS = 7  # the first whose elements are those of blocks
+_OF_BLOCKS = 8  # the first whose elements are those of blocks
 
 
 @dataclass(frozen=True)

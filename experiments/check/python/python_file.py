@@ -99,7 +99,7 @@ class PythonFile(Subject):
     def _try(self) -> Trial:
         """A product of a tile or two."""
         m, n = (side * -(-_LEAST // side) for side in self.tile)
-        problem = self.admit(gemm_ref.Problem(m, n * (1 + (m == n)), _DEEP))
+        problem = self.admit(gemm_ref.Problem(m * (n // m + 1), n, _DEEP))  # M > N: a factor for rows is not one of N
         return attempt(self, problem, zeroed=True)  # whether it reads C is another question
 
     def _otherwise(self, first: operands.Form, probe: gemm_ref.Problem) -> Iterator[operands.Form]:

@@ -101,6 +101,14 @@ def test_factors_are_ones_of_any_shape(tmp_path):
     assert found.sound and "A and B are fp16, by what the file says of types: --math says another" in found.notes
 
 
+def test_one_factor_may_be_of_rows_and_a_number_may_be_a_tensor(tmp_path):
+    text = GLUON.replace("c_ptr, M", "c_ptr, s_ptr, M").replace("matmul(a, b)", "matmul(a, b, scale: float)")
+    text = text.replace("    gl.store(", "    acc *= gl.load(s_ptr + row, row < M, 0)\n    gl.store(")
+    text = text.replace("a, b, c, M", "a, b, c, scale, M")
+    found = report(tmp_path, text, sizes=("129x35x39",))
+    assert found.sound and found.how == "matmul(a, b, scale=1.0)"
+
+
 INT8 = (
     GLUON.replace("def matmul(a, b):", "def int8_matmul(a, b):\n    assert a.dtype == b.dtype == torch.int8")
     .replace("gl.float32", "gl.int32")
