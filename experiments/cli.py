@@ -139,17 +139,15 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda. On cpu, kernels run on the reference GPU.")] = "auto",
     preset: Annotated[str, typer.Option(help="default: minutes. full: every size that is published.")] = "default",
     gpus: Annotated[
-        int, typer.Option(help="Of scaling: on so many GPUs at most; processes on cpu. [all there are]")
+        int, typer.Option(help="For scaling: at most so many GPUs, or processes on cpu. [all there are]")
     ] = 0,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure also what cannot have changed since an earlier run.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what would be read from an earlier run.")] = False,
     results: Results = None,
 ) -> None:
     """Measure, write CSV and environment.json, and draw. Options may be repeated.
 
-    What the reference GPU says of a kernel is read from an earlier run where neither the kernel nor anything else
-    that it depends on was changed since; --fresh runs it again.
+    Results of the reference GPU are read from an earlier run if neither the kernel nor anything else that it depends
+    on has changed since; --fresh runs it again.
 
     Exit code: 1 if a kernel failed (the others are measured all the same) or everything was skipped, 2 for a command
     that makes no sense or a file that cannot be written, 130 after Ctrl-C, which keeps what was measured.
@@ -276,14 +274,14 @@ def submit(
         Path | None, typer.Argument(help="A folder of results. [experiments/results/<this machine's GPU>]")
     ] = None,
     excuse: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=WHY", help="Publish it though this is lacking. May be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=WHY", help="Publish although this is lacking. May be repeated.")
     ] = None,
 ) -> None:
     """Check a card's results, and make the folder that is committed to publish them.
 
-    Asked for: every experiment, with no row that failed, from one commit without local changes and one set of
-    versions; cuBLAS beside itself SAME at 95% of the problems; no time that the card's roofs do not allow. What is
-    lacking is said, with what to do about it, and nothing is written. Exit code: 1 if something is lacking.
+    It asks for every experiment, with no row that failed, from one commit without local changes and one set of
+    versions; for cuBLAS beside itself SAME at 95% of the problems; and for no time that the card's roofs do not allow.
+    If something is lacking, it says what to do about it, and writes nothing. Exit code: 1 if something is lacking.
     """
     from experiments.cards.submit import submit as make_ready
     from experiments.documents import blocks

@@ -133,8 +133,8 @@ def trace(
 ) -> None:
     """Write what each thread of a block touches in the first slices of K, as JSON (`experiments/trace/record.py`).
 
-    The kernel runs on the reference GPU in a small problem, so no GPU is needed. What was traced before is read, unless
-    the kernel or anything else that it depends on was changed since. What has no compiler here is named and left out.
+    The kernel runs on the reference GPU in a small problem, so no GPU is needed. An earlier trace is read if neither
+    the kernel nor anything else that it depends on has changed. What has no compiler here is named and left out.
     Exit code: 1 if nothing could be traced, 2 for a command that makes no sense or a file that cannot be written.
     """
     from experiments.selection import kernels

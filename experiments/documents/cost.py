@@ -44,7 +44,7 @@ def _summary(published: Path) -> str:
     seconds = _ranges({kernel: row.compile_s for kernel, row in _costs(published).items()}, "{:.1f}")
     calls = _ranges({kernel: row.median_us for kernel, row in _host(published).items()}, "{:.0f}")
     answer = Answer(published)
-    taken = f"Seconds to compile a default variant, median (least to most): {seconds}. Host's µs for a call: {calls}."
+    taken = f"Seconds to compile a default variant, median (least to most): {seconds}. Host, µs per call: {calls}."
     return "\n".join([*(_best(math, answer) for math in MATHS), taken])
 
 
