@@ -15,6 +15,7 @@ from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
 
 ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
 _SLICES = (128, 64, 32, 16, 8, 4, 2)
+_NEAR = 1e-3  # so near to a whole number a factor is one
 
 
 def explain(subject: Subject, trial: Trial) -> Iterator[str]:
@@ -22,7 +23,7 @@ def explain(subject: Subject, trial: Trial) -> Iterator[str]:
 
     trial: with `integers` as inputs, so that each guess is right to the bit or not at all.
     """
-    of_c = (_untouched, _part_of_k, _other_product, _begun, _moved, _pattern)
+    of_c = (_untouched, _part_of_k, _other_product, _multiple, _begun, _moved, _pattern)
     for guess in (_exchanged_grid, *(() if trial.fault else of_c)):  # after a fault C is as it was then
         sentence = guess(subject, trial)
         if sentence:
@@ -187,9 +188,23 @@ def finish(subject: Subject, trial: Trial) -> Extras:
     got, want = trial.c.double(), trial.a.double() @ trial.b.double()
     if torch.equal(got, want.relu()):
         return Extras(activation="relu")
+    factor = _factor(trial)
+    # Its own number of times, or with the other sign, is a sum that went wrong sooner than a factor that is meant.
+    return Extras(alpha=factor) if factor > 0 and abs(factor - round(factor)) > _NEAR else Extras()
+
+
+def _factor(trial: Trial) -> float:
+    """What every element of the product is multiplied by in C, to the precision of C; 0 where it is not one number."""
+    got, want = trial.c.double(), trial.a.double() @ trial.b.double()
     factor = float((got * want).sum() / (want * want).sum())
     close = (got - factor * want).abs() <= 2 * torch.finfo(trial.c.dtype).eps * abs(factor) * want.abs()
-    return Extras(alpha=factor) if factor and bool(close.all()) else Extras()
+    return factor if bool(close.all()) else 0.0
+
+
+def _multiple(subject: Subject, trial: Trial) -> str:
+    factor = _factor(trial)
+    counted = round(factor) > 1 and abs(factor - round(factor)) <= _NEAR
+    return f"C is {factor:.4g} times the product: is a sum counted {factor:.4g} times?" * counted
 
 
 def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:

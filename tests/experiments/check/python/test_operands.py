@@ -137,7 +137,10 @@ def test_what_is_done_to_c_unasked_is_said(tmp_path):
     assert report(tmp_path, text).headline.startswith("sound, with relu of C: right")
     third = SCALED.replace("alpha * acc", "alpha / 3 * acc")
     assert report(tmp_path, third).headline.startswith("sound, with C multiplied by 0.3333: right")
-    assert not report(tmp_path, GLUON.replace("+ col, acc,", "+ col, acc * (row + 1),")).sound
+    for wrong in ("acc * (row + 1)", "acc * 2", "-acc"):
+        found = report(tmp_path, GLUON.replace("+ col, acc,", f"+ col, {wrong},"))
+        assert not found.sound
+        assert ("C is 2 times the product" in str(found.why)) == (wrong == "acc * 2")
 
 
 # C is M x K; A is stored by columns; the kernel is for its caller to say.
