@@ -197,7 +197,8 @@ def _factor(trial: Trial) -> float:
     """What every element of the product is multiplied by in C, to the precision of C; 0 where it is not one number."""
     got, want = trial.c.double(), trial.a.double() @ trial.b.double()
     factor = float((got * want).sum() / (want * want).sum())
-    close = (got - factor * want).abs() <= 2 * torch.finfo(trial.c.dtype).eps * abs(factor) * want.abs()
+    precision = torch.finfo(trial.c.dtype).eps if trial.c.is_floating_point() else 0.0
+    close = (got - factor * want).abs() <= 2 * precision * abs(factor) * want.abs()
     return factor if bool(close.all()) else 0.0
 
 

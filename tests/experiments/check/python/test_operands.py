@@ -141,6 +141,8 @@ def test_what_is_done_to_c_unasked_is_said(tmp_path):
         found = report(tmp_path, GLUON.replace("+ col, acc,", f"+ col, {wrong},"))
         assert not found.sound
         assert ("C is 2 times the product" in str(found.why)) == (wrong == "acc * 2")
+    integers = INT8.replace("dtype=a.dtype", "dtype=torch.int32").replace("+ col, acc,", "+ col, acc * 2,")
+    assert "C is 2 times the product: is a sum counted 2 times?" in report(tmp_path, integers).why
 
 
 # C is M x K; A is stored by columns; the kernel is for its caller to say.
