@@ -19,7 +19,7 @@ from gemm_ref.grids import is_turned
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
 from gemm_ref.operands import lined, row_elements
-from gemm_ref.operands.split import Split, blocks_of, source_of, splitting
+from gemm_ref.operands.split import Split, launch_of, source_of, splitting
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.registry import Implementation
 
@@ -110,6 +110,7 @@ def _values(call: Call) -> str:
     names = "BAC" if is_turned(implementation.config, problem.math, problem.b_layout) else "ABC"
     maps = ", ".join(map(_map, names, boxed)) or "{}"
     launch = call.launch
+    split_launches = [launch_of(x, call.sms) for x in splits]
     return f"""\
 // --- The launch and the problem, computed for {problem} ---
 namespace exported {{
@@ -136,10 +137,11 @@ constexpr Map MAPS[] = {{{maps}}};
 // Where the kernel multiplies parts of the operands: how many, and what splits A, and B, first.
 using Part = {_TYPES[math.part_dtype]};
 constexpr int PARTS = {math.parts};
-using Split = cudaError_t (*)(const Operand*, Part*, int*, int, int, int, int, int, cudaStream_t);
+using Split = cudaError_t (*)(const Operand*, Part*, int*, int, int, int, int, int, int, cudaStream_t);
 constexpr Split SPLIT = {"splitting::launch" if splits else "nullptr"};
 constexpr int SPLIT_PITCHES[] = {{{", ".join(str(x.step) for x in splits) or 0}}};
-constexpr int SPLIT_BLOCKS[] = {{{", ".join(str(blocks_of(x)) for x in splits) or 0}}};
+constexpr int SPLIT_BLOCKS[] = {{{", ".join(str(x.grid[0]) for x in split_launches) or 0}}};
+constexpr int SPLIT_CLUSTERS[] = {{{", ".join(str(x.cluster[0]) for x in split_launches) or 0}}};
 
 // An element of C may be off by (2 * OPERAND_EPS + K * SUM_EPS) * (|A| @ |B|) + RESULT_EPS * |C| + TINY.
 constexpr double OPERAND_EPS = {math.operand_eps!r}, SUM_EPS = {math.sum_eps!r};

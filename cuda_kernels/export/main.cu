@@ -52,18 +52,23 @@ struct Matrix {
 // An operand in parts, one below the other, and the exponents of its lines: its rows, or its columns.
 struct Parts {
     const Matrix<Operand>& of;
-    const int by_rows, blocks;
+    const int by_rows, blocks, cluster;
     Matrix<Part> parts;
     int* exponents = nullptr;
 
-    Parts(const Matrix<Operand>& of, bool by_rows, int pitch, int blocks)
-        : of(of), by_rows(by_rows), blocks(blocks), parts(PARTS * of.rows, of.columns, pitch) {
+    Parts(const Matrix<Operand>& of, bool by_rows, int i)
+        : of(of),
+          by_rows(by_rows),
+          blocks(SPLIT_BLOCKS[i]),
+          cluster(SPLIT_CLUSTERS[i]),
+          parts(PARTS * of.rows, of.columns, SPLIT_PITCHES[i]) {
         parts.send();
         const size_t lines = by_rows ? of.rows : of.columns;
         require(cudaMalloc(reinterpret_cast<void**>(&exponents), lines * sizeof(int)), "cudaMalloc");
     }
     void split() const {
-        require(SPLIT(of.device, parts.device, exponents, of.rows, of.columns, parts.pitch, by_rows, blocks, nullptr),
+        require(SPLIT(of.device, parts.device, exponents, of.rows, of.columns, parts.pitch, by_rows, blocks, cluster,
+                      nullptr),
                 "the split");
     }
 };
@@ -145,8 +150,8 @@ static int check_and_time() {
     void* multiplied[] = {A.device, B.device};
     std::vector<Parts> in_parts;
     if (SPLIT) {
-        in_parts.emplace_back(A, true, SPLIT_PITCHES[0], SPLIT_BLOCKS[0]);
-        in_parts.emplace_back(B, !B_BY_ROWS, SPLIT_PITCHES[1], SPLIT_BLOCKS[1]);
+        in_parts.emplace_back(A, true, 0);
+        in_parts.emplace_back(B, !B_BY_ROWS, 1);
         for (int i = 0; i < 2; ++i) {
             multiplied[i] = in_parts[i].parts.device, shape.exponents[i] = in_parts[i].exponents;
         }

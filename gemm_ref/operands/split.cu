@@ -1,8 +1,9 @@
 // An fp32 matrix in parts, in one launch: each line, a row or a column, is multiplied by a power of two, and each element
 // becomes PARTS numbers of 16 bits that add up to it. split.py says what they are, and defines the constants.
 //
-// A block has a row, or STRIP columns. It reads its lines twice: first for the largest elements, and again, from L2 where
-// they are not too long, to split them. What the parts do not hold is counted on the way.
+// A block has a row, or STRIP columns; where there are few and long ones, a cluster has, each block a share of their
+// length. It is read twice: first for the largest elements, and again, from L2 where it is not too long, to split them.
+// What the parts do not hold is counted on the way.
 #include <cuda_runtime.h>
 
 constexpr int WARPS = THREADS / 32, VECTOR = 4;  // floats that a thread reads at once
@@ -15,22 +16,44 @@ __device__ __forceinline__ float as_float(__nv_bfloat16 x) { return __bfloat162f
 __device__ __forceinline__ void round_to(__half& to, float x) { to = __float2half_rn(x); }
 __device__ __forceinline__ void round_to(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
+__device__ __forceinline__ void cluster_sync() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// What block `rank` of the cluster has where x is in this block's shared memory.
+__device__ __forceinline__ unsigned read_cluster(const unsigned& x, int rank) {
+    unsigned there = x;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %1, %2;\nld.shared::cluster.u32 %0, [at];\n}"
+                 : "=r"(there)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(&x))), "r"(rank)
+                 : "memory");
+#endif
+    return there;
+}
+
+// `sharers` blocks, a cluster if there are several, have the same lines.
 template <bool BY_ROWS>
 __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Part* __restrict__ parts,
-                                                 int* __restrict__ exponents, int rows, int columns, int parts_step) {
+                                                 int* __restrict__ exponents, int rows, int columns, int parts_step,
+                                                 int sharers) {
     constexpr int ACROSS = BY_ROWS ? THREADS : STRIP / VECTOR;  // threads side by side
     constexpr int LINES = BY_ROWS ? 1 : VECTOR;                 // of a thread
-    __shared__ unsigned of_warps[WARPS][BY_ROWS ? 1 : STRIP];
+    __shared__ unsigned of_warps[WARPS][BY_ROWS ? 1 : STRIP], of_block[BY_ROWS ? 1 : STRIP];
+    const int block = blockIdx.x / sharers, rank = blockIdx.x % sharers;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, across = threadIdx.x % ACROSS;
     const bool vectors = columns % VECTOR == 0 && reinterpret_cast<size_t>(x) % 16 == 0;
 
     const auto each = [&](auto&& use) {  // use(row, column, the vector there, with zeros past the row's end)
-        constexpr int DOWN = BY_ROWS ? 0 : THREADS / ACROSS, RIGHT = BY_ROWS ? THREADS * VECTOR : 0;
-        const int end = BY_ROWS ? blockIdx.x + 1 : rows;
-        int row = BY_ROWS ? blockIdx.x : threadIdx.x / ACROSS;
-        int column = (BY_ROWS ? across : blockIdx.x * ACROSS + across) * VECTOR;
+        const int thread = rank * THREADS + threadIdx.x, threads = sharers * THREADS;
+        const int down = BY_ROWS ? 0 : threads / ACROSS, right = BY_ROWS ? threads * VECTOR : 0;
+        const int end = BY_ROWS ? block + 1 : rows;
+        int row = BY_ROWS ? block : thread / ACROSS;
+        int column = (BY_ROWS ? thread : block * ACROSS + across) * VECTOR;
 #pragma unroll 4
-        for (; row < end && column < columns; row += DOWN, column += RIGHT) {
+        for (; row < end && column < columns; row += down, column += right) {
             const float* const from = x + static_cast<size_t>(row) * columns + column;
             float vector[VECTOR] = {};
             if (vectors) {
@@ -45,7 +68,7 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
             use(row, column, vector);
         }
     };
-    const auto over_block = [&](auto& mine, auto&& both) {  // what all threads have of each line
+    const auto over_line = [&](auto& mine, auto&& both) {  // what all threads have of each line
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
 #pragma unroll
@@ -63,6 +86,20 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
             }
         }
         __syncthreads();  // and read all
+        if (sharers == 1) return;
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            if (threadIdx.x < (BY_ROWS ? 1 : ACROSS)) of_block[BY_ROWS ? 0 : across * VECTOR + line] = mine[line];
+        }
+        cluster_sync();  // all blocks have written theirs
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            mine[line] = 0;
+            for (int other = 0; other < sharers; ++other) {
+                mine[line] = both(mine[line], read_cluster(of_block[BY_ROWS ? 0 : across * VECTOR + line], other));
+            }
+        }
+        cluster_sync();  // and read all
     };
 
     unsigned top[LINES] = {}, small[LINES] = {};  // bits of the largest magnitude, and small elements
@@ -70,7 +107,7 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) top[i % LINES] = max(top[i % LINES], bits_of_magnitude(vector[i]));
     });
-    over_block(top, [](unsigned a, unsigned b) { return max(a, b); });
+    over_line(top, [](unsigned a, unsigned b) { return max(a, b); });
     bool held[LINES];
     int exponent[LINES];
 #pragma unroll
@@ -97,11 +134,11 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
             *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(part[p]);
         }
     });
-    over_block(small, [](unsigned a, unsigned b) { return a + b; });
-    if (threadIdx.x < (BY_ROWS ? 1 : ACROSS)) {
+    over_line(small, [](unsigned a, unsigned b) { return a + b; });
+    if (rank == 0 && threadIdx.x < (BY_ROWS ? 1 : ACROSS)) {
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
-            const int at = BY_ROWS ? blockIdx.x : blockIdx.x * STRIP + across * VECTOR + line;
+            const int at = BY_ROWS ? block : block * STRIP + across * VECTOR + line;
             const bool fits = held[line] && small[line] <= SPARE;
             if (BY_ROWS || at < columns) exponents[at] = fits ? exponent[line] : WIDE;
         }
@@ -109,10 +146,15 @@ __global__ void __launch_bounds__(THREADS) split(const float* __restrict__ x, Pa
 }
 
 extern "C" cudaError_t launch(const float* x, Part* parts, int* exponents, int rows, int columns, int parts_step,
-                              int by_rows, int blocks, cudaStream_t stream) {
+                              int by_rows, int blocks, int sharers, cudaStream_t stream) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = sharers, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks, config.blockDim = THREADS, config.stream = stream;
+    config.attrs = &cluster, config.numAttrs = sharers > 1;
     const auto kernel = by_rows ? split<true> : split<false>;
-    kernel<<<blocks, THREADS, 0, stream>>>(x, parts, exponents, rows, columns, parts_step);
-    return cudaGetLastError();
+    return cudaLaunchKernelEx(&config, kernel, x, parts, exponents, rows, columns, parts_step, sharers);
 }
 
 extern "C" const char* describe_error(cudaError_t error) { return cudaGetErrorString(error); }

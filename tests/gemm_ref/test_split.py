@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -28,7 +30,7 @@ def kernels(request, tmp_path_factory) -> tuple[str, dict[bool, ptx.Kernel]]:
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
-@pytest.mark.parametrize("shape", [(1, 7), (70, 33), (33, 68), (3, 2052)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 7), (70, 33), (33, 68), (2, 16400), (530, 9)], ids=str)
 def test_the_kernel_makes_the_parts_of_the_model(kernels, shape, by_rows):
     """On the reference GPU, without a fault, of numbers of any size."""
     math, programs = kernels
@@ -41,9 +43,11 @@ def test_the_kernel_makes_the_parts_of_the_model(kernels, shape, by_rows):
     assert made.parts.isfinite().all() and made.wide.numel() < made.exponents.numel()
     room = torch.full((made.parts.shape[0] * len(x), made.step), NAN, dtype=made.parts.dtype)
     exponents = torch.zeros_like(made.exponents)
-    launch = Launch((splits.blocks_of(made), 1, 1), (splits.THREADS, 1, 1), partly=("parts",))
+    launch = replace(splits.launch_of(made, 132), partly=("parts",))
+    assert launch.cluster[0] == (2 if shape == ((2, 16400) if by_rows else (530, 9)) else 1)
+    arguments = [x, room, exponents, *shape, made.step, launch.cluster[0]]
     with ptx.watched(detectors := ptx.Detectors()):
-        ptx.run(programs[by_rows], launch, [x, room, exponents, *shape, made.step], names=("x", "parts", "exponents"))
+        ptx.run(programs[by_rows], launch, arguments, names=("x", "parts", "exponents"))
     assert not detectors.findings
     assert torch.equal(room[:, : shape[1]].unflatten(0, (-1, len(x))), made.parts)
     assert torch.equal(exponents, made.exponents)
@@ -58,7 +62,7 @@ def test_offsets_of_64_bits(kernels, tmp_path):
     x[:, :held] = torch.randn(rows, held)
     launch, exponents = Launch((columns // held, 1, 1), (splits.THREADS, 1, 1)), torch.zeros(held).int()
     with ptx.first_block():
-        ptx.run(programs[False], launch, [x, parts, exponents, rows, columns, columns])
+        ptx.run(programs[False], launch, [x, parts, exponents, rows, columns, columns, 1])
     want = in_parts(x[:, :held], False, math)
     assert torch.equal(exponents, want[0]) and torch.equal(parts[..., :held], torch.stack(want[1]))
 
