@@ -1,12 +1,26 @@
-"""The same numbers at other places in memory: what a kernel must not tell apart; and numbers that s20's parts lose."""
+"""What kernels are tried with: which combinations, numbers at other places in memory, and numbers that parts lose."""
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
+
+
+def in_turn(*axes: Sequence) -> list[tuple]:
+    """Combinations in which every value of each axis occurs, as few as the longest axis has values.
+
+    For axes that a kernel's source does not tell apart by one another, such as its tile and its math mode, where each
+    combination is compiled anew. With EVERY=1 in the environment, and on a GPU, all combinations.
+    """
+    if os.environ.get("EVERY") or torch.cuda.is_available():
+        return list(itertools.product(*axes))
+    return [tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))]
 
 
 def sparse(folder: Path, dtype: torch.dtype, *shape: int) -> torch.Tensor:

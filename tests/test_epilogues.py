@@ -16,6 +16,7 @@ from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
 from gemm_ref.operands import as_layout
 from gemm_ref.problem import MATHS
 from tests.conftest import DEVICES
+from tests.matrices import in_turn
 
 RUNG = gemm_ref.get_stage("s19")
 ALL = {"alpha": 0.5, "c": True, "beta": -2.0, "bias": "fp32", "activation": "relu"}
@@ -40,19 +41,18 @@ def modes(dialect):
 
 EXACTLY = [form for form in FORMS if form.get("activation") in EXACT]
 
-# Each form and each mode, in tiles of C and of C^T. In CUDA, which compiles fast, each tile with a form whose result is
-# exact, in tf32; in the twins each type of C, since test_activations_at_every_size_of_number has the other forms
+# Each form and each mode, in tiles of C and of C^T. In CUDA, which compiles fast, in each tile, and in another mode
+# than tests/cuda_kernels/test_any_shape.py has it in; in the twins each type of C with a form whose result is exact,
+# since test_activations_at_every_size_of_number has the other forms.
 CASES = []
 for _dialect in RUNG.epilogues:
-    _modes, _by_side = modes(_dialect), {0: [], 1: []}
-    for _tile, _config in RUNG.tiles[_dialect].items():
-        _by_side[_config.SWAPPED].append(_tile)
-    _sides = [_by_side[i % 2][-1] for i in range(len(FORMS))]
+    _tiles, _modes = RUNG.tiles[_dialect], modes(_dialect)
+    _sides = [[tile for tile in _tiles if _tiles[tile].SWAPPED == side] for side in (0, 1)]
     if _dialect == "cuda":
-        _tiles = enumerate(RUNG.tiles[_dialect])
-        CASES += [(_dialect, tile, "tf32", "kn", EXACTLY[i % len(EXACTLY)]) for i, tile in _tiles]
-    _forms = enumerate(FORMS if _dialect == "cuda" else EXACTLY)
-    CASES += [(_dialect, _sides[i], *_modes[-1 - i % len(_modes)], form) for i, form in _forms]
+        CASES += [case for side in _sides for case in in_turn([_dialect], side, _modes[4:] + _modes[:4], FORMS)]
+    else:
+        _first = list({math: (math, layout) for math, layout in reversed(_modes)}.values())
+        CASES += in_turn([_dialect], [side[-1] for side in _sides], _first, EXACTLY)
 
 
 def extras_of(form, problem, device, kind="integers"):
@@ -80,8 +80,9 @@ def checked(gemm, problem, form, device="cpu", layout="kn"):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dialect", "tile", "math", "layout", "form"), CASES)
-def test_every_tile_mode_and_form_whole_and_shared(dialect, tile, math, layout, form, device):
+@pytest.mark.parametrize(("dialect", "tile", "mode", "form"), CASES)
+def test_every_tile_mode_and_form_whole_and_shared(dialect, tile, mode, form, device):
+    math, layout = mode
     gemm, config = rung_in(dialect, math, tile), RUNG.config(tile, dialect)
     if (config.CLUSTER_K or 1) == 1:  # else a cluster has one tile
         gemm = dealt(Implementation(RUNG, tile, dialect, math), 3 * (config.CLUSTER_M or 1)).load()

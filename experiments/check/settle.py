@@ -10,7 +10,7 @@ import gemm_ref
 from experiments.check import sizes
 from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import CudaKernel
-from experiments.check.survey import Survey, first_block, survey
+from experiments.check.survey import Survey, first_block
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
 
@@ -26,9 +26,9 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
         kernel = _launched(kernel)
     if not layout:
         return kernel
-    seen = survey(kernel)
+    seen, trial = first_block(kernel)
     problem = _problem(kernel, seen)
-    if _right(kernel, problem):
+    if trial.endless or _right(kernel, problem):  # no layout ends a loop
         return kernel
     if (turned := kernel.exchanged()) and _right(turned, problem):
         kernel.notes.append(f"its program has sizes of its own, from which its grid is told: {turned.shape}")

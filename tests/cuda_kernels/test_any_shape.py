@@ -15,6 +15,7 @@ from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Call
 from gemm_ref.operands import as_layout
 from tests.conftest import DEVICES
+from tests.matrices import in_turn
 
 RUNG = gemm_ref.get_stage("s19")
 TILES = RUNG.tiles["cuda"]
@@ -39,24 +40,20 @@ def clusters_of(tile, math, layout, sizes):
     return tiles_m * tiles_n, config.CLUSTER_M * config.CLUSTER_K
 
 
-# Each tile, and each mode and layout with a few: tests/test_epilogues.py has each tile in tf32, the other way in which
-# operands reach wgmma
-EACH = [(tile, "bf16", "kn") for tile in TILES]
-EACH += [
-    (tile, *mode)
-    for mode in MODES
-    for tile in ("tile128x192", "swapped128x160", "swapped128x32")
-    if (tile, *mode) not in EACH
-]
+# Each tile in one mode and each mode in tiles of C and of C^T, which read A and B the other way round.
+# tests/test_epilogues.py has each tile in another mode.
+SIDES = [[tile for tile, config in TILES.items() if config.SWAPPED == side] for side in (0, 1)]
+EACH = [case for side in SIDES for case in in_turn(side, MODES)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("tile, math, layout", EACH)
-def test_every_tile_bit_exact_whole_and_shared(tile, math, layout, device):
-    """Shares, of which some blocks have two; in bf16 a block for each tile too, and where tiles are not shared."""
+@pytest.mark.parametrize("tile, mode", EACH)
+def test_every_tile_bit_exact_whole_and_shared(tile, mode, device):
+    """A block for each tile, and shares, of which some blocks have two."""
+    math, layout = mode
     tiles, cluster = clusters_of(tile, math, layout, SIZES)
     shared = {3} if TILES[tile].CLUSTER_K == 1 else set()
-    for clusters in shared | ({tiles} if math == "bf16" or not shared else set()):
+    for clusters in shared | {tiles}:
         assert not run(tile, math, layout, SIZES, clusters * cluster, device)
 
 

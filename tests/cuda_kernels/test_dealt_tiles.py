@@ -12,15 +12,19 @@ import gemm_ref
 from gemm_ref import Implementation, Problem, make_inputs, operands, ptx
 from gemm_ref.call import Call, settle
 from tests.conftest import DEVICES
+from tests.matrices import in_turn
 
 RUNG = gemm_ref.get_stage("s14")
+TILES = [name for name in RUNG.tiles["cuda"] if not name.endswith("_floats")]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("tile", [name for name in RUNG.tiles["cuda"] if not name.endswith("_floats")])
-@pytest.mark.parametrize("columns", [132, 131], ids=["vectors", "floats"])
+@pytest.mark.parametrize(("tile", "columns"), in_turn(TILES, (132, 131)))
 def test_every_tile_bit_exact(tile, columns, device):
-    """Tiles past both edges, shares of them, and a slice of K that is not whole."""
+    """Tiles past both edges, shares of them, and a slice of K that is not whole.
+
+    In turn with rows of whole vectors and of floats: the tiles for those differ from the others in COPY_N alone.
+    """
     rows = 131 if RUNG.tiles["cuda"][tile].BLOCK_M > 4 else 7  # of small tiles there would be thousands
     for sizes in ((rows, columns, 76), (33, columns, 17)):
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)

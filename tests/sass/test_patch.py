@@ -13,6 +13,7 @@ from gemm_ref.sass import patch, tools
 from gemm_ref.sass.listing import parse
 from gemm_ref.sass.patch import RZ, SIZE, TWO, Operands
 from gemm_ref.sass.sections import code_places
+from tests.matrices import in_turn
 
 ARCHITECTURES = [(8, 0), (9, 0)]
 
@@ -23,9 +24,9 @@ def any_operands(name: str, registers: list[int], chance: random.Random) -> Oper
     return Operands(d, a, b, RZ if name in TWO else c, kept)
 
 
-@pytest.mark.parametrize("capability", ARCHITECTURES, ids="{0[0]}.{0[1]}".format)
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(("name", "capability"), in_turn(list(OPERATIONS), ARCHITECTURES))
 def test_the_disassembler_reads_the_registers_that_were_asked_for(name, capability):
+    """Fields of registers lie in the same bits from 8.0 to 9.0, so the operations take turns."""
     code = patched.compiled(name, capability)
     chance = random.Random(0)
     asked = [any_operands(name, [*code.values, RZ], chance) for _ in range(UNROLL)]

@@ -9,13 +9,18 @@ from experiments.records.contenders import dealt
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.operands import as_layout
 from tests.conftest import DEVICES
+from tests.matrices import in_turn
 
 pytest.importorskip("triton")
 
 RUNG = gemm_ref.get_stage("s19")
 DIALECTS = [dialect for dialect in RUNG.tiles if gemm_ref.DIALECTS[dialect].package == "triton_kernels"]
-MODES = [(d, math, layout) for d in DIALECTS for math in RUNG.maths for layout in RUNG.reads_b(math, d)]
-TILES = [(dialect, tile) for dialect in DIALECTS for tile in RUNG.tiles[dialect]]
+# Each tile and each mode of a dialect, in tiles of C and of C^T, which read A and B the other way round
+EACH = []
+for _dialect in DIALECTS:
+    _tiles, _modes = RUNG.tiles[_dialect], [(m, layout) for m in RUNG.maths for layout in RUNG.reads_b(m, _dialect)]
+    for _side in (0, 1):
+        EACH += in_turn([_dialect], [tile for tile in _tiles if _tiles[tile].SWAPPED == _side], _modes)
 
 
 def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):
@@ -34,21 +39,13 @@ def tiles_of(dialect, tile, math, layout, sizes):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dialect", "math", "layout"), MODES)
-def test_every_mode_bit_exact_whole_and_shared(dialect, math, layout, device):
+@pytest.mark.parametrize(("dialect", "tile", "mode"), EACH)
+def test_every_tile_and_mode_bit_exact_whole_and_shared(dialect, tile, mode, device):
     """Tiles past both edges, a slice that is not whole; shares, some programs with two; in bf16 tile after tile too."""
     sizes = 77, 136, 456
-    both = "tile64x128", "swapped64x16"
-    for tile in both if math != "fp16" else (both[layout == "nk"],):  # bf16 stands for the other
-        tiles = tiles_of(dialect, tile, math, layout, sizes)
-        for blocks in {1, tiles + 1, 5} if (math, layout) == ("bf16", "kn") else {5}:
-            assert not run(dialect, tile, math, layout, sizes, blocks, device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dialect", "tile"), TILES)
-def test_every_tile_bit_exact(dialect, tile, device):
-    assert not run(dialect, tile, "bf16", "kn", (150, 72, 330), 5, device)
+    tiles = tiles_of(dialect, tile, *mode, sizes)
+    for blocks in {1, tiles + 1, 5} if mode == ("bf16", "kn") else {5}:
+        assert not run(dialect, tile, *mode, sizes, blocks, device)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -11,6 +11,7 @@ import gemm_ref
 import triton_kernels
 from gemm_ref import Problem, choice, make_inputs
 from tests.conftest import DEVICES
+from tests.matrices import in_turn
 
 pytest.importorskip("triton")
 
@@ -20,12 +21,15 @@ TILES = [(dialect, tile) for dialect in DIALECTS for tile in RUNG.tiles[dialect]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dialect", "tile"), TILES)
-@pytest.mark.parametrize("columns", [132, 131], ids=["vectors", "floats"])
-def test_every_tile_bit_exact(dialect, tile, columns, device):
-    """Tiles past both edges, shares of them, a slice of K that is not whole; in one of them whole slices as well."""
+@pytest.mark.parametrize(("which", "columns"), in_turn(TILES, (132, 131)))
+def test_every_tile_bit_exact(which, columns, device):
+    """Tiles past both edges, shares of them, a slice of K that is not whole; in one of them whole slices as well.
+
+    In turn with rows of whole vectors and of floats: the tiles for those differ from the others in COPY_N alone.
+    """
+    dialect, tile = which
     gemm = functools.partial(triton_kernels.gemm, stage="s14", dialect=dialect, variant=tile)
-    twice = (dialect, tile) in TILES[:1] and columns % 4 == 0  # for a K that 16 divides Triton compiles again
+    twice = which in TILES[:1] and columns % 4 == 0  # for a K that 16 divides Triton compiles again
     for sizes in ((131, columns, 76), (33, columns, 48))[: 1 + twice]:
         a, b = make_inputs(Problem(*sizes), "integers", seed=sum(sizes), device=device)
         gemm_ref.checked_run(gemm, a, b, exact=True)

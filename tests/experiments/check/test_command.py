@@ -278,6 +278,7 @@ def test_the_grid_the_wrong_way_round(uncounted):
 
 def test_a_loop_without_an_end(write, uncounted, monkeypatch):
     monkeypatch.setattr("experiments.check.trial.PATIENCE", 3000)
+    monkeypatch.setattr("experiments.check.survey.SIDE", 32)  # where it waits for a thread that computes a row of C
     text = "__global__ void forever" + SIGNATURE + "{ for (;;) { __syncthreads(); C[0] += A[0]; } }"
     found = report(write(text), block="32", grid="1", sizes=("16",))
     assert "endless loop" in {fault.kind for fault in found.faults}

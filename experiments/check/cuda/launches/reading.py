@@ -270,6 +270,7 @@ def neighbours(path: Path) -> Iterator[Path]:
                 yield file
 
 
+@functools.cache  # every launch that is read names its kernel
 def instance(entry: str, name: str) -> str:
     """The kernel in C++, `name<128, float>`, of a name in PTX."""
     try:
