@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -10,11 +11,16 @@ import torch
 import gemm_ref
 from experiments.check.subject import PLAIN, Subject
 from experiments.check.trial import Trial, attempt
+from gemm_ref import ptx
 from gemm_ref.epilogue import Extras
 from gemm_ref.ptx.detect.finding import MISSED, UNWRITTEN
 
 ROW_LENGTH = {"A": "K", "B": "N", "C": "N"}  # row-major
 _SLICES = (128, 64, 32, 16, 8, 4, 2)
+# Instructions that leave fp32 as many bits, and those that add in fp16.
+_CUTS = {"tf32": re.compile(r"\.tf32"), "fp16": re.compile(r"^cvt\.r\w\.f16(?:x2)?\.f32")}
+_HALF_SUM = re.compile(r"mma.*(?<!\.f32)\.f16\.f16$|^(?:fma|add)\S*\.f16")
+_DEEP = 1024  # products, whose positive sums are some 5000
 _NEAR = 1e-3  # so near to a whole number a factor is one
 
 
@@ -224,6 +230,18 @@ def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
         f"it is right for {' and '.join(plain[name] for name in subject.scalars)}, and not for another "
         f"{' or '.join(wrong) or 'pair'}: C must become {whole}"
     )
+
+
+def precision(kernels: Iterable[ptx.Kernel]) -> tuple[str, int, bool]:
+    """What fp32 operands are cut to, if to fewer bits, and in which line; whether anything is added in fp16."""
+    code = [each for kernel in kernels for each in kernel.entry.instructions]
+    cuts = ((cut, each.line) for cut, name in _CUTS.items() for each in code if re.search(name, each.name))
+    return *next(cuts, ("", 0)), any(_HALF_SUM.search(each.name) for each in code)
+
+
+def rounds_sums(subject: Subject, problem: gemm_ref.Problem) -> bool:
+    """Whether sums that fp32 holds exactly, and fp16 does not, are rounded on their way."""
+    return attempt(subject, subject.admit(problem.resized(k=_DEEP)), "positive").wrong != ""
 
 
 def equal_sizes(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:

@@ -17,12 +17,10 @@ from experiments.check.subject import Subject
 from experiments.check.survey import survey
 from experiments.check.trial import Launches, Trial, attempt
 from gemm_ref import ptx
-from gemm_ref.ptx.detect.finding import EARLY, MIXED, RACE, SKIPPED
 
 SECONDS = 12.0  # of a core's time; then no more sizes are searched for reasons
 _FINITE = "it is right only where C is finite"
 _BLAS = "NaN and infinity become NaN; BLAS does not read C then"
-ORDER = (RACE, EARLY, SKIPPED, MIXED)  # findings that sizes do not explain
 MOST_DETECTED = 8 << 20  # products; of larger problems it is seen alone whether they come out right
 
 
@@ -76,7 +74,7 @@ class Examination:
         if base:
             self._count(base)
         if isinstance(self._subject, CudaKernel):
-            self._look_at_offsets(self._subject)
+            self.report.limits += offsets.limits(self._subject)
         return self.report
 
     def _try_powers(self) -> None:
@@ -146,16 +144,22 @@ class Examination:
         return trial
 
     def _try_one_hot(self, problem: gemm_ref.Problem) -> None:
-        """One-hot rows; what fails there and hands fp32 to tensor cores as tf32 is judged as tf32, and said to be."""
+        """One-hot rows; what fails there and cuts fp32 to tf32 or to fp16 is judged as that, and said to be."""
         subject = self._subject
         with ptx.watched(launches := Launches()):
             trial = self._try(problem, "one_hot")
-        cuts = [each for kernel, _ in launches.seen for each in kernel.entry.instructions if ".tf32" in each.name]
-        if trial.wrong and cuts and subject.math == "fp32" and not subject.intended:
-            subject.judge_as_tf32(f"tensor cores cut its fp32 operands (line {cuts[0].line})")
-            self.report.assumed = subject.assumed
+        cut, line, halves = diagnose.precision(kernel for kernel, _ in launches.seen)
+        deep = problem if self._given else self._one
+        halves = halves and diagnose.rounds_sums(subject, deep)
+        if trial.wrong and cut and not halves and subject.math == "fp32" and not subject.intended:
+            who = "tensor cores cut" if cut == "tf32" else "it cuts"
+            subject.judge_as_cut(f"{who} its fp32 operands (line {line})", cut)
             self._forget()
             self._try(subject.admit(problem), "one_hot")
+        elif halves and not trial.wrong:
+            subject.assume("sums in fp16")
+            subject.notes.append("its sums are kept in fp16, which rounds those past 2048")
+        self.report.assumed = subject.assumed
 
     def _try_without_c(self, whole: Trial) -> None:
         """Where beta is 0, C may hold anything: whether a kernel that takes beta leaves it unread."""
@@ -207,11 +211,7 @@ class Examination:
         if self._subject.scalars:
             whole = self._explain_scales(whole)
         if self._given:
-            first = (
-                wrong[0]
-                if wrong[0].scales == self._subject.plain
-                else attempt(self._subject, wrong[0].problem, detect=True)
-            )
+            first = self._plainly(wrong[0])
             if not first.right:
                 reason = diagnose.adds_to_c(self._subject, first)
                 self._say([reason] if reason else diagnose.explain(self._subject, first))
@@ -233,9 +233,13 @@ class Examination:
         if base and (self.report.needs or self.report.equal):
             self._try_as_asked(base)
         if len(self.report.why) == said:
-            first = wrong[0] if wrong[0].scales == self._subject.plain else attempt(self._subject, wrong[0].problem)
-            self._say(diagnose.explain(self._subject, first))
+            self._say(diagnose.explain(self._subject, self._plainly(wrong[0])))
         return base
+
+    def _plainly(self, trial: Trial) -> Trial:
+        """The run without alpha, beta and a bias."""
+        plain = trial.scales == self._subject.plain
+        return trial if plain else attempt(self._subject, trial.problem, detect=True)
 
     def _try_as_asked(self, base: gemm_ref.Problem) -> None:
         """What was found without alpha, beta and a bias holds with them."""
@@ -265,7 +269,7 @@ class Examination:
         """Why it is wrong where all tiles are whole; returns sizes at which it runs to its end."""
         base, cube = whole.problem, self._subject.admit(sizes.cube(self._subject.tile, whole.problem.k))
         self._say(diagnose.explain(self._subject, whole))
-        if cube != base and not any(finding.kind in ORDER for finding in whole.findings):
+        if cube != base and not whole.unordered:
             equal = self._run(cube, told=True, detect=True)
             if equal.right:
                 self.report.equal = diagnose.equal_sizes(self._subject, self._right, base)
@@ -383,13 +387,6 @@ class Examination:
         self.report.advice = cost.advice(self.report.lines, self.report.code)
         if why_not:
             self.report.unchecked.append(f"the machine code: {why_not}")
-
-    def _look_at_offsets(self, kernel: CudaKernel) -> None:
-        for name, where in offsets.narrow(kernel).items():
-            self.report.limits.append(
-                f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so the kernel fails once "
-                f"{name} has 2^{where.bits} elements: write (size_t)row * N + col"
-            )
 
 
 def _outcome(trial: Trial) -> Outcome:

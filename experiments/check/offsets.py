@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,15 +17,6 @@ _ROWS = 8
 _SHORT, _LONG = 1 << 10, 1 << 30  # elements of a row: two long ones pass 2^31, and four 2^32
 _MOST = 64  # accesses that are compared
 _FEW = 64  # elements of a matrix that pretends to be large
-
-
-@dataclass(frozen=True)
-class Narrow:
-    """Where offsets wrap round, and from which power of two of elements on."""
-
-    file: str
-    line: int
-    bits: int
 
 
 class _Offsets(ptx.Observer):
@@ -48,14 +38,14 @@ class _Offsets(ptx.Observer):
             raise ptx.EndlessLoop("enough was seen")
 
 
-def narrow(subject: CudaKernel) -> dict[str, Narrow]:
-    """For each of A and C whose offsets are computed in 32 bits, by name: where, and how far they go.
+def limits(subject: CudaKernel) -> list[str]:
+    """What to say of A and of C where their offsets are computed in 32 bits: the line, and how far they go.
 
     One block runs twice, with short rows and with long ones: what a lane asks for at one row and column, it must ask
     for at the same row and column again. The second run ends at the first access that leaves the few elements that are
     there.
     """
-    found: dict[str, Narrow] = {}
+    found: dict[str, str] = {}
     width = gemm_ref.MATHS[subject.math].dtype.itemsize
     for name, axis, base in (("C", "n", gemm_ref.Problem(_ROWS, 1, 0)), ("A", "k", gemm_ref.Problem(_ROWS, 1, 1))):
         runs = [_seen(subject, base.resized(**{axis: size})) for size in (_SHORT, _LONG)]
@@ -68,9 +58,12 @@ def narrow(subject: CudaKernel) -> dict[str, Narrow]:
             wanted = row * _LONG + column
             wrapped = wanted[(wanted * width != far) & ((wanted * width - far) % (1 << 32) == 0)]
             if wrapped.size:
-                where = other.instruction
-                found[name] = Narrow(where.file, where.line, int(wrapped.min()).bit_length() - 1)
-    return found
+                where, bits = other.instruction, int(wrapped.min()).bit_length() - 1
+                found[name] = (
+                    f"offsets into {name} are computed in 32 bits ({where.file}:{where.line}), so the kernel fails "
+                    f"once {name} has 2^{bits} elements: write (size_t)row * N + col"
+                )
+    return list(found.values())
 
 
 def _seen(subject: CudaKernel, problem: gemm_ref.Problem) -> list[tuple[ptx.Access, str, np.ndarray]]:

@@ -22,7 +22,7 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
 
     The report says what was found. Raises UsageError where no launch that was tried stores a tile.
     """
-    if kernel.untold:
+    if guessed := bool(kernel.untold):
         kernel = _launched(kernel)
     if not layout:
         return kernel
@@ -33,15 +33,18 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     if (turned := kernel.exchanged()) and _right(turned, problem):
         kernel.notes.append(f"its program has sizes of its own, from which its grid is told: {turned.shape}")
         return turned
+    if attempt(kernel, problem, zeroed=True, detect=True).unordered:
+        return kernel
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
     cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
     tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
     for other, size in tried:
-        changed = kernel.changed(layout=other, assumed=str(other))
-        if _right(changed, size):
-            changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")
-            return changed
+        for shape in kernel.shape.grids(kernel.tile, other.axes) if guessed and other.axes != "MNK" else [kernel.shape]:
+            changed = kernel.changed(layout=other, shape=shape, assumed=str(other))
+            if _right(changed, size):
+                changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")
+                return changed
     return kernel
 
 

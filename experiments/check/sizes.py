@@ -12,6 +12,7 @@ AXES = ("m", "n", "k")
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128, 256)
 MOST_PRODUCTS = 4 << 20  # of a problem with detectors: a second or two
 _SMALLEST = 16  # rows and columns of a tile; of smaller ones there are several where one is meant
+_MOST_SQUARED = 768  # rows of a square problem without detectors: some seconds
 _SHALLOW = 32  # products of each sum where it is the tiles that matter
 
 
@@ -81,9 +82,13 @@ def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
 
 
 def squared(tile: tuple[int, int], slice_: int, depth: int) -> gemm_ref.Problem:
-    """Whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side."""
-    step = math.lcm(*tile, slice_)
-    side = -(-max(depth, 2 * max(tile)) // step) * step
+    """Whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side.
+
+    Without slices where that is too much work, or else of the longer side of a tile alone.
+    """
+    steps = (math.lcm(*tile, slice_), math.lcm(*tile), max(tile))
+    sides = [-(-max(depth, 2 * max(tile)) // step) * step for step in steps]
+    side = next((side for side in sides if side <= _MOST_SQUARED), 2 * max(tile))
     return gemm_ref.Problem(side, side, side)
 
 

@@ -79,11 +79,12 @@ class Subject(ABC):
         """Put down what is not usual, and was found by trying."""
         self.assumed += " and " * bool(self.assumed and what) + what
 
-    def judge_as_tf32(self, why: str) -> None:
-        """Judge a kernel for fp32 as one that cuts its operands to tf32, and say so."""
+    def judge_as_cut(self, why: str, to: str = "tf32") -> None:
+        """Judge a kernel for fp32 as one that cuts its operands: to tf32, or to fp16 of as many bits; and say so."""
         self.math = "tf32"
-        self.assume("operands cut to tf32")
-        self.notes.append(f"it is judged as tf32, to which {why}; --math fp32 judges it by that")
+        self.assume(f"operands cut to {to}")
+        beyond = ", where what is past 65504 is infinity" * (to == "fp16")
+        self.notes.append(f"it is judged as {to}, to which {why}{beyond}; --math fp32 judges it by that")
 
     def set_math(self, math: str, dtype: torch.dtype | None = None) -> None:
         """Judge the kernel by this math mode. Raises UsageError where that is for elements of another type."""

@@ -13,7 +13,7 @@ from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
-_MOST = SIDE // 2  # rows or columns that a tile may have; more is no tile
+_MOST = SIDE // 2  # rows or columns that a tile may have, or products a slice; more is neither
 _MOST_AHEAD = 384  # columns of A that shared memory may hold
 _FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
 
@@ -88,8 +88,8 @@ class _Seen(ptx.Observer):
             tile = sides if max(sides) <= _MOST else None
         reached = np.maximum.accumulate([self._last[met] + 1 for met in sorted(self._last)] or [self._problem.k])
         steps = np.diff(reached)
-        slice_ = int(steps[steps > 0].min()) if (steps > 0).any() else _SLICE
-        ahead = int(reached[0]) if (steps > 0).any() else 0
+        steps = steps[(steps > 0) & (steps <= _MOST)]
+        slice_, ahead = (int(steps.min()), int(reached[0])) if steps.size else (_SLICE, 0)
         rows = sum(tile) if tile else 0
         held = min(self._shared // (rows * self._bytes), _MOST_AHEAD) if rows else 0
         depth = max(ahead + 3 * slice_, held + 2 * slice_, _FEWEST)

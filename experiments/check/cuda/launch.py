@@ -48,9 +48,12 @@ class Shape:
         first, second, *rest = (*self.grid, "1", "1")[: max(2, len(self.grid))]
         return Shape((second, first, *rest), self.block, self.shared, self.names)
 
-    def grids(self, tile: tuple[int, int]) -> list[Shape]:
-        """The same with grids that have a block for each of these tiles of C, the most common first."""
-        down, across = f"cdiv(M, {tile[0]})", f"cdiv(N, {tile[1]})"
+    def grids(self, tile: tuple[int, int], axes: str = "MNK") -> list[Shape]:
+        """The same with grids that have a block for each of these tiles of C, the most common first.
+
+        axes: the sizes that the kernel calls M, N and K.
+        """
+        down, across = (f"cdiv({'MNK'[axes.index(axis)]}, {side})" for axis, side in zip("MN", tile, strict=True))
         return [replace(self, grid=grid) for grid in ((across, down), (down, across), (f"{down} * {across}",))]
 
     def tile(self) -> tuple[int, int]:

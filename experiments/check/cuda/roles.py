@@ -13,12 +13,13 @@ MATRICES, SIZES, LEADING, SCALARS = ("A", "B", "C"), ("M", "N", "K"), ("LDA", "L
 # D = alpha A B + beta C, in kernels that have all four; a bias is a vector of N numbers
 PLACES = (*MATRICES, "D")  # a host function's, in the order in which they lie
 POINTERS = (*MATRICES, "D", "BIAS", "NULL")
+BLOCK = "16"  # a block's side that is passed to a kernel which nobody launches
 HOST = "HOST"  # whatever the host code passes
 ROLES = (*POINTERS, *SIZES, *LEADING, *SCALARS)
 
 _OTHER_NAMES = {
     "MAT_A": "A", "MAT_B": "B", "MAT_C": "C", "LHS": "A", "RHS": "B",
-    "OUT": "C", "OUTPUT": "C", "RESULT": "C", "RES": "C",
+    "OUT": "C", "OUTPUT": "C", "RESULT": "C", "RES": "C", "DST": "C",
     "INP": "A", "INPUT": "A", "WEIGHT": "B", "WEIGHTS": "B", "BIASES": "BIAS",
     "STRIDE_A": "LDA", "STRIDE_B": "LDB", "STRIDE_C": "LDC",
     "M_LD": "M", "N_LD": "N", "K_LD": "K", "WA": "K", "HB": "K", "WB": "N", "WC": "N", "HA": "M", "HC": "M",
@@ -114,8 +115,7 @@ def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool
         if read:
             both = tuple(value or name for value, name in zip(read, meant, strict=True))
             meant = both if all(both.count(role) <= 1 for role in POINTERS) else meant
-        off = [p.type == "bool" or re.match(r"offset|trans", p.name, re.I) for p in signature.parameters]
-        rest = [HOST if host else "0" if each else "" for each in off]
+        rest = [HOST if host else _unsaid(parameter) for parameter in signature.parameters]
         meant = tuple(role or other for role, other in zip(meant, rest, strict=True))
         unknown = [name for name, role in zip(names, meant, strict=True) if not role]
         if unknown:
@@ -141,6 +141,15 @@ def roles(signature: Signature, given: str, read: Sequence[str] = (), host: bool
 def _is_whole(parameter: Parameter) -> bool:
     whole = r"\b(?:int|unsigned|size_t|long|uint|u?int\d+_t)\b"
     return not is_pointer(parameter) and re.search(whole, parameter.type) is not None
+
+
+def _unsaid(parameter: Parameter) -> str:
+    """The value of what nothing determines, if there is a usual one: of a flag, an offset, a block's side."""
+    if parameter.type == "bool" or re.match(r"offset|trans", parameter.name, re.I):
+        return "0"
+    return (
+        BLOCK if _is_whole(parameter) and re.match(r"(?:block|tile)_?(?:size|dim|width)$", parameter.name, re.I) else ""
+    )
 
 
 def _given_role(text: str) -> str:

@@ -88,7 +88,7 @@ class PythonFile(Subject):
             self._refused = chosen is None
         self._take(chosen or first, probe)
         if self.math == "fp32" and not (wanted or self.whole_numbers) and "inputPrecision = tf32" in self._ttir:
-            self.judge_as_tf32(
+            self.judge_as_cut(
                 'its tl.dot cuts fp32 operands, as Triton does by default: for fp32 write input_precision="ieee"'
             )
         known = {each.name for each in self._launcher.arguments}.union(*(each.constants for each in self._started))

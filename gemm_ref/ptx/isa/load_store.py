@@ -10,7 +10,7 @@ import numpy as np
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
 from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect
-from gemm_ref.ptx.core.memory import Footprint
+from gemm_ref.ptx.core.memory import SHARED_WINDOW, Footprint
 from gemm_ref.ptx.isa.numbers import floats
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import ALTERNATE, DTYPES, UNSIGNED, Value, per_lane
@@ -191,7 +191,7 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     """`ldmatrix`, `stmatrix`: a warp moves 1, 2 or 4 matrices of 8 x 8 elements of 16 bits, `.trans` too.
 
     A lane l holds 32 bits of a matrix, word l % 4 of row l / 4. Lane 8 j + r gives the address of row r of matrix j, 16
-    bytes of shared memory.
+    bytes of shared memory. Without `.shared` that is a generic address.
     """
     loads = instruction.parts[0] == "ldmatrix"
     known = {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
@@ -202,6 +202,9 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     writes = [decoder.destination(item) for item in items] if loads else []
     reads = [] if loads else [decoder.source(item, DTYPES["u32"]) for item in items]
     rows = Accessor(decoder, instruction, address, "shared", 16, 4)
+    if not any(part.startswith("shared") for part in instruction.parts):
+        generic = rows.base
+        rows.base = lambda machine: generic(machine).astype(np.int64) - SHARED_WINDOW
     transposed = "trans" in instruction.parts
     halves = (0, 1) if transposed else (None,)  # 32 bits at once; transposed, two elements of a column
 

@@ -216,7 +216,8 @@ __global__ void multiply(const Matrix A, const Matrix B, Matrix C) {
 """
     main = """#include <cstdio>
 typedef float number;
-typedef struct { int width, height; number* elements; } Matrix;
+typedef struct { int width, height;  // (columns, rows)
+  number* elements; } Matrix;
 #define TILE 8
 #include "multiply.cuh"
 Matrix on_device(const Matrix& host) {
@@ -240,7 +241,7 @@ void product(Matrix a, Matrix b, Matrix c) {
     header.write_text(kernel, encoding="utf-8")
     found = check(header, Options(kernel="multiply"), make_request((), (), SIZE, "", "cpu"))
     assert found.sound and found.how == "multiply(A, B, C), grid (cdiv(N, 8), cdiv(M, 8)), block (8, 8)"
-    assert any("launched as by product (main.cu:12)" in note for note in found.notes)
+    assert any("launched as by product (main.cu:13)" in note for note in found.notes)
     assert any("left out: print" in note for note in found.notes)
 
 
@@ -279,6 +280,27 @@ int main(int argc, char** argv) {{
     )
     assert found.sound and found.how.endswith(GRID)
     assert any("launched as by main" in note and "a GPU with little shared memory" in note for note in found.notes)
+
+
+def test_a_main_whose_matrices_are_in_a_file_goes_on_without_them(run_text):
+    found = run_text(
+        f"""#include <cstdio>
+#include <vector>
+{MULTIPLY}
+bool read(std::vector<float>& x, int& m, int& n, int& k) {{ return fopen("matrices.bin", "rb") != nullptr; }}
+int main() {{
+  int m, n, k;
+  std::vector<float> x;
+  if (!read(x, m, n, k)) return -1;
+  float *a, *b, *c;
+  cudaMalloc(&a, 4 * m * k), cudaMalloc(&b, 4 * k * n), cudaMalloc(&c, 4 * m * n);
+  cudaMemcpy(a, x.data(), 4 * m * k, cudaMemcpyHostToDevice);
+  {START}
+}}
+"""
+    )
+    assert found.sound and found.how.endswith(GRID)
+    assert any("goes on where it would end with an error" in note for note in found.notes)
 
 
 def test_a_launch_in_a_macro_with_flags_that_nothing_tells(run_text):

@@ -245,6 +245,8 @@ def test_half_precision_and_a_type_as_template_argument(write, uncounted):
     )
     assert report(write(text), template="half", sizes=("33x17x9",)).sound
     assert report(write(text), template="float", sizes=("33x17x9",)).sound
+    halves = report(write(text), template="half,half", sizes=("33x17x9",))
+    assert halves.sound and halves.headline.startswith("sound, with sums in fp16")
     wrong = report(write(text), template="float,half")  # sums in half precision
     assert [verdict.right for verdict in wrong.verdicts if verdict.inputs == "one_hot"] == [False]
     assert "say so with --math" in wrong.why[0] and len(wrong.why) == 1

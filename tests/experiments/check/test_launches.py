@@ -15,6 +15,36 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+def test_sizes_in_another_order_and_a_side_that_nobody_tells(run_text):
+    """The grid is of rows and columns of C, whatever they are called: A is of M x N here, and B of N x K."""
+    found = run_text(
+        "__global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K, int blockSize) {\n"
+        "  int row = blockIdx.x * blockSize + threadIdx.x / blockSize;\n"
+        "  int col = blockIdx.y * blockSize + threadIdx.x % blockSize;\n"
+        "  float sum = 0;\n"
+        "  for (int i = 0; row < M && col < K && i < N; ++i) sum += A[row * N + i] * B[i * K + col];\n"
+        "  if (row < M && col < K) C[row * K + col] = sum;\n}"
+    )
+    assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)") and "blockSize = 16" in found.how
+    assert found.how.endswith("grid (cdiv(M, 16), cdiv(K, 16)), block (256)")
+
+
+def test_two_tensors_of_any_name_and_the_product_that_is_returned(run_text):
+    body = SUM.format(m="m", n="n", k="k", product="x[row * k + i] * y[i * n + col]", store="z[row * n + col] = sum")
+    found = run_text(
+        "#include <torch/torch.h>\n"
+        "__global__ void multiply(const float* x, const float* y, float* z, int m, int k, int n) {"
+        f"{body.replace('int k = 0; k < k; ++k', 'int i = 0; i < k; ++i')}}}\n"
+        "torch::Tensor product(const torch::Tensor& first, const torch::Tensor& second) {\n"
+        "  auto m = first.sizes()[0], k = first.sizes()[1], n = second.sizes()[1];\n"
+        "  auto made = torch::empty({m, n}, first.options());\n"
+        "  multiply<<<dim3((n + 7) / 8, (m + 3) / 4), dim3(8, 4)>>>(\n"
+        "      first.data_ptr<float>(), second.data_ptr<float>(), made.data_ptr<float>(), m, k, n);\n"
+        "  return made;\n}"
+    )
+    assert found.sound and any("launched as by product" in note for note in found.notes)
+
+
 RING = """
 #define STAGES 3
 template <int BM, int BN, int BK, int BLOCK_SIZE>

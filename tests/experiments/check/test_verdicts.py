@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.check import cost
+from experiments.check import cost, sizes
 from experiments.check.command import check, open_file
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.report import Outcome, Report, Word
@@ -225,6 +225,16 @@ def test_tf32_is_judged_as_such_unless_fp32_is_meant(report):
     assert report(TF32, "48x32x16", block="32", math="fp32").word is Word.FAULTY
 
 
+@pytest.mark.parametrize("kept, word", [("__half2float(__float2half(%s))", Word.SOUND), ("%s", Word.FAULTY)])
+def test_fp32_that_is_cut_to_fp16_is_judged_as_such(report, kept, word):
+    """But not what loses more: here the sum, which begins at each of its products anew, keeps 7 bits."""
+    summed = SUM.replace("A[(size_t)row * K + i]", kept % "A[(size_t)row * K + i]")
+    lost = "__uint_as_float(__float_as_uint(sum) & 0xffff0000)" if word is Word.FAULTY else "sum"
+    found = report("#include <cuda_fp16.h>\n" + kernel(summed, STORE % lost), "33x17x9")
+    assert found.word is word
+    assert ("with operands cut to fp16" in found.headline) == (word is Word.SOUND)
+
+
 def test_c_times_a_zero_of_the_source(report):
     found = report(kernel(SUM, STORE % "1 * sum + 0 * C[(size_t)row * N + col]"), "33x17x9", "5x3x2")
     assert found.sound and "it is right only where C is finite" in found.limits[0] and not found.why
@@ -277,3 +287,8 @@ def test_sizes_that_are_called_by_other_names(report):
     stored = "if (row < M && col < K) C[row * K + col] = sum;"
     found = report(kernel(summed, stored), grid="cdiv(K,16),cdiv(M,16)")
     assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
+
+
+@pytest.mark.parametrize("tile, slice_", [((49, 64), 8), ((64, 128), 500)])
+def test_a_square_of_sides_that_share_no_factor_stays_small(tile, slice_):
+    assert 128 <= sizes.squared(tile, slice_, 128).m < 1024

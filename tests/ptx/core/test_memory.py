@@ -226,20 +226,21 @@ def _matrices(count: int, transposed: bool) -> list[list[int]]:
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("offset", [0, 16, -16])
-def test_matrices_of_eight_by_eight(count, trans, offset):
+@pytest.mark.parametrize("space", [".shared", ""])
+def test_matrices_of_eight_by_eight(count, trans, offset, space):
     rows = [100 * j + 10 * row + column for j in range(4) for row in range(8) for column in range(8)]
     matrix, out, back = words(rows, 16), words([0] * 128), words([0] * 256, 16)
     registers = ", ".join(f"%r{10 + j}" for j in range(count))
-    form = f"sync.aligned.m8n8.x{count}{trans}.shared.b16"
+    form, place = f"sync.aligned.m8n8.x{count}{trans}{space}.b16", "%r3" if space else "%rd4"
     body = f"""{REGISTERS} .shared .align 16 .b8 room[1056]; ld.param.u64 %rd2, [p2]; mul.wide.u32 %rd3, %r0, 16;
 mov.u32 %r1, room; mad.lo.u32 %r2, %r0, 16, %r1; add.u32 %r2, %r2, 16; add.s64 %rd0, %rd0, %rd3;
 add.s64 %rd2, %rd2, %rd3;
 ld.global.v4.u32 {{%r5, %r6, %r7, %r8}}, [%rd0]; st.shared.v4.u32 [%r2], {{%r5, %r6, %r7, %r8}}; bar.sync 0;
 sub.u32 %r3, %r2, {offset & 0xFFFFFFFF}; mov.u32 %r11, 0; mov.u32 %r12, 0; mov.u32 %r13, 0;
 setp.ge.u32 %p1, %r0, {8 * count}; @%p1 mov.u32 %r3, 0xfffffff0;
-ldmatrix.{form} {{{registers}}}, [%r3+{offset}];
+cvt.s64.s32 %rd4, %r3; cvta.shared.u64 %rd4, %rd4; ldmatrix.{form} {{{registers}}}, [{place}+{offset}];
 add.s64 %rd1, %rd1, %rd3; st.global.v4.u32 [%rd1], {{%r10, %r11, %r12, %r13}};
-st.shared.v4.u32 [%r2], {{0, 0, 0, 0}}; bar.sync 0; stmatrix.{form} [%r3+{offset}], {{{registers}}}; bar.sync 0;
+st.shared.v4.u32 [%r2], {{0, 0, 0, 0}}; bar.sync 0; stmatrix.{form} [{place}+{offset}], {{{registers}}}; bar.sync 0;
 ld.shared.v4.u32 {{%r5, %r6, %r7, %r8}}, [%r2]; st.global.v4.u32 [%rd2], {{%r5, %r6, %r7, %r8}};"""
     run_kernel(body, [matrix, out, back])
     found = bits_of(out)

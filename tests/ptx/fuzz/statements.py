@@ -203,7 +203,9 @@ _PLAIN = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 def _compiled(folder: Path, text: str) -> ctypes.CDLL:
     path = folder / "statements.cpp"
     path.write_text(text, encoding="utf-8")
-    flags = ["-std=c++17", "-O1", "-fwrapv", "-ffp-contract=off", "-fexcess-precision=16", "-w", "-shared", "-fPIC"]
+    # without -frounding-math, g++ 12 makes -x of 0.0f - x where x was unsigned, which is -0 for 0
+    floats = ["-ffp-contract=off", "-fexcess-precision=16", "-frounding-math"]
+    flags = ["-std=c++17", "-O1", "-fwrapv", *floats, "-w", "-shared", "-fPIC"]
     subprocess.run([find_cxx(), *flags, "-o", str(folder / "statements.so"), str(path)], check=True)
     return ctypes.CDLL(str(folder / "statements.so"))
 

@@ -11,7 +11,7 @@ from experiments.check.cuda import guess
 from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.host import Function
 from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of
-from experiments.check.cuda.signature import Parameter, read_parameters
+from experiments.check.cuda.signature import Parameter, read_parameters, without_comments
 
 NUMBERS = ("M", "N", "K", "ALPHA", "BETA")  # as `checked_number` counts them
 _LEADING = {"LDA": "K", "LDB": "N", "LDC": "N", "LDD": "N"}
@@ -124,7 +124,7 @@ class Known:
 def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
     """The fields of each struct that has nothing else."""
     found = {}
-    for name, body, alias in _STRUCT.findall(source):
+    for name, body, alias in _STRUCT.findall(without_comments(source)):
         fields: list[Parameter] = []
         for line in filter(None, (line.strip() for line in body.split(";"))):
             first, *others = read_parameters(line)
@@ -220,6 +220,9 @@ def _roles(
         role or (_CHANNELS.get(parameter.name, "") if _WHOLE.match(kind) else "")
         for role, parameter, kind in zip(named(parameters), parameters, plain, strict=True)
     ]
+    tensors = [index for index, kind in enumerate(plain) if "Tensor" in kind]
+    if len(tensors) == 2 and not any(roles[index] for index in tensors):  # it returns C
+        roles[tensors[0]], roles[tensors[1]] = "A", "B"
     whole = [index for index, kind in enumerate(plain) if any(map(is_pointer, known.get(kind, ())))]
     if len(whole) == len(MATRICES):
         told = [role_of(parameters[index].name) for index in whole]

@@ -1,4 +1,7 @@
-"""Sizes that a program sets itself, `int m = 4096;` or `#define N 4096`: in their place it is given ours."""
+"""Sizes that a program sets itself, `int m = 4096;` or `#define N 4096`: in their place it is given ours.
+
+A main that ends early, because a file with its matrices is not there, can be told to go on, with sizes of ours too.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from collections.abc import Callable, Collection, Mapping
 from experiments.check.cuda import host
 from experiments.check.cuda.roles import SIZES, is_alone, role_of
 
+GOES_ON = 5  # what `checked_number` calls it
 DECLARED = "double checked_number(int which);\n"
 _MACRO = re.compile(r"^([ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+)([^\n]+?)([ \t]*(?://[^\n]*)?)$", re.M)
 _INTEGER = r"(?:unsigned\s+|long\s+|static\s+|const\s+)*(?:int|long|size_t|unsigned|uint|u?int(?:32|64)_t|auto)"
 _CONSTANT = re.compile(rf"^(?:static\s+)?const\s+{_INTEGER}\s+([^;(){{}}]+);", re.M)
 _DECLARED = re.compile(rf"\b{_INTEGER}\s+([^;(){{}}]+);")
 _SET = re.compile(r"\b(\w+)(\s*=\s*)(\d[\d\s*<u]*)(?=\s*(?:,|$))")
+_UNSET = re.compile(r"(^|,)(\s*)(\w+)(?=\s*(?:,|$))")  # of a declaration, what has no value yet
+_ENDS = re.compile(r"\b(?:return\s+(?:-?[1-9]\d*|EXIT_FAILURE)|exit\s*\(\s*(?:-?[1-9]\d*|EXIT_FAILURE)\s*\))\s*;")
 _LOOP = re.compile(r"\bfor\s*\(")
-_LARGE = 512  # a size that the source fixes
+_LARGE = 256  # a size that the source fixes
 _SMALL = {"M": 256, "N": 128, "K": 192}  # what stands in its place
 _SMALLEST = 64  # of a constant for all the file; smaller ones are tiles
 
@@ -41,7 +47,10 @@ def rewrite(texts: Collection[str], leading: Collection[str], constants: Mapping
         for function in reversed(host.functions(text)):
             if function.name in leading:
                 first, last = function.end - 1 - len(function.body), function.end - 1
-                text = text[:first] + _locals(text[first:last]) + text[last:]
+                body = _locals(text[first:last])
+                if function.name == "main":
+                    body = _ENDS.sub(lambda end: f"{{ if (!checked_number({GOES_ON})) {end[0]} }}", body)
+                text = text[:first] + body + text[last:]
             elif len(_LOOP.findall(function.body)) >= len(SIZES) and not function.on_device and function.is_void:
                 text = host.blanked(text, [function])  # a product on the host, which takes seconds
         text = _MACRO.sub(lambda m: m[1] + (_number(shared[m[2]]) if m[2] in shared else m[3]) + m[4], text)
@@ -79,7 +88,8 @@ def smaller(axes: Collection[str], constants: Mapping[str, int], source: str) ->
 
 
 def _locals(body: str) -> str:
-    names = [name for declared in _DECLARED.findall(body) for name, _, _ in _SET.findall(declared)]
+    declared = _DECLARED.findall(body)
+    names = [found[at] for each in declared for form, at in ((_SET, 1), (_UNSET, 3)) for found in form.finditer(each)]
     axes = {name: axis for name in names if (axis := role_of(name)) in SIZES}
     axes = axes or {name: "N" for name in names if is_alone(name)}
     return _DECLARED.sub(lambda m: _filled(m, axes), body)
@@ -87,6 +97,7 @@ def _locals(body: str) -> str:
 
 def _filled(declared: re.Match, axes: Mapping[str, str]) -> str:
     inside = _SET.sub(lambda m: m[1] + m[2] + (_number(axes[m[1]]) if m[1] in axes else m[3]), declared[1])
+    inside = _UNSET.sub(lambda m: m[0] + (f" = {_number(axes[m[3]])}" if m[3] in axes else ""), inside)
     return declared[0].replace(declared[1], inside, 1)
 
 

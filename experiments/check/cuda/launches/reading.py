@@ -140,6 +140,7 @@ class Reading:
         options = "" if "?" in shape.grid else f": --grid '{','.join(shape.grid)}' --block '{','.join(shape.block)}'"
         options += f" --shared '{shape.shared}'" if options and shape.shared != "0" else ""
         where = f"{self.where}, on a GPU with little shared memory" if self.program.small else self.where
+        where += ", which goes on where it would end with an error" * self.program.goes_on
         decided = f" with {', '.join(self.call.decided)}" if self.call.decided else ""
         return f"launched as by {self.call.function.name} ({where}){decided}{options}"
 
@@ -226,8 +227,11 @@ def read(unit: Unit, chosen: Signature, element: str, template: str) -> tuple[Re
         return None, "its host code could not be built"
     one = _plain(f"{chosen.name}<{template}>") if template else ""
     programs = [program] + ([replace(program, small=True)] if _SHARED.search(unit.text) else [])
+    programs.append(replace(program, goes_on=True))
     found: Reading | None = None
     for program, (index, call) in itertools.product(programs, enumerate(calls)):
+        if program.goes_on and (found or call.function.name != "main"):
+            continue
         if call.function.name not in unit.left_out:
             reading = Reading(program, said, index, call, places[call.function], one, chosen)
             if reading.worth > (found.worth if found else 0):

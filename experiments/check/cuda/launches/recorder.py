@@ -45,13 +45,14 @@ class Program:
     sizes: Path
     entries: tuple[str, ...]  # the kernel's, one for each instance
     small: bool = False  # on a GPU with little shared memory
+    goes_on: bool = False  # where its main would end with an error
 
     def run(self, call: int, m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, all_: bool = False):
         """The kernel's first launch by one call, or all of them in order; none where it launches nothing."""
         out = self.path.with_suffix(".out")
         out.unlink(missing_ok=True)
         numbers = [str(number) for number in (call, m, n, k, alpha, beta)]
-        flags = f"{int(not all_)}{int(self.small)}"
+        flags = f"{int(not all_)}{int(self.small)}{int(self.goes_on)}"
         command = [str(self.path), str(out), str(self.sizes), flags, *numbers]
         try:
             subprocess.run(command, capture_output=True, timeout=_SECONDS, cwd=self.path.parent, check=False)
