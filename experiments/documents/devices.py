@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.documents import markdown
+from experiments.documents import markdown, rounding
 from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store
@@ -20,6 +20,7 @@ from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls
 from experiments.records.rows import EXPERIMENTS
 from gemm_ref import DIALECTS, Problem
+from gemm_ref.choice import costs
 
 BOUND = 0.7  # of a kernel's time, that reading A, B and writing C takes alone: from here on memory decides
 MOST = 20  # rows of a table; the CSVs have the others
@@ -74,6 +75,36 @@ class Card:
         row = frames.rungs(self.fp32).sort_values("median_us").iloc[0]
         return f"`{row.stage[:3]}` in {DIALECTS[row.dialect].title}: {style.number(100 * row.vs_cublas)}%"
 
+    @property
+    def has_table(self) -> bool:
+        """Whether `gemm_ref.choice` has a table of this card; else it takes the first card's."""
+        return self.name in costs.devices()
+
+    def regrets(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """What the choice loses: dialect, card, how many problems, geometric mean and worst.
+
+        Of problems that the card's own table is not fitted on: without one, of all.
+        """
+        tried = frames.tried(store.read(self.folder, "choice"))
+        found = frames.regrets(frames.held_out(tried) if self.has_table else tried)
+        for (math, dialect), own in found[found["regret"].notna()].groupby(["math", "dialect"], sort=False):
+            mean, most = stats.geometric_mean(1 + own["regret"]) - 1, own["regret"].max()
+            losses = (f"{100 * loss:.1f}%" for loss in (mean, most))
+            yield f"{DIALECTS[dialect].title} {math}", self.name, str(len(own)), *losses
+
+    def bits(self) -> tuple[str, ...]:
+        """Instructions of its tensor cores and random vectors, products of rungs, and of both those predicted otherwise.
+
+        Nothing where the card has not been asked.
+        """
+        frame = store.read(self.folder, "rounding")
+        asked, made = frame[frame["vectors"].notna()], rounding.pairs(frame)
+        if asked.empty and made.empty:
+            return ()
+        apart = (made["checksum_predicted"] != made["checksum_hardware"]).sum()
+        counts = len(asked), asked["vectors"].sum(), asked["mismatches"].sum(), len(made), apart
+        return self.name, *(f"{int(count):,}" for count in counts)
+
     @cached_property
     def bound(self) -> dict[str, tuple[int, int]]:
         """Rung -> at how many fp32 problems memory decides its time in CUDA, of how many; empty without roofs."""
@@ -125,6 +156,17 @@ class Pair:
             for stage, (here, there) in both.items()
             if there and (here[0] or there[0])
         ]
+
+    @cached_property
+    def regrets(self) -> list[tuple[str, str, str, str, str]]:
+        """What the choice loses, on each card."""
+        of_cards = [(order, *row) for order, card in enumerate((self.first, self.other)) for row in card.regrets()]
+        return [row for _, *row in sorted(of_cards, key=lambda row: (row[1], row[0]))]
+
+    @property
+    def bits(self) -> list[tuple[str, ...]]:
+        """What both cards' tensor cores made, beside what was predicted."""
+        return [said for card in (self.first, self.other) if (said := card.bits())]
 
     @cached_property
     def choices(self) -> tuple[int, list[Difference]]:

@@ -43,8 +43,9 @@ def two(tmp_path_factory):
     return first, other
 
 
-def test_one_card_says_what_two_would_show():
-    text = devices.render()
+def test_one_card_says_what_two_would_show(two, tmp_path):
+    alone = shutil.copytree(two[0], tmp_path / two[0].name)
+    text = devices.render(alone)
     assert "One card is published" in text and "| NVIDIA H200 | 132 | 1980 |" in text and "## " not in text
 
 
@@ -55,6 +56,18 @@ def test_two_cards_are_told_apart(two):
     assert line.endswith("SLOWER |") and "FASTER" in line
     assert "**squares**: " in text and "Both cards chose tile and blocks at 12 problems, and otherwise at 1 of" in text
     assert ", 7 blocks |" in text
+    assert "has no table of its own, and chooses by that of the NVIDIA H200" in text
+    assert text.count("| 21 | 2,100,000 | 0 |") == 2
+
+
+def test_what_a_card_has_not_run_is_said(two, tmp_path):
+    first, other = (shutil.copytree(folder, tmp_path / folder.name) for folder in two)
+    for name in ("squares", "shapes", "choice", "rounding"):
+        store.csv_path(other, name).unlink()
+    text = devices.render(first)
+    assert "Not both cards have run `squares` and `shapes` yet." in text and "There is none." not in text
+    assert "No problem was chosen for on both cards yet." in text
+    assert text.count("| 21 | 2,100,000 | 0 |") == 1
 
 
 def test_less_memory_makes_more_wait_for_it(two):
