@@ -80,7 +80,7 @@ class Card:
         """Whether `gemm_ref.choice` has a table of this card; else it takes the first card's."""
         return self.name in costs.devices()
 
-    def regrets(self) -> Iterator[tuple[str, str, str, str, str]]:
+    def regrets(self) -> Iterator[list[str]]:
         """What the choice loses: dialect, card, how many problems, geometric mean and worst.
 
         Of problems that the card's own table is not fitted on: without one, of all.
@@ -90,10 +90,10 @@ class Card:
         for (math, dialect), own in found[found["regret"].notna()].groupby(["math", "dialect"], sort=False):
             mean, most = stats.geometric_mean(1 + own["regret"]) - 1, own["regret"].max()
             losses = (f"{100 * loss:.1f}%" for loss in (mean, most))
-            yield f"{DIALECTS[dialect].title} {math}", self.name, str(len(own)), *losses
+            yield [f"{DIALECTS[dialect].title} {math}", self.name, str(len(own)), *losses]
 
     def bits(self) -> tuple[str, ...]:
-        """Instructions of its tensor cores and random vectors, products of rungs, and of both those predicted otherwise.
+        """Its name; instructions, random vectors and those with other bits than predicted; products and such of them.
 
         Nothing where the card has not been asked.
         """
@@ -158,10 +158,9 @@ class Pair:
         ]
 
     @cached_property
-    def regrets(self) -> list[tuple[str, str, str, str, str]]:
+    def regrets(self) -> list[list[str]]:
         """What the choice loses, on each card."""
-        of_cards = [(order, *row) for order, card in enumerate((self.first, self.other)) for row in card.regrets()]
-        return [row for _, *row in sorted(of_cards, key=lambda row: (row[1], row[0]))]
+        return sorted((row for card in (self.first, self.other) for row in card.regrets()), key=lambda row: row[0])
 
     @property
     def bits(self) -> list[tuple[str, ...]]:
