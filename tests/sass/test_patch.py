@@ -26,7 +26,7 @@ def any_operands(name: str, registers: list[int], chance: random.Random) -> Oper
 
 @pytest.mark.parametrize(("name", "capability"), in_turn(list(OPERATIONS), ARCHITECTURES))
 def test_the_disassembler_reads_the_registers_that_were_asked_for(name, capability):
-    """Fields of registers lie in the same bits from 8.0 to 9.0, so the operations take turns."""
+    """Fields of registers have the same bits from 8.0 to 9.0, so the operations take turns."""
     code = patched.compiled(name, capability)
     chance = random.Random(0)
     asked = [any_operands(name, [*code.values, RZ], chance) for _ in range(UNROLL)]
