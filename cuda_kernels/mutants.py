@@ -181,7 +181,8 @@ def _on_to(code: str, place: int, ends: str) -> int:
 def _back_to(code: str, place: int) -> int:
     """Where the comparison that has its operator here begins."""
     depth = 0
-    while depth or code[place - 1] not in "(,=?:&|;":
+    while depth or code[place - 1] not in "(,=?:&|;{}":
         depth += (code[place - 1] in ")]") - (code[place - 1] in "([")
         place -= 1
-    return place + len(code[place:]) - len(code[place:].lstrip())
+    begun = code[place:].lstrip().removeprefix("return ")
+    return len(code) - len(begun)
