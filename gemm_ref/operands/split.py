@@ -32,7 +32,7 @@ from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands import as_operand, as_operand_b, check_grad, check_sizes, layout_of, padded
 from gemm_ref.operands.lay_out import toolkit_is_there
 from gemm_ref.problem import B_LAYOUTS, EMULATED, MATHS, WIDE
-from gemm_ref.toolchain import architecture, find_toolkit
+from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
 
 TOP = 14  # the exponent of a line's largest element, scaled
 LEAST_LINE = -100  # of one that is not scaled
@@ -232,8 +232,9 @@ def _launch(made: Split) -> None:
     if torch.cuda.current_device() != index:
         with torch.cuda.device(index):
             return _launch(made)
-    library = _library(torch.cuda.get_device_capability(index), made.math)
-    launch = launch_of(made, torch.cuda.get_device_properties(index).multi_processor_count)
+    capability = torch.cuda.get_device_capability(index)
+    launch = launch_of(made, torch.cuda.get_device_properties(index).multi_processor_count, capability)
+    library = _library(capability, made.math)
     addresses = (t.data_ptr() for t in (x, made.parts, made.exponents))
     stream = torch.cuda.current_stream().cuda_stream
     blocks, sharers = launch.grid[0], launch.cluster[0]
@@ -243,8 +244,10 @@ def _launch(made: Split) -> None:
         raise RuntimeError(f"the split of {shape} did not start: {library.describe_error(error).decode()}")
 
 
-def launch_of(made: Split, sms: int) -> Launch:
+def launch_of(made: Split, sms: int, capability: tuple[int, int] = REFERENCE_CAPABILITY) -> Launch:
     """The launch on a GPU of `sms` multiprocessors: a block has a row or STRIP columns, or a cluster of blocks has.
+
+    Before compute capability 9.0 there are no clusters.
 
     Blocks share what is long while all of them run at once: two of a multiprocessor in pairs, which fit anywhere, and
     one in larger clusters, of which two leave gaps (2048 rows of 2048: 26 us in clusters of 2, 33 of 4; an H200).
@@ -252,8 +255,9 @@ def launch_of(made: Split, sms: int) -> Launch:
     rows, columns = made.whole.shape
     lines, length, across = (rows, columns, 1) if made.by_rows else (cdiv(columns, STRIP), rows, STRIP)
     steps = length * across // (4 * THREADS)  # vectors of a thread, in a block that shares with none
+    most = SHARERS if capability >= (9, 0) else 1
     sharers = 1
-    while sharers < SHARERS and sharers * lines <= (sms if sharers == 1 else sms // 2) and 2 * sharers * STEPS <= steps:
+    while sharers < most and sharers * lines <= (sms if sharers == 1 else sms // 2) and 2 * sharers * STEPS <= steps:
         sharers *= 2
     return Launch((sharers * lines, 1, 1), (THREADS, 1, 1), cluster=(sharers, 1, 1))
 

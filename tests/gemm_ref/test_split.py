@@ -45,6 +45,7 @@ def test_the_kernel_makes_the_parts_of_the_model(kernels, shape, by_rows):
     exponents = torch.zeros_like(made.exponents)
     launch = replace(splits.launch_of(made, 132), partly=("parts",))
     assert launch.cluster[0] == (2 if shape == ((2, 16400) if by_rows else (530, 9)) else 1)
+    assert splits.launch_of(made, 132, (8, 0)).cluster[0] == 1
     arguments = [x, room, exponents, *shape, made.step, launch.cluster[0]]
     with ptx.watched(detectors := ptx.Detectors()):
         ptx.run(programs[by_rows], launch, arguments, names=("x", "parts", "exponents"))
