@@ -110,7 +110,7 @@ def _values(call: Call) -> str:
     names = "BAC" if is_turned(implementation.config, problem.math, problem.b_layout) else "ABC"
     maps = ", ".join(map(_map, names, boxed)) or "{}"
     launch = call.launch
-    split_launches = [launch_of(x, call.sms) for x in splits]
+    split_launches = [launch_of(x.whole.shape, x.by_rows, call.sms) for x in splits]
     return f"""\
 // --- The launch and the problem, computed for {problem} ---
 namespace exported {{

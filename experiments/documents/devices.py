@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.documents import markdown, rounding
+from experiments.documents.outcomes.shapes import percent_over
 from experiments.documents.templates import templates
 from experiments.plots.look import style
 from experiments.records import environment, frames, stats, store
@@ -88,9 +89,8 @@ class Card:
         tried = frames.tried(store.read(self.folder, "choice"))
         found = frames.regrets(frames.held_out(tried) if self.has_table else tried)
         for (math, dialect), own in found[found["regret"].notna()].groupby(["math", "dialect"], sort=False):
-            mean, most = stats.geometric_mean(1 + own["regret"]) - 1, own["regret"].max()
-            losses = (f"{100 * loss:.1f}%" for loss in (mean, most))
-            yield [f"{DIALECTS[dialect].title} {math}", self.name, str(len(own)), *losses]
+            worst = f"{100 * own['regret'].max():.1f}%"
+            yield [f"{DIALECTS[dialect].title} {math}", self.name, str(len(own)), percent_over(own["regret"]), worst]
 
     def bits(self) -> tuple[str, ...]:
         """Its name; instructions, random vectors and those with other bits than predicted; products and such of them.

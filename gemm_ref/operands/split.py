@@ -232,8 +232,9 @@ def _launch(made: Split) -> None:
     if torch.cuda.current_device() != index:
         with torch.cuda.device(index):
             return _launch(made)
-    capability = torch.cuda.get_device_capability(index)
-    launch = launch_of(made, torch.cuda.get_device_properties(index).multi_processor_count, capability)
+    gpu = torch.cuda.get_device_properties(index)
+    capability = gpu.major, gpu.minor
+    launch = launch_of(x.shape, made.by_rows, gpu.multi_processor_count, capability)
     library = _library(capability, made.math)
     addresses = (t.data_ptr() for t in (x, made.parts, made.exponents))
     stream = torch.cuda.current_stream().cuda_stream
@@ -244,16 +245,17 @@ def _launch(made: Split) -> None:
         raise RuntimeError(f"the split of {shape} did not start: {library.describe_error(error).decode()}")
 
 
-def launch_of(made: Split, sms: int, capability: tuple[int, int] = REFERENCE_CAPABILITY) -> Launch:
-    """The launch on a GPU of `sms` multiprocessors: a block has a row or STRIP columns, or a cluster of blocks has.
+@functools.lru_cache(maxsize=256)  # a product of a shape is computed many times
+def launch_of(shape: torch.Size, by_rows: bool, sms: int, capability: tuple[int, int] = REFERENCE_CAPABILITY) -> Launch:
+    """The launch that splits a matrix of this shape on a GPU of `sms` multiprocessors.
 
-    Before compute capability 9.0 there are no clusters.
+    A block has a row or STRIP columns, or a cluster of blocks has. Before compute capability 9.0 there are no clusters.
 
     Blocks share what is long while all of them run at once: two of a multiprocessor in pairs, which fit anywhere, and
     one in larger clusters, of which two leave gaps (2048 rows of 2048: 26 us in clusters of 2, 33 of 4; an H200).
     """
-    rows, columns = made.whole.shape
-    lines, length, across = (rows, columns, 1) if made.by_rows else (cdiv(columns, STRIP), rows, STRIP)
+    rows, columns = shape
+    lines, length, across = (rows, columns, 1) if by_rows else (cdiv(columns, STRIP), rows, STRIP)
     steps = length * across // (4 * THREADS)  # vectors of a thread, in a block that shares with none
     most = SHARERS if capability >= (9, 0) else 1
     sharers = 1

@@ -43,9 +43,9 @@ def test_the_kernel_makes_the_parts_of_the_model(kernels, shape, by_rows):
     assert made.parts.isfinite().all() and made.wide.numel() < made.exponents.numel()
     room = torch.full((made.parts.shape[0] * len(x), made.step), NAN, dtype=made.parts.dtype)
     exponents = torch.zeros_like(made.exponents)
-    launch = replace(splits.launch_of(made, 132), partly=("parts",))
+    launch = replace(splits.launch_of(x.shape, by_rows, 132), partly=("parts",))
     assert launch.cluster[0] == (2 if shape == ((2, 16400) if by_rows else (530, 9)) else 1)
-    assert splits.launch_of(made, 132, (8, 0)).cluster[0] == 1
+    assert splits.launch_of(x.shape, by_rows, 132, (8, 0)).cluster[0] == 1
     arguments = [x, room, exponents, *shape, made.step, launch.cluster[0]]
     with ptx.watched(detectors := ptx.Detectors()):
         ptx.run(programs[by_rows], launch, arguments, names=("x", "parts", "exponents"))

@@ -84,7 +84,7 @@ def _choice(math: str, own: pd.DataFrame) -> Iterator[str]:
         return
     worst = {name: rows.loc[rows["regret"].idxmax()] for name, rows in found.groupby("dialect")}
     said = [
-        f"{_percent_over(found[found['dialect'] == name]['regret'])} in {title(name)} (at worst "
+        f"{percent_over(found[found['dialect'] == name]['regret'])} in {title(name)} (at worst "
         f"{number(100 * worst[name]['regret'])}%, {_size(worst[name])})"
         for name in DIALECTS
         if name in worst
@@ -100,10 +100,10 @@ def _choice(math: str, own: pd.DataFrame) -> Iterator[str]:
     tuned = found[found["tuned"].notna()]
     if len(tuned):
         seconds = number(tuned["autotune_s"].median())
-        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {_percent_over(tuned['tuned'])}"
+        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {percent_over(tuned['tuned'])}"
 
 
-def _percent_over(losses: pd.Series) -> str:
+def percent_over(losses: pd.Series) -> str:
     """The geometric mean of times that are longer by these shares, in %."""
     return f"{100 * (stats.geometric_mean(1 + losses) - 1):.1f}%"
 
