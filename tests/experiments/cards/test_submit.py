@@ -119,6 +119,8 @@ def test_a_time_that_no_card_reaches_is_never_excused(save):
 
 def test_a_card_that_was_not_quiet(save):
     control = [replace(ROWS[0], stage="control", backend="control", dialect="", verdict="UNSURE", vs_cublas=1.1)]
+    of_another_clock = [replace(row, mode="host clock") for row in control]
+    assert "controls" not in lacking(save([*ROWS, *of_another_clock]))
     assert "SAME at 0 of 1 problems" in lacking(save([*ROWS, *control]))["controls"]
 
 

@@ -54,7 +54,7 @@ def test_two_cards_are_told_apart(two):
     assert f"## {H100}" in text and "2 cards are published" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| `s14` CUDA fp32 | 4096 |")]
     assert line.endswith("SLOWER |") and "FASTER" in line
-    assert "**squares**: " in text and "Both cards chose tile and blocks at 12 problems, and otherwise at 1 of" in text
+    assert "**squares**: " in text and "Both cards chose tile and blocks at 18 problems, and otherwise at 1 of" in text
     assert ", 7 blocks |" in text
     assert "has no table of its own, and chooses by that of the NVIDIA H200" in text
     assert text.count("| 21 | 2,100,000 | 0 |") == 2
