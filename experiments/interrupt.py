@@ -6,25 +6,29 @@ a weak reference, of which matplotlib has many, nothing can be raised on: Python
 
 from __future__ import annotations
 
-import _thread
 import gc
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-_AGAIN_S = 0.02  # by then the callback is over
+
+def _raise(frame: FrameType, event: str, of: object) -> None:
+    sys.settrace(None)
+    frame.f_trace = None
+    raise KeyboardInterrupt
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Inside, a KeyboardInterrupt that Python has to ignore is raised again; after it, the process ends soon."""
+    """Inside, a KeyboardInterrupt that Python has to ignore is raised a line later; after it, the process ends soon."""
     before = sys.unraisablehook
 
     def raise_again(ignored: sys.UnraisableHookArgs) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+            sys._getframe(1).f_trace = _raise  # whose callback it was: at its next line
+            sys.settrace(lambda *_: None)  # without one, no frame is traced
         else:
             before(ignored)
 
