@@ -16,7 +16,7 @@ import pandas as pd
 from experiments.bench import datasheets, floor
 from experiments.records import frames, store
 from experiments.records.request import UsageError
-from experiments.records.rows import ERROR, EXPERIMENTS, FAIL, MODES, PASS, Timed
+from experiments.records.rows import ERROR, EXPERIMENTS, FAIL, PASS, Timed
 from experiments.records.store import CARD
 from gemm_ref.problem import Problem
 
@@ -160,9 +160,7 @@ def _failures(found: Mapping[str, pd.DataFrame]) -> Iterator[Lack]:
 
 
 def _controls(found: Mapping[str, pd.DataFrame]) -> Iterator[Lack]:
-    # Not what `timers` has of other clocks, whose spread is what it shows.
-    timed = [frame[frame["mode"].isin(MODES)] for frame in found.values() if "vs_cublas" in frame]
-    counts = [frames.controls(frame)[:2] for frame in timed]
+    counts = [frames.controls(frame)[:2] for frame in found.values() if "vs_cublas" in frame]
     same, count = (sum(of[place] for of in counts) for place in (0, 1))
     if same < SAME_SHARE * count:
         said = f"cuBLAS beside itself is SAME at {same} of {count} problems, and {SAME_SHARE:.0%} are asked for"
