@@ -20,7 +20,7 @@ from experiments.records import frames, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
 from experiments.records.request import UsageError
-from experiments.records.rows import SUSTAINED
+from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.stage import DEFAULT_VARIANT, Stage
@@ -204,6 +204,22 @@ class Data:
         own = own[(own["mode"] == SUSTAINED) & (own["backend"] == "cublas")]
         own = own[(own["math"] == math) & (own["inputs"] == kind)].sort_values("m", ascending=False)
         return next(own.itertuples())
+
+    def held(self) -> list:
+        """The fastest fp32 rung at the largest size that was timed in a burst and held, and cuBLAS there.
+
+        Rows of when it was held, with `burst`, its TFLOP/s in one; none where `energy` has no such pair.
+        """
+        own = self._read("energy")
+        own = own[(own["math"] == "fp32") & (own["inputs"] == "normal") & own["median_us"].notna()]
+        keys = ["m", "stage", "variant", "dialect"]
+        burst = own[own["mode"] == BURST][[*keys, "tflops"]].rename(columns={"tflops": "burst"})
+        both = own[own["mode"] == SUSTAINED].merge(burst, on=keys).sort_values(["m", "burst"], ascending=False)
+        both = both[both["m"] == both["m"].max()]
+        rungs, library = frames.rungs(both), both[both["backend"] == "cublas"]
+        if rungs.empty or library.empty:
+            return []
+        return [next(rungs.itertuples()), next(library.itertuples())]
 
     def error(self, stage: str, k: int, math: str = "fp32", dialect: str = "") -> float:
         """The relative error of a kernel at one depth, from `accuracy`."""

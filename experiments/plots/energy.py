@@ -30,16 +30,20 @@ def draw(folder: Path) -> Iterator[style.Picture]:
     frame = frames.defaults(store.read(folder, "energy").dropna(subset="median_us"))
     if frame.empty:
         return
-    frame = frame[frame["m"] == frame["m"].max()]  # the size at which power matters most
     frame = frame.sort_values("math", key=lambda names: names.map(list(MATHS).index), kind="stable")
-    caption = store.caption(frame, folder)
-    held = frame[frame["mode"] == SUSTAINED]
-    every_kind = held.groupby(["math", "stage", "dialect"])["inputs"].transform("nunique") > 1
-    normal = frame[frame["inputs"] == "normal"]
-    if every_kind.any():
-        yield "energy", _figure(held[every_kind], caption)
-    if (normal["mode"] == BURST).any():
-        yield "energy_rungs", _rungs(normal, caption)
+    held, normal = frame[frame["mode"] == SUSTAINED], frame[frame["inputs"] == "normal"]
+    kinds = held.groupby(["math", "stage", "dialect", "m"])["inputs"].transform("nunique")
+    every_kind = _largest(held[kinds > 1])
+    both = _largest(normal[normal["m"].isin(normal[normal["mode"] == BURST]["m"])])
+    if len(every_kind):
+        yield "energy", _figure(every_kind, store.caption(every_kind, folder))
+    if len(both):
+        yield "energy_rungs", _rungs(both, store.caption(both, folder))
+
+
+def _largest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the largest size, at which power matters most."""
+    return frame[frame["m"] == frame["m"].max()]
 
 
 def _figure(frame: pd.DataFrame, caption: str) -> Figure:

@@ -69,6 +69,20 @@ def test_another_run_is_told_with_what_is_level_there(tmp_path):
     assert Data(changed(tmp_path, squares=same_run, ladder=same_run)).other_run() == ""
 
 
+def test_what_is_held_is_the_fastest_in_a_burst(tmp_path):
+    def no_bursts(frame):
+        frame["mode"] = "sustained"
+
+    def slow(frame):
+        frame.loc[frame["stage"] == "s14_register_banks", "tflops"] = "1"
+
+    rung, library = Data(store.PUBLISHED).held()
+    assert rung.stage == "s14_register_banks" and library.backend == "cublas" and rung.m == library.m
+    assert f"held {rung.tflops:.1f} at {rung.power_w:.0f} W" in findings.render()
+    assert Data(changed(tmp_path, energy=slow)).held()[0].stage == "s12_async_copy"
+    assert Data(changed(tmp_path, energy=no_bursts)).held() == []
+
+
 def test_controls_that_are_not_same_are_counted(tmp_path):
     def spoil(frame):
         first = frame.index[frame["stage"] == "control"][0]

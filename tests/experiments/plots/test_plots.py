@@ -225,12 +225,15 @@ def test_inputs_are_drawn_relative_to_normal_ones(drawn):
     assert found.keys() == {"energy"} and "1.25" in found["energy"]
 
 
-def test_each_rung_in_a_burst_and_held(drawn):
+def test_each_rung_in_a_burst_and_held(drawn, tmp_path):
     held = _as("energy", ladder_rows((1024, 8192)), inputs="normal", power_w=500.0, mode="sustained")
     bursts = [dataclasses.replace(row, mode="burst", power_w=None, tflops=1.1 * row.tflops) for row in held]
     found = drawn("energy", [*held, *bursts])
     assert found.keys() == {"energy_rungs"}
     assert all(text in found["energy_rungs"] for text in ("8192 × 8192 × 8192", "s12", "TFLOP/s per W", "Gluon"))
+    zeros = [dataclasses.replace(row, inputs="zeros") for row in held if row.m == 8192]
+    found = drawn("energy", [*held, *zeros, *(row for row in bursts if row.m == 1024)], tmp_path / "each")
+    assert "8192 × 8192 × 8192" in found["energy"] and "1024 × 1024 × 1024" in found["energy_rungs"]  # each its largest
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

@@ -17,6 +17,7 @@ from experiments.progress import Bars
 from experiments.questions import energy, modes, shapes, squares, timers
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
+from experiments.records.controls import CONTROL
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
 from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES, SKIPPED, WARM, WAYS, Timed
@@ -114,6 +115,16 @@ def test_pictures_of_tensor_cores_name_the_best_rung(drawn):
     assert all(
         text in found["shapes_tensor_cores"] for text in ("Llama 3 qkv (2048", "s18 45", "s18 90", "geometric mean")
     )
+
+
+def test_a_mode_with_one_rung_names_it_once_and_means_leave_out_failed_controls(drawn, tmp_path):
+    problems = [(1, 4096, 4096), (2048, 6144, 4096)]
+    only = [each for each in rows("shapes", problems) if each.stage[:3] == "s18" and each.math == "bf16"]
+    failed = dataclasses.replace(only[0], stage=CONTROL, backend=CONTROL, dialect="", verdict="UNSURE")
+    svg = drawn("shapes", [*only, failed])["shapes_tensor_cores"]
+    assert "bf16 s18" in svg and "s18 45" not in svg and "geometric mean, without †" in svg
+    assert svg.count("<!-- 90 -->") == 2 * 3 and svg.count("<!-- 45 -->") == 3  # that of batch 1 is in no mean
+    assert "geometric mean, " not in drawn("shapes", only, tmp_path / "only")["shapes_tensor_cores"]
 
 
 def test_modes_have_a_panel_for_each_math(drawn):
