@@ -59,7 +59,7 @@ def _mix(frame: pd.DataFrame, caption: str) -> Figure:
     subtitle = f"shares of one trip's instructions, {frame.iloc[0].arch}, each dialect's best variant"
     dialects = [dialect for dialect in DIALECTS if dialect in set(frame["dialect"])]
     texts = {(y, dialect): style.absent(rung, dialect) for y, rung in enumerate(rungs) for dialect in dialects}
-    size, title = (style.WIDTH, 2.3 + 0.46 * len(rungs)), "What the main loop of each rung is made of"
+    size, title = (style.WIDTH, 2.3 + 0.42 * len(rungs)), "What the main loop of each rung is made of"
     sheet = Sheet(size, title, subtitle, style.with_absent(caption, texts.values()))
     sheet.name_colours(COLOURS)
     ax = sheet.figure.subplots()
