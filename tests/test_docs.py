@@ -15,7 +15,6 @@ from tests.imports import ROOT
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, *sorted(ROOT.glob("*.md"))]
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-EDIT = re.compile(r"line (\d+) of\s+`([^`]+)`:\s+(?:write\s+`[^`]+`\s+for|delete)\s+`([^`]+)`")  # of docs/start.md
 
 
 def text_of(page: Path) -> str:
@@ -70,14 +69,6 @@ def test_the_glossary_is_in_order():
         r"^- \*\*([^*]+)\*\*: ", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert terms == sorted(terms, key=lambda term: re.sub(r"\W", "", term.lower()))
-
-
-def test_the_edits_of_the_reading_path_are_where_it_says():
-    edits = EDIT.findall(text_of(ROOT / "docs" / "start.md"))
-    assert len(edits) == 4
-    for line, file, old in edits:
-        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-        assert " ".join(old.split()) in lines[int(line) - 1], f"{file}:{line} lacks {old}"
 
 
 def test_every_command_is_in_the_list():

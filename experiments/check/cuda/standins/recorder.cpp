@@ -63,6 +63,7 @@ cudaError_t copy(void* target, const void* source, size_t bytes) {
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared, dim3 cluster) {
     const std::string name = kernels()[function];
     if (!sizes.count(name)) return cudaSuccess;
+    if (!block.x || !block.y || !block.z) return cudaErrorInvalidConfiguration;  // of a struct that only a caller fills
     fprintf(out, "launch %s %u %u %u %u %u %u %zu %u %u %u", name.c_str(), grid.x, grid.y, grid.z, block.x, block.y,
             block.z, shared, cluster.x, cluster.y, cluster.z);
     const std::vector<int>& bytes = sizes[name];
