@@ -75,6 +75,7 @@ class CudaKernel(Subject):
         self._roles = roles.roles(self._signature, options.args, read, host=asked)
         self._templates = self._find_templates(options, names)
         self._template = self._templates[0]
+        self._guessed = bool(self._template) and not (options.template or self._reading)
         names |= _numbers(f"{p.name}={text}" for p, text in self._template)
         self.layout = layouts.parse(options.layout)
         self._dtypes = self._find_types(self._element(options))
@@ -369,7 +370,10 @@ class CudaKernel(Subject):
             entry = template[0] if own else next(iter(self._reading.probes.values())).entry
         else:
             one = self._instance(template) if template else ""
-            text, said, entry = nvcc.compile_ptx(self._unit, one)
+            try:
+                text, said, entry = nvcc.compile_ptx(self._unit, one)
+            except UsageError as error:
+                raise (guess.blamed(one, self._template, error) if self._guessed else error) from error
         self._note_warnings(said)
         self.notes += [note for note in self._unit.notes if note not in self.notes]
         text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)

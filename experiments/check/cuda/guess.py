@@ -27,6 +27,7 @@ _TILE = re.compile(
 )
 _LEVELS = {"b": "B", "block": "B", "tile": "B", "threadblock": "B", "cta": "B", "w": "W", "warp": "W"}
 _USUAL = {"BM": 128, "BN": 128, "BK": 16, "WM": 64, "WN": 64, "WK": 16, "TM": 8, "TN": 8, "TK": 1}
+_OF_ELEMENTS = {"BM": 32, "BN": 32, "BK": 32}  # where a thread has one element, as no parameter is of its tile
 
 
 def given(chosen: Signature, text: str) -> Template:
@@ -58,7 +59,10 @@ def instances(
 
 def usual(parameters: Sequence[Parameter], known: Mapping[str, int], element: str) -> Iterator[tuple[str, ...]]:
     """Arguments for the parameters of a template: constants so called, or what is usual."""
-    sides = {found: known.get(p.name, _USUAL[found]) for p in parameters if (found := _tile_of(p.name))}
+    tiles = {p.name: found for p in parameters if (found := _tile_of(p.name))}
+    if tiles and tiles.keys().isdisjoint(known) and {*tiles.values()} <= _OF_ELEMENTS.keys():
+        yield from usual(parameters, {name: _OF_ELEMENTS[found] for name, found in tiles.items()} | {**known}, element)
+    sides = {found: known.get(name, _USUAL[found]) for name, found in tiles.items()}
     known = dict(known)
     for parameter in parameters:  # beside sides of tiles, a size is that of the block
         if parameter.name not in known and re.search(r"thread|block_?(?:size|dim)$", parameter.name, re.I) and sides:
@@ -66,6 +70,12 @@ def usual(parameters: Sequence[Parameter], known: Mapping[str, int], element: st
     for flag in ("true", "false") if any("bool" in parameter.type for parameter in parameters) else ("",):
         if values := _filled(parameters, (), functools.partial(_argument, known=known, flag=flag, element=element)):
             yield values
+
+
+def blamed(one: str, template: Template, error: UsageError) -> UsageError:
+    """The error of an instance whose arguments were guessed."""
+    wanted = ", ".join(f"{parameter.type} {parameter.name}" for parameter, _ in template)
+    return UsageError(f"{one} was guessed, and does not compile: tell its <{wanted}> with --template\n{error}")
 
 
 def _filled(

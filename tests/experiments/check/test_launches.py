@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from experiments.records.request import UsageError
 from tests.experiments.check.cuda_text import SUM
 
 
@@ -201,3 +204,23 @@ def test_a_constant_that_is_every_size(run_text):
     )
     found = run_text(text.replace("#define N 2048", ""), sizes=())
     assert found.sound and found.fixed == {"m": 256, "n": 256, "k": 256}
+
+
+def test_a_tile_that_no_parameter_divides_has_a_thread_for_each_element(run_text):
+    """Nothing launches it: the sides of its tile are guessed, and where that is wrong, the message says so."""
+    kernel = """
+template <int BLOCK_M, int BLOCK_N>
+__global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K) {
+    const int row = blockIdx.y * BLOCK_M + threadIdx.y, col = blockIdx.x * BLOCK_N + threadIdx.x;
+    float sum = 0;
+    if (row >= M || col >= N) return;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+}
+"""
+    found = run_text(kernel)
+    assert found.sound and "multiply<32, 32>" in found.how
+    narrow = kernel.replace("float sum", "static_assert(BLOCK_N == 16); float sum")
+    with pytest.raises(UsageError, match="<32, 32> was guessed, .*: tell its <int BLOCK_M, int BLOCK_N> with"):
+        run_text(narrow)
+    assert run_text(narrow, template="32,16").sound
