@@ -342,6 +342,11 @@ void product(torch::Tensor x, torch::Tensor y, torch::Tensor out, int stages, bo
     assert any("with stages = 2, swizzle = true: --grid" in note for note in found.notes)
 
 
+def test_whole_numbers_without_a_sign(run_text):
+    words = MULTIPLY.replace("const float*", "const unsigned int*").replace("float* C", "float* C")
+    assert run_text(words.replace("float sum", "unsigned sum"), block="8,4", grid="cdiv(N,8),cdiv(M,4)").sound
+
+
 BYTES = """
 using Word = int;
 {head}__global__ void other(float* x) {{ helper(x); }}
