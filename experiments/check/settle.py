@@ -13,6 +13,7 @@ from experiments.check.cuda.cuda_file import CudaKernel
 from experiments.check.survey import Survey, first_block
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
+from gemm_ref.ptx.detect.finding import RACE
 
 _LEAST = 16  # of a tile's sides
 
@@ -51,8 +52,10 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
 def _launched(kernel: CudaKernel) -> CudaKernel:
     """With the block whose first one stores what it should, or at least a whole tile, and a grid of such tiles.
 
-    What a wrong guess does is no fault of the kernel, so at whole tiles it must show none.
+    What a wrong guess does is no fault of the kernel, so at whole tiles it must show none. If all show some, a launch
+    that is right, and stores each element once, is none that is wrong: what races there is the kernel's.
     """
+    racing: list[CudaKernel] = []
     whole: list[tuple[CudaKernel, Survey]] = []
     failed: list[Exception] = []
     tried = ""
@@ -65,31 +68,39 @@ def _launched(kernel: CudaKernel) -> CudaKernel:
         failed += [trial.refusal] if trial.refusal else []
         stored = _stored(seen, trial)
         if stored is _Stored.RIGHT:
-            found, tried = _with_grid(guess, seen)
+            found, tried = _with_grid(guess, seen, racing)
             if found:
                 return found
         elif stored is _Stored.WHOLE:
             whole.append((guess, seen))
     for guess, seen in whole[: not tried]:
-        found, tried = _with_grid(guess, seen)
+        found, tried = _with_grid(guess, seen, racing)
         if found:
             return found
+    if racing:
+        return racing[0]
     if not tried and failed:
         raise failed[0]
     raise UsageError(kernel.untold + (f"; what was tried is {tried}" if tried else ""))
 
 
-def _with_grid(found: CudaKernel, seen: Survey) -> tuple[CudaKernel | None, str]:
-    """With a grid of the first block's tiles, if that shows no fault, and the launch in words."""
+def _with_grid(found: CudaKernel, seen: Survey, racing: list[CudaKernel]) -> tuple[CudaKernel | None, str]:
+    """With a grid of the first block's tiles, if that shows no fault, and the launch in words.
+
+    One that is right and shows races alone is added to `racing`.
+    """
     tile = seen.tile or found.tile
     grids = found.shape.grids(tile) if found.shape.grid == ("1",) else [found.shape]
     with_grid = [found.changed(shape=shape, tile=tile) for shape in grids]
     problem = _problem(with_grid[0], seen)
     right = next((each for each in with_grid if _right(each, problem)), with_grid[0])
-    if attempt(right, problem, detect=True).findings:
-        return None, str(right.shape)
-    right.notes.append(f"nobody launches it: {right.shape} is guessed, as what stores whole tiles of C")
-    return right, str(right.shape)
+    seen_there = attempt(right, problem, detect=True)
+    clean = not seen_there.findings
+    if clean or seen_there.right and {finding.kind for finding in seen_there.findings} == {RACE}:
+        note = f"nobody launches it: {right.shape} is guessed, as what stores whole tiles of C"
+        right = right.changed(notes=[*right.notes, note])
+        racing += [] if clean else [right]
+    return right if clean else None, str(right.shape)
 
 
 class _Stored(Enum):

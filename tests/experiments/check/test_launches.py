@@ -201,3 +201,25 @@ def test_a_constant_that_is_every_size(run_text):
     )
     found = run_text(text.replace("#define N 2048", ""), sizes=())
     assert found.sound and found.fixed == {"m": 256, "n": 256, "k": 256}
+
+
+def test_a_barrier_that_is_missing_where_nobody_launches(run_text):
+    """What is right, and stores each element once, is the launch that is meant."""
+    text = """#define LANES 64
+__global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float a[LANES];
+  float sums[2] = {0, 0};
+  for (int k0 = 0; k0 < K; k0 += LANES) {
+    a[threadIdx.x] = A[blockIdx.y * K + k0 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < LANES; ++i)
+      for (int j = 0; j < 2; ++j) sums[j] += a[i] * B[(k0 + i) * N + (blockIdx.x * 2 + j) * LANES + threadIdx.x];
+    BARRIER
+  }
+  for (int j = 0; j < 2; ++j) C[blockIdx.y * N + (blockIdx.x * 2 + j) * LANES + threadIdx.x] = sums[j];
+}
+"""
+    whole = ("4x256x128",)
+    assert run_text(text.replace("BARRIER", "__syncthreads();"), whole).sound
+    found = run_text(text.replace("BARRIER", ""), whole)
+    assert {fault.kind for fault in found.faults} == {"race"} and "block (64)" in found.how
