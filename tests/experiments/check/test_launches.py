@@ -15,6 +15,15 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+def test_a_side_and_the_length_of_rows(run_text):
+    at = "a[row * stride + k] * b[k * stride + col]"
+    body = SUM.format(m="size", n="size", k="size", product=at, store="c[row * stride + col] = sum")
+    found = run_text(
+        f"__global__ void multiply(const float* a, const float* b, float* c, int size, int stride) {{ {body} }}"
+    )
+    assert found.sound and "size = N, stride = N" in found.how
+
+
 def test_sizes_in_another_order_and_a_side_that_nobody_tells(run_text):
     """The grid is of rows and columns of C, whatever they are called: A is of M x N here, and B of N x K."""
     found = run_text(
