@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
@@ -19,6 +19,11 @@ _NUMBER = re.compile(
     r"(?:\b(?:const|unsigned|signed|bool|char|short|int|long|u?int\d+_t|uint|(?:std::)?size_t|float|double|half|__half)\b"
     r"|\s|&)+"
 )
+
+_ALIAS = re.compile(
+    r"\busing\s+(\w+)\s*=([^;={}]+);|\btypedef\b([^;{}()]+?)\b(\w+)\s*;|#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)"
+)
+_POINTER = re.compile(rf"(?:{_NUMBER.pattern}|__nv_bfloat16|\*)+")
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,16 @@ def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise UsageError(f"{where} has no kernel {name!r}: there are {', '.join(names)}{hint}")
     return next(signature for signature in signatures if signature.name == (name or names[0]))
+
+
+def written_out(signature: Signature, source: str) -> Signature:
+    """With what `source` calls numbers and pointers to them in place of its names for them."""
+    found = (filter(None, match) for match in _ALIAS.findall(without_comments(source)))
+    pairs = ((name, text) if re.fullmatch(r"\w+", name) else (text, name) for name, text in found)
+    meant = {name: text.strip() for name, text in pairs if _POINTER.fullmatch(text)}
+    written = (re.sub(r"\w+", lambda word: meant.get(word[0], word[0]), each.type) for each in signature.parameters)
+    parameters = (replace(each, type=type_) for each, type_ in zip(signature.parameters, written, strict=True))
+    return replace(signature, parameters=tuple(parameters))
 
 
 def without_comments(source: str) -> str:
