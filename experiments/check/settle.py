@@ -39,9 +39,10 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
     cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
+    regrid = guessed or kernel.exchanged() is not None  # nothing tells which size a grid of equal ones is made of
     tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
     for other, size in tried:
-        for shape in kernel.shape.grids(kernel.tile, other.axes) if guessed and other.axes != "MNK" else [kernel.shape]:
+        for shape in kernel.shape.grids(kernel.tile, other.axes) if regrid and other.axes != "MNK" else [kernel.shape]:
             changed = kernel.changed(layout=other, shape=shape, assumed=str(other))
             if _right(changed, size):
                 changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")

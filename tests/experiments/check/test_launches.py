@@ -15,6 +15,34 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+NAMES = """
+typedef const float* Given;
+typedef float *Made;
+using Count = const int;
+__global__ void multiply(Given A, Given B, Made C, Count M, Count N, Count K) {
+  int row = blockIdx.y * 8 + threadIdx.y;
+  for (int col = blockIdx.x * 32 + threadIdx.x; col < blockIdx.x * 32 + 32 && col < K && row < M; col += 8) {
+    float sum = 0;
+    for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * K + col];
+    C[row * K + col] = sum;
+  }
+}
+int main() {
+  Count M = 256, N = 256, K = 256;
+  float *a, *b, *c;
+  cudaMalloc(&a, 4 * M * N), cudaMalloc(&b, 4 * N * K), cudaMalloc(&c, 4 * M * K);
+  multiply<<<dim3((K + 31) / 32, (M + 7) / 8), dim3(8, 8)>>>(a, b, c, M, N, K);
+}
+"""
+
+
+def test_types_of_its_own_names_and_equal_sizes_in_another_order(run_text):
+    """The grid of a program with M = N = K does not tell which of them it is made of."""
+    found = run_text(NAMES, ())
+    assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
+    assert "grid (cdiv(K, 32), cdiv(M, 8)), block (8, 8)" in " ".join((found.how, *found.notes))
+
+
 def test_a_side_and_the_length_of_rows(run_text):
     at = "a[row * stride + k] * b[k * stride + col]"
     body = SUM.format(m="size", n="size", k="size", product=at, store="c[row * stride + col] = sum")
