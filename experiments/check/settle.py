@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from enum import Enum
 
 import torch
@@ -16,6 +18,7 @@ from experiments.records.request import UsageError
 from gemm_ref.ptx.detect.finding import RACE
 
 _LEAST = 16  # of a tile's sides
+_SECONDS = 30.0  # of a core's time, after which no other launch is tried
 
 
 def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
@@ -60,7 +63,8 @@ def _launched(kernel: CudaKernel) -> CudaKernel:
     whole: list[tuple[CudaKernel, Survey]] = []
     failed: list[Exception] = []
     tried = ""
-    for guess in kernel.launches():
+    begun = time.process_time()
+    for guess in itertools.takewhile(lambda _: time.process_time() - begun < _SECONDS, kernel.launches()):
         try:
             seen, trial = first_block(guess)
         except UsageError as error:  # the template may not be compiled with every argument
