@@ -15,6 +15,28 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+def test_a_size_that_a_function_of_main_reads(run_text):
+    """Beside a number that is no size."""
+    body = SUM.format(m="n", n="n", k="n", product="a[row * n + k] * b[k * n + col]", store="c[row * n + col] = sum")
+    found = run_text(
+        f"""#include <cstdio>
+#include <cstdlib>
+__global__ void multiply(unsigned a[], unsigned b[], unsigned c[], unsigned n) {{ {body.replace("float", "unsigned")} }}
+static void begin(unsigned& N, unsigned& seed, unsigned** a, unsigned** b, unsigned** c) {{
+  if (scanf("%u %u", &N, &seed) != 2) exit(1);
+  if (seed > 1) exit(1);
+  cudaMalloc(a, 4 * N * N), cudaMalloc(b, 4 * N * N), cudaMalloc(c, 4 * N * N);
+}}
+int main() {{
+  unsigned N, seed, *a, *b, *c;
+  begin(N, seed, &a, &b, &c);
+  multiply<<<dim3((N + 7) / 8, (N + 3) / 4), dim3(8, 4)>>>(a, b, c, N);
+}}
+"""
+    )
+    assert found.sound and found.how.endswith("grid (cdiv(N, 8), cdiv(N, 4)), block (8, 4)")
+
+
 NAMES = """
 typedef const float* Given;
 typedef float *Made;
