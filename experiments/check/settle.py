@@ -49,6 +49,8 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
             changed = kernel.changed(layout=other, shape=shape, assumed=str(other))
             if _right(changed, size):
                 changed.notes.append(f"right if {other}, which is how it is checked{_as_option(other)}")
+                if shape.grid != kernel.shape.grid and not guessed:
+                    changed.notes.append(f"its program has sizes of its own, from which its grid is told: {shape}")
                 return changed
     return kernel
 

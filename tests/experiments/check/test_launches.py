@@ -62,7 +62,7 @@ def test_types_of_its_own_names_and_equal_sizes_in_another_order(run_text):
     """The grid of a program with M = N = K does not tell which of them it is made of."""
     found = run_text(NAMES, ())
     assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
-    assert "grid (cdiv(K, 32), cdiv(M, 8)), block (8, 8)" in " ".join((found.how, *found.notes))
+    assert "sizes of its own, from which its grid is told: grid (cdiv(K, 32), cdiv(M, 8))" in " ".join(found.notes)
 
 
 def test_a_side_and_the_length_of_rows(run_text):
