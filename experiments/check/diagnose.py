@@ -244,12 +244,19 @@ def rounds_sums(subject: Subject, problem: gemm_ref.Problem) -> bool:
     return attempt(subject, subject.admit(problem.resized(k=_DEEP)), "positive").wrong != ""
 
 
-def equal_sizes(subject: Subject, right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem) -> str:
-    """Which sizes must be equal, of a kernel that is right for a cube and not for three different ones: MN, ... MNK."""
-    m, n, k = base.m, base.n, base.k
-    pairs = {"MN": (m, m, k), "MK": (m, n, m), "NK": (m, n, n)}
-    enough = [pair for pair, sizes in pairs.items() if right(gemm_ref.Problem(*sizes, math=subject.math))]
-    return enough[0] if enough else "MNK"
+def equal_sizes(right: Callable[[gemm_ref.Problem], bool], base: gemm_ref.Problem, cube: gemm_ref.Problem) -> str:
+    """Which sizes must be equal, of a kernel that is right for `cube` and not for `base`: MN, ... MNK.
+
+    What is whole in the cube need not be in `base`, such as the K of a loop of two slices a trip; twice a side is.
+    """
+    m, n, side = base.m, base.n, cube.m
+    tried = {
+        "MN": (base.resized(n=m), cube.resized(k=2 * side)),
+        "MK": (base.resized(k=m), cube.resized(n=2 * side)),
+        "NK": (base.resized(k=n), cube.resized(m=2 * side)),
+    }
+    pairs = ((pair, problems[index]) for index in range(2) for pair, problems in tried.items())
+    return next((pair for pair, problem in pairs if right(problem)), "MNK")
 
 
 def confused(equal: str) -> str:

@@ -272,7 +272,7 @@ class Examination:
         if cube != base and not whole.unordered:
             equal = self._run(cube, told=True, detect=True)
             if equal.right:
-                self.report.equal = diagnose.equal_sizes(self._subject, self._right, base)
+                self.report.equal = diagnose.equal_sizes(self._right, base, cube)
                 self._say([diagnose.confused(self.report.equal)])
                 self._try_equal()
                 base = cube

@@ -80,7 +80,7 @@ class CudaKernel(Subject):
         self.layout = layouts.parse(options.layout)
         self._dtypes = self._find_types(self._element(options))
         self.math = elements.math_of(self._dtypes)
-        self.unsigned = self._dtypes["A"] == torch.uint8
+        self.unsigned = self._dtypes["A"] == torch.uint8 or self._element(options) in elements.UNSIGNED
         self.whole_numbers = not all(dtype.is_floating_point for dtype in self._dtypes.values())
         if options.math:
             self.set_math(options.math, gemm_ref.MATHS[self.math].dtype)
@@ -377,9 +377,9 @@ class CudaKernel(Subject):
         self._note_warnings(said)
         self.notes += [note for note in self._unit.notes if note not in self.notes]
         text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)
-        ours = list(ptx.entries(text, called=self.name))
+        ours = list(ptx.entries(text, called=self.name)) if ".entry" in text else []
         if not ours:
-            raise UsageError(f"nvcc compiled no kernel {self.name}: does an #if in the file leave it out?")
+            raise UsageError(f"nvcc compiled no kernel {self.name}: is it only declared, or does an #if leave it out?")
         if len(ours) > 1:
             raise UsageError(f"{self.name} is defined {len(ours)} times, for other parameters each: leave one")
         kernel = ptx.load(text, ours[0])

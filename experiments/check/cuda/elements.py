@@ -14,9 +14,11 @@ TYPES: Mapping[str, torch.dtype] = {
     "__nv_bfloat16": torch.bfloat16, "nv_bfloat16": torch.bfloat16, "int": torch.int32, "int32_t": torch.int32,
     "int8_t": torch.int8, "char": torch.int8, "signed char": torch.int8,
     "uint8_t": torch.uint8, "unsigned char": torch.uint8,
+    "uint32_t": torch.int32, "unsigned": torch.int32, "unsigned int": torch.int32, "uint": torch.int32,
     "at::Half": torch.float16, "c10::Half": torch.float16,
     "at::BFloat16": torch.bfloat16, "c10::BFloat16": torch.bfloat16,
 }  # fmt: skip
+UNSIGNED = {"uint8_t", "unsigned char", "uint32_t", "unsigned", "unsigned int", "uint"}  # the same bits, no signs
 # By the element type of A: a wider type is judged by a narrower one, integers by the numbers that both hold exactly.
 _MATHS = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _VECTOR = re.compile(r"(float|half|double|__nv_bfloat16|nv_bfloat16|__half)[248]$")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from experiments.check import source_text
@@ -30,17 +32,24 @@ _SAMPLES = """#include <cmath>
 # Libraries of NVIDIA's, of which a stand-in declares the names that the source uses.
 _LIBRARY = re.compile(r"(cublas|curand|cusparse|cusolver|cudnn|cufft|nvml|nccl|cutensor|nvToolsExt|cupti|magma)")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+\.[^>\n]+)>)', re.M)
-_TOP = (".git", "README*", "LICENSE*")
+# What lies at the top of a project; the second and the third kind lie in its folders, too.
+_TOPS = ((".git",), ("README*", "LICENSE*"), ("CMakeLists.txt", "Makefile", "makefile", "*.sln", "setup.py"))
 _UPWARDS = 4  # folders above the file's in which its project's headers are looked for
 _MOST_FILES = 4000  # of a project, when a header is searched by its name
 
 
 def project(path: Path) -> list[Path]:
-    """The folders from the file's to the top of its project, where a README lies, or the file's alone."""
+    """The folders from the file's to the top of its project, or the file's alone.
+
+    The top is the first that is a repository, or else the last that has a README, or else a file to build it with.
+    """
     folders = [path.resolve().parent, *path.resolve().parent.parents[:_UPWARDS]]
-    for count, folder in enumerate(folders, 1):
-        if any(next(folder.glob(mark), None) for mark in _TOP):
-            return folders[:count]
+    for marks in _TOPS:
+        tops = [
+            count for count, folder in enumerate(folders, 1) if any(next(folder.glob(mark), None) for mark in marks)
+        ]
+        if tops:
+            return folders[: tops[0] if marks == _TOPS[0] else tops[-1]]
     return folders[:1]
 
 
@@ -53,15 +62,22 @@ def project_folder(path: Path, name: str) -> Path | None:
             if (above / inside / name).is_file():
                 return above / inside
     wanted = PurePosixPath(name).parts
-    for found in _files(folders[-1]):
-        if found.parts[-len(wanted) :] == wanted and found.is_file():
+    for found in itertools.chain.from_iterable(map(_files, folders)):
+        if found.parts[-len(wanted) :] == wanted:
             return Path(*found.parts[: -len(wanted)])
     return None
 
 
 @functools.lru_cache(maxsize=16)
 def _files(folder: Path) -> tuple[Path, ...]:
-    return tuple(itertools.islice(folder.rglob("*"), _MOST_FILES))
+    """Files below a folder, but for those in hidden folders, such as a repository's own."""
+
+    def walk() -> Iterator[Path]:
+        for above, folders, files in os.walk(folder):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            yield from (Path(above, name) for name in files)
+
+    return tuple(itertools.islice(walk(), _MOST_FILES))
 
 
 def stand_in(name: str, source: str) -> str:

@@ -42,6 +42,8 @@ _AXIS = re.compile(
 )
 _ONE_SIZE = re.compile(r"^(?:n|(?:mat|matrix|n)?_?(?:size|dim|width|side|length|len|order))$", re.I)
 
+_ROW = re.compile(r"^(?:row_?)?(?:stride|pitch|ld|leading_?dim\w*)$", re.I)
+
 
 def role_of(name: str) -> str:
     """The role that a parameter's name tells, in any case; empty where it tells none."""
@@ -79,6 +81,8 @@ def named(parameters: Sequence[Parameter]) -> list[str]:
     if len(numbers) == 1 and (not found[numbers[0]] or found[numbers[0]] in SIZES):
         alone = numbers[0]
         found[alone] = found[alone] or ("N" if is_alone(parameters[alone].name) else "")
+    if len(numbers) == 2 and is_alone(parameters[numbers[0]].name) and _ROW.match(parameters[numbers[1]].name):
+        found[numbers[0]] = found[numbers[1]] = "N"  # the side of square matrices, and the length of their rows
     left = [index for index in numbers if not found[index]]
     sizes = [size for size in SIZES if size not in found]
     if len(numbers) == len(SIZES) and len(left) == len(sizes) != 2:  # one is told by the others

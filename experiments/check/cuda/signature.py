@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.check.cuda.expressions import split
 from experiments.records.request import UsageError
@@ -15,6 +15,15 @@ _ATTRIBUTE = rf"__\w+__\s*{_NESTED}"  # `__launch_bounds__(128)`, `__cluster_dim
 _BEFORE = re.compile(
     rf"(?:\s|\b(?:static|inline|extern|void)\b|{_ATTRIBUTE})*"
 )  # between a template's and `__global__`
+_NUMBER = re.compile(
+    r"(?:\b(?:const|unsigned|signed|bool|char|short|int|long|u?int\d+_t|uint|(?:std::)?size_t|float|double|half|__half)\b"
+    r"|\s|&)+"
+)
+
+_ALIAS = re.compile(
+    r"\busing\s+(\w+)\s*=([^;={}]+);|\btypedef\b([^;{}()]+?)\b(\w+)\s*;|#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)"
+)
+_POINTER = re.compile(rf"(?:{_NUMBER.pattern}|__nv_bfloat16|\*)+")
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,13 @@ class Signature:
     first_line: int  # of the body
     body: str  # without comments; empty where it is only declared
 
+    @property
+    def may_multiply(self) -> bool:
+        """Whether it takes three matrices, as pointers or in structs."""
+        types = [parameter.type for parameter in self.parameters]
+        held = any("*" not in type_ and not _NUMBER.fullmatch(type_) for type_ in types)
+        return held or sum("*" in type_ for type_ in types) >= 3
+
 
 def read(source: str) -> list[Signature]:
     """The kernels that a source declares, in its order; one that is declared and defined is there once."""
@@ -51,17 +67,29 @@ def read(source: str) -> list[Signature]:
 
 
 def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
-    """The kernel called `name`; without a name the only one. Raises UsageError with the names that there are."""
+    """The kernel called `name`; without a name the only one that may multiply. Raises UsageError with the names."""
     names = [signature.name for signature in signatures]
     if not names:
         raise UsageError(f"{where} has no __global__ function: it must hold the kernel itself, not only include it")
+    if not name:
+        names = [signature.name for signature in signatures if signature.may_multiply] or names
     if not name and len(names) > 1:
         raise UsageError(f"{where} has several kernels: choose one with --kernel, of {', '.join(names)}")
     if name and name not in names:
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise UsageError(f"{where} has no kernel {name!r}: there are {', '.join(names)}{hint}")
-    return signatures[names.index(name) if name else 0]
+    return next(signature for signature in signatures if signature.name == (name or names[0]))
+
+
+def written_out(signature: Signature, source: str) -> Signature:
+    """With what `source` calls numbers and pointers to them in place of its names for them."""
+    found = (filter(None, match) for match in _ALIAS.findall(without_comments(source)))
+    pairs = ((name, text) if re.fullmatch(r"\w+", name) else (text, name) for name, text in found)
+    meant = {name: text.strip() for name, text in pairs if _POINTER.fullmatch(text)}
+    written = (re.sub(r"\w+", lambda word: meant.get(word[0], word[0]), each.type) for each in signature.parameters)
+    parameters = (replace(each, type=type_) for each, type_ in zip(signature.parameters, written, strict=True))
+    return replace(signature, parameters=tuple(parameters))
 
 
 def without_comments(source: str) -> str:

@@ -230,7 +230,8 @@ def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str
         kernels += [] if file == path else signature.read(source_text.read(file))
     chosen = signature.choose(kernels, wanted, path.name)
     file = next(file for file in files if chosen in signature.read(source_text.read(file)))
-    return chosen, file, headers.with_includes(path, text)
+    text = headers.with_includes(path, text)
+    return signature.written_out(chosen, text), file, text
 
 
 def _words(text: str) -> set[str]:

@@ -49,9 +49,23 @@ int main(int argc, char** argv) {{ of_nobody::Matrix m(argc); return m.rows(); }
     assert "left out: main" in notes and "compare" not in notes and "tile.h" not in notes
 
 
+@pytest.mark.parametrize("top", [".git/HEAD", "LICENSE", "CMakeLists.txt"])
+def test_a_header_at_the_top_of_a_project_whose_folders_have_a_readme(run_text, tmp_path, top):
+    for name in (top, "src/README.md" if top != "CMakeLists.txt" else "src/Makefile", "common/tiles/side.h"):
+        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "project" / name).write_text("#define T 16\n", encoding="utf-8")
+    assert run_text(f"#include <side.h>\n{KERNEL}").sound
+
+
 def test_a_kernel_that_does_not_compile_is_told_with_what_is_missing(run_text):
     with pytest.raises(UsageError, match=r"pass the folder that has it with -I"):
         run_text(f"#include <of_nobody/tile.hpp>\n{KERNEL}", block="16,16", grid="1")
+
+
+def test_the_only_kernel_that_takes_three_matrices_is_meant(run_text):
+    others = "__global__ void fill(float *x, int n, float value) {}\n__global__ void show(const float x[], int n) {}\n"
+    found = run_text(f"#define T 16\n{others}{KERNEL}")
+    assert found.sound and found.name == "multiply"
 
 
 def test_flags_reach_the_compiler(run_text):
@@ -326,6 +340,11 @@ void product(torch::Tensor x, torch::Tensor y, torch::Tensor out, int stages, bo
     )
     assert found.sound and found.how == f"multiply<2, true>(A, B, C, M, N, K), {GRID}"
     assert any("with stages = 2, swizzle = true: --grid" in note for note in found.notes)
+
+
+def test_whole_numbers_without_a_sign(run_text):
+    words = MULTIPLY.replace("const float*", "const unsigned int*").replace("float* C", "float* C")
+    assert run_text(words.replace("float sum", "unsigned sum"), block="8,4", grid="cdiv(N,8),cdiv(M,4)").sound
 
 
 BYTES = """

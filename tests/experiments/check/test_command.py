@@ -335,7 +335,7 @@ USAGE = [
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "4096"), "a smaller --size"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1", "--size", "0"), "nothing to compute"),
     (("two.cu", "--kernel", "one", "--block", "1", "--grid", "1"), "Pass -D TILE=32, with the value that is meant"),
-    (("unsigned.cu", "--block", "1", "--grid", "1"), "has the type unsigned: there are float, double"),
+    (("long.cu", "--block", "1", "--grid", "1"), "has the type long: there are float, double"),
     (("lacks.cu", "--block", "32", "--grid", "1"), "the reference GPU cannot run it, right or wrong"),
 ]
 
@@ -349,7 +349,7 @@ def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, argume
     two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) C[0] = 1; }}"
     write(one + two, "two.cu")
     write(f"__global__ void first{SIGNATURE} {{ C[0] = 1; }}", "first.cu")
-    write(f"__global__ void one{SIGNATURE.replace('float', 'unsigned')} {{ }}", "unsigned.cu")
+    write(f"__global__ void one{SIGNATURE.replace('float', 'long')} {{ }}", "long.cu")
     write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)

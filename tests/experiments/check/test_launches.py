@@ -18,6 +18,65 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+def test_a_size_that_a_function_of_main_reads(run_text):
+    """Beside a number that is no size."""
+    body = SUM.format(m="n", n="n", k="n", product="a[row * n + k] * b[k * n + col]", store="c[row * n + col] = sum")
+    found = run_text(
+        f"""#include <cstdio>
+#include <cstdlib>
+__global__ void multiply(unsigned a[], unsigned b[], unsigned c[], unsigned n) {{ {body.replace("float", "unsigned")} }}
+static void begin(unsigned& N, unsigned& seed, unsigned** a, unsigned** b, unsigned** c) {{
+  if (scanf("%u %u", &N, &seed) != 2) exit(1);
+  if (seed > 1) exit(1);
+  cudaMalloc(a, 4 * N * N), cudaMalloc(b, 4 * N * N), cudaMalloc(c, 4 * N * N);
+}}
+int main() {{
+  unsigned N, seed, *a, *b, *c;
+  begin(N, seed, &a, &b, &c);
+  multiply<<<dim3((N + 7) / 8, (N + 3) / 4), dim3(8, 4)>>>(a, b, c, N);
+}}
+"""
+    )
+    assert found.sound and found.how.endswith("grid (cdiv(N, 8), cdiv(N, 4)), block (8, 4)")
+
+
+NAMES = """
+typedef const float* Given;
+typedef float *Made;
+using Count = const int;
+__global__ void multiply(Given A, Given B, Made C, Count M, Count N, Count K) {
+  int row = blockIdx.y * 8 + threadIdx.y;
+  for (int col = blockIdx.x * 32 + threadIdx.x; col < blockIdx.x * 32 + 32 && col < K && row < M; col += 8) {
+    float sum = 0;
+    for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * K + col];
+    C[row * K + col] = sum;
+  }
+}
+int main() {
+  Count M = 256, N = 256, K = 256;
+  float *a, *b, *c;
+  cudaMalloc(&a, 4 * M * N), cudaMalloc(&b, 4 * N * K), cudaMalloc(&c, 4 * M * K);
+  multiply<<<dim3((K + 31) / 32, (M + 7) / 8), dim3(8, 8)>>>(a, b, c, M, N, K);
+}
+"""
+
+
+def test_types_of_its_own_names_and_equal_sizes_in_another_order(run_text):
+    """The grid of a program with M = N = K does not tell which of them it is made of."""
+    found = run_text(NAMES, ())
+    assert found.headline.startswith("sound, with its (M, N, K) being (M, K, N)")
+    assert "sizes of its own, from which its grid is told: grid (cdiv(K, 32), cdiv(M, 8))" in " ".join(found.notes)
+
+
+def test_a_side_and_the_length_of_rows(run_text):
+    at = "a[row * stride + k] * b[k * stride + col]"
+    body = SUM.format(m="size", n="size", k="size", product=at, store="c[row * stride + col] = sum")
+    found = run_text(
+        f"__global__ void multiply(const float* a, const float* b, float* c, int size, int stride) {{ {body} }}"
+    )
+    assert found.sound and "size = N, stride = N" in found.how
+
+
 def test_sizes_in_another_order_and_a_side_that_nobody_tells(run_text):
     """The grid is of rows and columns of C, whatever they are called: A is of M x N here, and B of N x K."""
     found = run_text(
@@ -224,3 +283,25 @@ __global__ void multiply(const float* A, const float* B, float* C, int M, int N,
     with pytest.raises(UsageError, match="<32, 32> was guessed, .*: tell its <int BLOCK_M, int BLOCK_N> with"):
         run_text(narrow)
     assert run_text(narrow, template="32,16").sound
+
+
+def test_a_barrier_that_is_missing_where_nobody_launches(run_text):
+    """What is right, and stores each element once, is the launch that is meant."""
+    text = """#define LANES 64
+__global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float a[LANES];
+  float sums[2] = {0, 0};
+  for (int k0 = 0; k0 < K; k0 += LANES) {
+    a[threadIdx.x] = A[blockIdx.y * K + k0 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < LANES; ++i)
+      for (int j = 0; j < 2; ++j) sums[j] += a[i] * B[(k0 + i) * N + (blockIdx.x * 2 + j) * LANES + threadIdx.x];
+    BARRIER
+  }
+  for (int j = 0; j < 2; ++j) C[blockIdx.y * N + (blockIdx.x * 2 + j) * LANES + threadIdx.x] = sums[j];
+}
+"""
+    whole = ("4x256x128",)
+    assert run_text(text.replace("BARRIER", "__syncthreads();"), whole).sound
+    found = run_text(text.replace("BARRIER", ""), whole)
+    assert {fault.kind for fault in found.faults} == {"race"} and "block (64)" in found.how

@@ -268,17 +268,26 @@ def test_sizes_that_are_not_refused_are_looked_for(report):
     assert found.word is Word.PARTIAL and "K % 16" in found.headline
 
 
+EVEN = """
+__shared__ float a[16][240]; for (int slice = 0; slice < K / 8; ++slice) {
+  if (threadIdx.x < 8) a[threadIdx.y][threadIdx.x] = A[(size_t)row * K + slice * 8 + threadIdx.x];
+  __syncthreads(); for (int i = 0; i < 8; ++i)
+    sum += a[threadIdx.y][i] * B[(size_t)(slice * 8 + (K / 8 % 2 ? 7 - i : i)) * N + col];
+  __syncthreads(); }
+C[(size_t)row * N + col] = sum;
+"""  # an even number of slices, of which the first K that is tried has 17
+
+
 def test_sizes_that_differ_and_are_right_need_not_be_equal(report):
-    """An even number of slices, of which the first K that is tried has 17: not M = K, though a cube is right."""
-    loops = (
-        "__shared__ float a[16][240]; for (int slice = 0; slice < K / 8; ++slice) {",
-        "  if (threadIdx.x < 8) a[threadIdx.y][threadIdx.x] = A[(size_t)row * K + slice * 8 + threadIdx.x];",
-        "  __syncthreads(); for (int i = 0; i < 8; ++i)",
-        "    sum += a[threadIdx.y][i] * B[(size_t)(slice * 8 + (K / 8 % 2 ? 7 - i : i)) * N + col];",
-        "  __syncthreads(); }",
-    )
-    found = report(kernel(*loops, "C[(size_t)row * N + col] = sum;"))
+    """Not M = K, though a cube is right."""
+    found = report(kernel(EVEN))
     assert found.headline.startswith("right for M, N, K % 16; elsewhere") and not found.equal
+
+
+def test_two_sizes_that_must_be_equal_beside_a_third_that_must_be_whole(report):
+    """The grid's axes exchanged as well: not M = N = K, though a cube is right."""
+    found = report(kernel(EVEN), grid="M/16,N/16")
+    assert found.equal == "MN" and found.headline.startswith("right for M = N % 16 and K % 16; elsewhere")
 
 
 def test_sizes_that_are_called_by_other_names(report):

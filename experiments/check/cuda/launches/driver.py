@@ -137,7 +137,7 @@ def structs(source: str) -> dict[str, tuple[Parameter, ...]]:
 
 def _ways(function: Function, kernel: str, known: Known) -> Iterator[Call]:
     if function.name == "main":
-        yield from _mains(function, kernel)
+        yield from _mains(function, kernel, known.texts[0])
         return
     made = ((function.owner, function.owner_template), (function.name, function.template))
     for chosen in itertools.islice(itertools.product(*(known.arguments(*each) for each in made)), _MOST_TEMPLATES):
@@ -173,9 +173,9 @@ def _calls(
             yield Call(function, f"{called}({', '.join(tried)})", tuple(decided), turned=True)
 
 
-def _mains(function: Function, kernel: str) -> Iterator[Call]:
-    """With words that its text asks for, and with none."""
-    words, asked = _words(function.raw, kernel), _asked(function.raw)
+def _mains(function: Function, kernel: str, source: str) -> Iterator[Call]:
+    """With words that its text asks for, and with none; what it does not read itself, a function of `source` may."""
+    words, asked = _words(function.raw, kernel), _asked(function.raw) or _asked(source)
     for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
         two = zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
         first, told = ", ".join(f"({p.type}){value}" for p, value in two), " ".join(("checked", *given))
@@ -200,9 +200,11 @@ def _words(body: str, kernel: str) -> tuple[str, ...]:
 
 def _asked(body: str) -> str:
     """What is read from the standard input: sizes in the order of their names, or in the usual order."""
-    read = re.findall(r"\bscanf\s*\(\s*[^,]*,([^;]*)\)\s*;|\bcin\s*>>([^;]*);", body)
+    read = re.findall(r"\bscanf\s*\(\s*[^,]*,([^;()]*)\)|\bcin\s*>>([^;]*);", body)
     names = re.findall(r"\w+", " ".join(first or second for first, second in read if "[" not in first + second))
     roles = [role_of(name) for name in names]
+    if {*roles} == {"N", ""}:  # one size, and what it has besides
+        return " ".join(role or "1" for role in roles)
     usual = {0: [], 1: ["N"], 2: ["M", "N"], 3: [*SIZES], 4: ["M", "K", "K", "N"]}
     return " ".join(roles if all(role in SIZES for role in roles) else usual.get(len(names), [*SIZES]))
 
