@@ -51,7 +51,14 @@ def beside(ax: Axes, anchors: Mapping[str, tuple[float, float]], top: float) -> 
                 va="center",
                 size=_SIZE,
                 color=style.INK,
-                arrowprops={"arrowstyle": "-", "color": style.MUTED, "lw": 0.5, "shrinkA": 0, "shrinkB": 3},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": style.MUTED,
+                    "lw": 0.5,
+                    "relpos": (0, 0.5),  # from the left of its text: it crosses no other
+                    "shrinkA": 0,
+                    "shrinkB": 3,
+                },
                 bbox={"boxstyle": "square,pad=0.05", "fc": "white", "ec": "none", "alpha": 0.8},
                 zorder=5,
             )
