@@ -5,7 +5,7 @@ Every kernel of the repo passes through `checked_run`; `check` is the comparison
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +50,7 @@ def check(
     config: Config | None = None,
     oracle: Oracle | None = None,
     extras: Extras = _NO_EXTRAS,
+    parts: Sequence[slice] = (),
 ) -> Accuracy:
     """Raise WrongResult unless c (M, N) is a @ b, with `extras` what becomes of that; return how accurate it is.
 
@@ -57,7 +58,8 @@ def check(
     what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong. It does not by
     itself tell lower precision at large K; `exact=True`, for inputs of which `Math.is_exact`, asks for the oracle's
     bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one
-    already computed.
+    already computed. `parts` of K are those whose sums are rounded to C's type before they are added, in any order, and
+    so is each sum of some of them: an element may lose that too.
     Raises ValueError for a c that is no tensor, for operands that are no matrices, and for `exact` with an activation
     that is not.
     """
@@ -81,6 +83,9 @@ def check(
         allowed = oracle.on(c.device, "scale").mul(2 * mode.operand_eps + oracle.k * mode.sum_eps)
         want, allowed = _finished(want, allowed, extras)
         allowed = allowed + (underflow(oracle.k, c.dtype) + mode.result_eps * want.abs())
+        if mode.result_eps and parts:
+            sums = [Oracle(a[:, part], b[part]).on(c.device, "product").abs() for part in parts]
+            allowed = allowed + (len(parts) - 1) * mode.result_eps * sum(sums, torch.zeros_like(want))
     got = c.double()
     error = (got - want).abs_()
     overflow = want.to(c.dtype).isinf()  # the true product is past the dtype's range: the same infinity is right

@@ -20,7 +20,7 @@ import torch.distributed as dist
 import gemm_ref
 from experiments.bench import rounds, timers, timing
 from experiments.bench.verify import describe
-from experiments.records import stats
+from experiments.records import scaling, stats
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, WARM, Scaled
@@ -185,7 +185,8 @@ class _Measured:
             torch.tensor(at, device=c.device) - each.start for at, each in zip(picked, (rows, columns), strict=True)
         ]
         a, b = self._a[picked[0]], self._b[:, picked[1]]
-        return gemm_ref.check(c[of_c[0]][:, of_c[1]], a, b, math=self._case.problem.math, exact=self._exact)
+        math, parts = self._case.problem.math, self._layout.depths
+        return gemm_ref.check(c[of_c[0]][:, of_c[1]], a, b, math=math, exact=self._exact, parts=parts)
 
     def _problem(self, turn: Turn) -> Problem:
         """What a turn computes, on one card or on all."""
@@ -261,9 +262,18 @@ def _most(host: dist.ProcessGroup, *values: float) -> list[float]:
 
 def _product(contender: Contender) -> layouts.Product:
     gemm, math = contender.load(), contender.math
+    if timing.is_reference(contender):
+        return layouts.Product(functools.partial(_cublas, gemm), is_cublas=True, adds_c=True)
     if contender.dialect and math in gemm_ref.EMULATED:
         return layouts.Product(gemm, lambda b: gemm_ref.split_operand(b, "b", math=math))
-    return layouts.Product(gemm, is_cublas=timing.is_reference(contender))
+    return layouts.Product(gemm, adds_c=scaling.adds_c(contender.stage, contender.dialect))
+
+
+def _cublas(
+    gemm: Callable[..., object], a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, c: torch.Tensor | None = None
+) -> object:
+    """The baseline, and what torch has of cuBLAS for a product that is added."""
+    return gemm(a, b, out=out) if c is None else torch.addmm(c, a, b, out=out)
 
 
 def _inputs(problem: Problem, device: str) -> tuple[torch.Tensor, torch.Tensor, bool]:

@@ -10,9 +10,10 @@ import pandas as pd
 from experiments.records import store
 from experiments.records.ceilings import Roofs
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT
-from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, sides
+from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, TILE, WAYS, sides
 from gemm_ref.distributed.model import Link, Model, Network, Speed
 from gemm_ref.problem import Problem
+from gemm_ref.registry import STAGES
 
 MOST_GPUS = 1024
 # Not measured: hosts of 8 GPUs with an adapter of 400 Gb/s for each, and what a message between hosts takes.
@@ -43,11 +44,17 @@ def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
     found = {}
     for kernel in kernels(frame):
         own = frame[_is(frame, kernel) & frame["way"].isin((ONE_CARD, PRODUCT)) & frame["median_us"].notna()]
-        points = [(2.0 * row.m * row.n * row.k, row.median_us) for row in own.itertuples()]
+        points = [(Problem(row.m, row.n, row.k, row.math), row.median_us) for row in own.itertuples()]
         if points:
-            speed = Speed.of(points, roofs.read * 1e3 if roofs else float("inf"))
-            found[kernel] = Model(speed, links[COLLECTIVE], links[COPIES], gpus[-1]["multiprocessors"], network)
+            sms, adds = gpus[-1]["multiprocessors"], adds_c(*kernel[:2])
+            speed = Speed.of(points, roofs.read * 1e3 if roofs else float("inf"), sms * TILE)
+            found[kernel] = Model(speed, links[COLLECTIVE], links[COPIES], sms, network, adds)
     return found
+
+
+def adds_c(stage: str, dialect: str) -> bool:
+    """Whether a local product adds to C in its epilogue: cuBLAS does, and the rungs that have one."""
+    return not dialect or (stage in STAGES and dialect in STAGES[stage].epilogues)
 
 
 def compared(frame: pd.DataFrame, by: Mapping[Kernel, Model]) -> pd.DataFrame:

@@ -30,6 +30,16 @@ def ring(rank: int, ranks: int) -> list[int]:
     return [(rank + step) % ranks for step in range(1, ranks)]
 
 
+def sent(rank: int, ranks: int) -> list[int]:
+    """Whose parts of a sum a rank adds to, in turn, where each part goes round from the rank after its owner to it."""
+    return [(rank - 1 - step) % ranks for step in range(ranks)]
+
+
+def pieces(elements: int, least: int) -> int:
+    """In how many pieces a part of C is computed and sent: in two, where each has at least `least` elements."""
+    return 2 if elements >= 2 * least else 1
+
+
 def gathered(size: int, ranks: int, rank: int, least: int) -> list[tuple[Sequence[int], slice]]:
     """Which peers' parts are multiplied together, in the order of `ring`: the peers, and where their parts lie.
 

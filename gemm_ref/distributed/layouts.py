@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from gemm_ref.distributed import transport as transports
-from gemm_ref.distributed.chunks import gathered, length, nth, part, ring
+from gemm_ref.distributed.chunks import gathered, length, nth, part, pieces, ring, sent
 from gemm_ref.distributed.transport import Transport
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import MATHS, Problem
@@ -33,6 +33,16 @@ class Product:
     gemm: Callable[..., object]
     prepare: Callable[[torch.Tensor], Any] = lambda b: b
     is_cublas: bool = False  # as torch's fused operators multiply
+    adds_c: bool = False  # `gemm(a, b, out=c, c=c)` adds the product to c, as it is stored
+
+    def add(self, a: torch.Tensor, b: Any, c: torch.Tensor) -> None:
+        """c += a @ b, in one kernel if the product can."""
+        if self.adds_c:
+            self.gemm(a, b, out=c, c=c)
+        else:
+            product = torch.empty_like(c)
+            self.gemm(a, b, out=product)
+            c.add_(product)
 
 
 class Layout:
@@ -42,6 +52,7 @@ class Layout:
     rows: slice  # that `c` is
     c: torch.Tensor
     link_bytes: int  # that this rank receives
+    depths: Sequence[slice] = ()  # parts of K whose sums are rounded to C's type before they are added
 
     def __init__(self, problem: Problem, product: Product, device: str = "cpu", least: int | None = None) -> None:
         """least: elements of C that one local product has if it can; None is what fills the GPU.
@@ -157,28 +168,35 @@ class AllGather(Layout):
 class ReduceScatter(Layout):
     """Product, then reduce-scatter: A by columns and B by rows; the ranks' products are added, and each has some rows.
 
-    Parts of the sum are of C's type, as in torch and NCCL. Overlapped, they are added in the order of ranks.
+    Overlapped, the sums of the rows of C go round a ring: each rank adds its own product to what the one before it
+    pushed, in the product's epilogue, and pushes that to the next; what a rank owns comes to it last. So the order is
+    fixed. Rows go in two pieces, one of which is on its way while the other is multiplied. What is sent has C's type,
+    as in torch and NCCL.
     """
 
     def __init__(self, transport: Transport, problem: Problem, product: Product, **options: Any) -> None:
         super().__init__(problem, product, **options)
         self._at, ranks = transport, transport.ranks
         chunk = cdiv(problem.m, ranks)
-        self._depth = part(problem.k, ranks, transport.rank)
+        self._pieces = pieces(chunk * problem.n, self._least)
+        self._piece = cdiv(chunk, self._pieces)
+        self.depths = [part(problem.k, ranks, rank) for rank in range(ranks)]
         self.rows, self.columns = part(problem.m, ranks, transport.rank), slice(0, problem.n)
-        depth, of_c = length(self._depth), {"dtype": self.out_dtype}
+        depth, of_c = length(self.depths[transport.rank]), {"dtype": self.out_dtype}
         self.a, self.b = self._empty(problem.m, depth), self._empty(depth, problem.n)
         self.whole = self._empty(ranks * chunk, problem.n, **of_c).zero_()
-        self._parts = transport.empty((ranks, chunk, problem.n), self.out_dtype)
-        self._parts.own.zero_()
-        self._leaving = [self._empty(chunk, problem.n, **of_c).zero_() for _ in range(2)]
-        self._sum = self._empty(chunk, problem.n, **of_c)
-        self.c = self._sum[: length(self.rows)]
-        self.link_bytes = (ranks - 1) * self._sum.nbytes
+        # What the rank before this one pushes, a chunk at each step; that of the last step becomes this rank's C.
+        self._sums = transport.empty(((ranks - 1) * self._pieces, self._piece, problem.n), self.out_dtype)
+        self._sums.own.zero_()
+        self._leaving = self._empty(self._pieces, self._piece, problem.n, **of_c).zero_()
+        self._own = self._sums.own[-self._pieces :].flatten(0, 1)[:chunk]
+        self.c = self._own[: length(self.rows)]
+        self.link_bytes = (ranks - 1) * self._leaving.nbytes
 
     def load(self, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.a.copy_(a[:, self._depth])
-        self.b.copy_(b[self._depth])
+        depth = self.depths[self._at.rank]
+        self.a.copy_(a[:, depth])
+        self.b.copy_(b[depth])
 
     @property
     def ways(self) -> dict[str, Way]:
@@ -187,13 +205,15 @@ class ReduceScatter(Layout):
         return super().ways | ({FUSED: self.fused} if fused else {})
 
     def collective(self) -> None:
-        transports.reduce_scatter_single(self._sum, self.whole, group=self._at.group)
+        transports.reduce_scatter_single(self._own, self.whole, group=self._at.group)
 
     def copies(self) -> None:
-        self._at.accept(self._parts)
-        for peer in ring(self._at.rank, self._at.ranks):
-            self._at.push(self._leaving[0], self._parts, peer)
-        self._add()
+        before, after = self._beside
+        coming = self._at.accept(self._sums, before)
+        parts = [*self._leaving] * (self._at.ranks - 1)
+        leaving = [self._at.push(part, self._sums, after, place) for place, part in enumerate(parts)]
+        for each in (*coming, *leaving):
+            each.wait()
 
     def multiply(self) -> None:
         self.product.gemm(self.a, self.b, out=self.whole[: self.problem.m])
@@ -207,29 +227,39 @@ class ReduceScatter(Layout):
         return torch.ops.symm_mem.fused_matmul_reduce_scatter(self.a, self.b, "sum", 0, self._at.group.group_name)
 
     def overlapped(self) -> torch.Tensor:
-        at = self._at
-        at.accept(self._parts)
+        at, (before, after) = self._at, self._beside
+        coming = at.accept(self._sums, before)
         b = self.product.prepare(self.b)
-        left: list[Any] = []
-        for step, peer in enumerate(ring(at.rank, at.ranks)):
-            if step >= len(self._leaving):
-                left[step - len(self._leaving)].wait()  # the memory is used again
-            leaving = self._leaving[step % len(self._leaving)]
-            self._partial(peer, b, leaving)
-            left.append(at.push(leaving, self._parts, peer))
-        self._partial(at.rank, b, self._parts.own[at.rank])
-        self._add()
+        leaving = []
+        for step, owner in enumerate(sent(at.rank, at.ranks)):
+            for piece in range(self._pieces):
+                sums, place = self._leaving[piece], step * self._pieces + piece
+                if step:
+                    coming[place - self._pieces].wait()
+                    sums = self._sums.own[place - self._pieces]
+                self._partial(owner, piece, b, sums, adds=step > 0)
+                if owner != at.rank:
+                    leaving.append(at.push(sums, self._sums, after, place))
+        for each in leaving:
+            each.wait()
         return self.c
 
-    def _partial(self, owner: int, b: Any, out: torch.Tensor) -> None:
-        """This rank's part of the sum in the rows of C that `owner` has."""
-        rows = part(self.problem.m, self._at.ranks, owner)
-        if length(rows):
-            self.product.gemm(self.a[rows], b, out=out[: length(rows)])
+    @property
+    def _beside(self) -> tuple[int, int]:
+        """The ranks before and after this one on the ring."""
+        return (self._at.rank - 1) % self._at.ranks, (self._at.rank + 1) % self._at.ranks
 
-    def _add(self) -> None:
-        self._at.close(self._parts)
-        torch.sum(self._parts.own, dim=0, out=self._sum)  # in fp32, and in one order
+    def _partial(self, owner: int, piece: int, b: Any, sums: torch.Tensor, adds: bool) -> None:
+        """This rank's part of the sum in a piece of the rows of C that `owner` has, stored in or added to `sums`."""
+        chunk = part(self.problem.m, self._at.ranks, owner)
+        rows = nth(length(chunk), self._piece, piece)
+        if not length(rows):
+            return
+        a, sums = self.a[chunk][rows], sums[: length(rows)]
+        if adds:
+            self.product.add(a, b, sums)
+        else:
+            self.product.gemm(a, b, out=sums)
 
 
 class Grid(Layout):
@@ -349,7 +379,12 @@ def grown(one: Problem, layout: str, ranks: int) -> Problem:
 
 
 def make(name: str, problem: Problem, product: Product, device: str, least: int | None = None) -> Layout:
-    """One of LAYOUTS over all ranks, whose default group must exist; all of them call this."""
+    """One of LAYOUTS over all ranks, whose default group must exist; all of them call this.
+
+    Raises ValueError for a problem without elements or products, and where there is one rank.
+    """
+    if dist.get_world_size() < 2:
+        raise ValueError("a product is divided among two ranks or more, and there is one")
     options: dict[str, Any] = {"device": device, "least": least}
     if name == GRID:
         return Grid(*transports.grid(*sides(dist.get_world_size()), device), problem, product, **options)

@@ -2,8 +2,10 @@
 
 In turn is a collective and a product. Overlapped is the schedule of `layouts`, carried out on paper: chunks arrive one
 after another, and each is multiplied once it is here and what came before is done. torch's fused operator is taken as
-the same schedule with no chunks joined. Past one host the links are a network's: a collective sends each byte to a host
-once, over all of the host's adapters, while a rank that pulls by itself has one adapter for all that it pulls.
+the same schedule with no chunks joined; its reduce-scatter adds all parts at the end. The latency of a copy is mostly
+the barrier before it, which the first product waits for too. Past one host the links are a network's: a collective
+sends each byte to a host once, over all of the host's adapters, while a rank that copies by itself has one adapter for
+all that it copies.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.distributed.chunks import gathered, length, nth, part, ring
+from gemm_ref.distributed.chunks import gathered, length, nth, part, pieces, ring
 from gemm_ref.distributed.layouts import (
     ALL_GATHER,
     GRID,
@@ -57,32 +59,48 @@ class Link:
 
 @dataclass(frozen=True)
 class Speed:
-    """The product's time on one GPU, by its operations: measured ones, and between them straight lines of logarithms.
+    """The product's time on one GPU, by its operations: measured ones, and straight lines between them.
 
-    Past them the rate is that of the nearest. `read_gb_per_s`: below it no product reads A and B and writes C.
+    Counted are the operations of whole waves, in which all SMs multiply, since the last one takes as long whatever is
+    left for it. Past the largest the rate is that of the largest; below the smallest the line of the two smallest
+    goes on. `read_gb_per_s`: no product reads A and B and writes C any faster.
     """
 
     flops: Sequence[float]  # ascending
     us: Sequence[float]
     read_gb_per_s: float = float("inf")
+    wave: int = 1  # elements of C that all SMs compute at once
 
     @classmethod
-    def of(cls, measured: Iterable[tuple[float, float]], read_gb_per_s: float = float("inf")) -> Speed:
-        """From (operations, microseconds); of several with as many operations, the median."""
+    def of(cls, measured: Iterable[tuple[Problem, float]], read_gb_per_s: float = float("inf"), wave: int = 1) -> Speed:
+        """From (product, microseconds); of several with as many operations, the median."""
         found: dict[float, list[float]] = {}
-        for flops, us in measured:
-            found.setdefault(flops, []).append(us)
+        for problem, us in measured:
+            found.setdefault(_in_waves(problem, wave), []).append(us)
         if not found:
             raise ValueError("a speed is that of measured products, and there are none")
-        return cls(sorted(found), [float(np.median(found[flops])) for flops in sorted(found)], read_gb_per_s)
+        return cls(sorted(found), [float(np.median(found[flops])) for flops in sorted(found)], read_gb_per_s, wave)
 
     def time(self, problem: Problem) -> float:
         """Microseconds of one product."""
         if not problem.flops:
             return 0.0
-        flops = float(np.clip(problem.flops, self.flops[0], self.flops[-1]))
-        measured = np.exp(np.interp(np.log(flops), np.log(self.flops), np.log(self.us)))
-        return max(float(measured) * problem.flops / flops, problem.min_bytes / self.read_gb_per_s / 1e3)
+        own, flops, us = _in_waves(problem, self.wave), self.flops, self.us
+        time = float(np.interp(own, flops, us)) * max(1.0, own / flops[-1])
+        if own < flops[0]:
+            rate = us[0] / flops[0]
+            by_line = (us[1] - us[0]) / (flops[1] - flops[0]) if len(flops) > 1 else rate
+            time -= (flops[0] - own) * min(max(by_line, 0.0), rate)
+        return max(time, self.moving(problem.min_bytes))
+
+    def moving(self, read_and_written: float) -> float:
+        """Microseconds for so many bytes of a GPU's own memory."""
+        return read_and_written / self.read_gb_per_s / 1e3
+
+
+def _in_waves(problem: Problem, wave: int) -> float:
+    """The operations of a product whose C is filled up to whole waves."""
+    return 2.0 * problem.k * cdiv(problem.m * problem.n, wave) * wave
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,7 @@ class Model:
     copies: dict[str, Link]
     sms: int
     network: Network | None = None  # None: all GPUs are linked as those of one host
+    adds_c: bool = True  # the product adds to C in its epilogue
 
     def us(self, layout: str, way: str, problem: Problem, ranks: int) -> float:
         """Microseconds of a problem of any size; on one rank those of the product alone.
@@ -117,7 +136,9 @@ class Model:
         least = self.sms * TILE if way == OVERLAPPED else 1
         if layout == ALL_GATHER:
             return self._all_gather(problem, ranks, least)
-        return self._reduce_scatter(problem, ranks) if layout == REDUCE_SCATTER else self._grid(problem, ranks)
+        if layout == GRID:
+            return self._grid(problem, ranks)
+        return self._reduce_scatter(problem, ranks) if way == OVERLAPPED else self._parts_added(problem, ranks)
 
     def efficiency(self, layout: str, way: str, one: Problem, ranks: int, weak: bool) -> float:
         """The speed of a GPU as a share of one that is alone; `one` is divided, or in weak scaling what each has."""
@@ -153,30 +174,49 @@ class Model:
     def _all_gather(self, problem: Problem, ranks: int, least: int) -> float:
         width, (size, _) = cdiv(problem.n, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.k * size
-        arrived, here = 0.0, {}
+        arrived, here, begun = 0.0, {}, self.copies[ALL_GATHER].latency_us
         for peer in ring(0, ranks):
             arrived += self._copy(ALL_GATHER, peer, chunk)
             here[peer] = arrived
-        done = self.speed.time(problem.resized(m=cdiv(problem.m, ranks), n=width))
+        done = begun + self.speed.time(problem.resized(m=cdiv(problem.m, ranks), n=width))
         for peers, rows in gathered(problem.m, ranks, 0, cdiv(least, width)):
             done = max(done, here[peers[-1]]) + self.speed.time(problem.resized(m=length(rows), n=width))
         return max(done, arrived)
 
     def _reduce_scatter(self, problem: Problem, ranks: int) -> float:
+        """The ring: what a rank pushes at one step is what it gets then too, since all do the same."""
+        depth, (_, out), chunk = cdiv(problem.k, ranks), self._bytes(problem), cdiv(problem.m, ranks)
+        count = pieces(chunk * problem.n, self.sms * TILE)
+        piece = problem.resized(m=cdiv(chunk, count), k=depth)
+        moved = piece.m * piece.n * out
+        adding = self.speed.moving(moved * (1 if self.adds_c else 4))
+        done = free = self.copies[REDUCE_SCATTER].latency_us
+        before, here = [0.0] * count, [0.0] * count  # when each piece came, at the step before and at this one
+        for step in range(ranks):
+            for index in range(count):
+                done = max(done, before[index]) + self.speed.time(piece) + (adding if step else 0.0)
+                free = here[index] = max(free, done) + self._copy(REDUCE_SCATTER, 1, moved)
+            before = list(here)
+        return done
+
+    def _parts_added(self, problem: Problem, ranks: int) -> float:
+        """Each part of the sum is pushed to its owner, who adds them all in the end."""
         depth, (_, out) = cdiv(problem.k, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.n * out
-        done = sent = 0.0
+        done = sent_last = self.copies[REDUCE_SCATTER].latency_us
         for peer in ring(0, ranks):
             done += self.speed.time(problem.resized(m=length(part(problem.m, ranks, peer)), k=depth))
-            sent = max(sent, done) + self._copy(REDUCE_SCATTER, peer, chunk)
-        return max(sent, done + self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth)))
+            sent_last = max(sent_last, done) + self._copy(REDUCE_SCATTER, peer, chunk)
+        done += self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth))
+        return max(sent_last, done) + self.speed.moving((ranks + 1) * chunk)
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)
         size, _ = self._bytes(problem)
         block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
         rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
-        done, arrived = self.speed.time(block.resized(m=rows, n=columns)), 0.0
+        done = self.copies[GRID].latency_us + self.speed.time(block.resized(m=rows, n=columns))
+        arrived = 0.0
         for peer in ring(0, wide):
             arrived += self._copy(GRID, peer, rows * block.k * size)
             own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)

@@ -1,8 +1,9 @@
 """How a rank reaches the memory of its peers: by copy engines on GPUs, by messages between processes on a CPU.
 
 Both serve one schedule. Memory that peers may reach is allocated by all of them together (`empty`). What is in it is
-`offer`ed, and then each rank `pull`s what it needs; or it is made free by `accept`, and then each rank `push`es what
-it has for the others. `close` ends either. On a GPU all of these are put into queues, and none waits on the host.
+`offer`ed, each rank `pull`s what it needs, and `close` ends that; or it is made free by `accept`, and then a peer
+`push`es to its places, whose arrivals are waited for one by one. On a GPU all of these are put into queues, and none
+waits on the host.
 """
 
 from __future__ import annotations
@@ -54,14 +55,17 @@ class Transport(Protocol):
     def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
         """Begin to copy the peer's `shared` to `out`, of the same shape."""
 
-    def accept(self, shared: Shared) -> None:
-        """Let each peer push to `shared` [its rank], whose own contents are read no more."""
-
-    def push(self, part: torch.Tensor, shared: Shared, peer: int) -> Arrival:
-        """Begin to copy `part` to the peer's `shared` [own rank]; it may be overwritten after the arrival."""
-
     def close(self, shared: Shared) -> None:
-        """What is called after this, on any rank, sees all copies of all ranks since `offer` or `accept`."""
+        """What is called after this, on any rank, sees all copies of all ranks since `offer`."""
+
+    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
+        """Let one peer push to every place of `shared`, whose own contents are read no more; the arrival at each.
+
+        All ranks call this, each for the one that pushes to it.
+        """
+
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
+        """Begin to copy `part` to the peer's `shared` [place], in order; it may be overwritten after the arrival."""
 
 
 class Messages:
@@ -76,31 +80,24 @@ class Messages:
 
     def offer(self, shared: Shared) -> None:
         for peer in self._peers():
-            self._send(shared.own, peer)
+            self._kept(dist.isend(shared.own, group=self.group, group_dst=peer))
 
     def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
-        return self._receive(out, peer)
-
-    def accept(self, shared: Shared) -> None:
-        for peer in self._peers():
-            self._receive(shared.own[peer], peer)
-
-    def push(self, part: torch.Tensor, shared: Shared, peer: int) -> Arrival:
-        return self._send(part, peer)
+        return self._kept(dist.irecv(out, group=self.group, group_src=peer))
 
     def close(self, shared: Shared) -> None:
         for each in self._begun:
             each.wait()
         self._begun.clear()
 
+    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
+        return [_Once(dist.irecv(place, group=self.group, group_src=peer)) for place in shared.own]
+
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
+        return _Once(dist.isend(part, group=self.group, group_dst=peer))
+
     def _peers(self) -> list[int]:
         return [peer for peer in range(self.ranks) if peer != self.rank]
-
-    def _send(self, x: torch.Tensor, peer: int) -> Arrival:
-        return self._kept(dist.isend(x, group=self.group, group_dst=peer))
-
-    def _receive(self, x: torch.Tensor, peer: int) -> Arrival:
-        return self._kept(dist.irecv(x, group=self.group, group_src=peer))
 
     def _kept(self, begun: Any) -> Arrival:
         self._begun.append(_Once(begun))
@@ -124,8 +121,9 @@ class _Once:
 class CopyEngines:
     """Between the GPUs of one host, through torch's symmetric memory: peers' memory is mapped, and copies take no SM.
 
-    Copies run on a stream of their own. The two barriers, a small kernel each, are on the current stream, before the
-    first product and after the last: a kernel that fills every SM would keep one between them waiting.
+    Copies run on a stream of their own. Nothing there is a kernel, since one that fills every SM would keep it waiting:
+    what was pushed is told to the peer by the stream itself, which writes a word to the peer's memory. Barriers and
+    waits for such a word, a kernel of one block each, are on the current stream, between products.
     """
 
     group: dist.ProcessGroup
@@ -151,18 +149,31 @@ class CopyEngines:
         shared.handle.barrier(channel=0, timeout_ms=BARRIER_MS)
         self._stream.wait_stream(torch.cuda.current_stream())
 
-    accept = offer
-
     def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
         return self._copy(shared.of[peer], out)
-
-    def push(self, part: torch.Tensor, shared: Shared, peer: int) -> Arrival:
-        self._stream.wait_stream(torch.cuda.current_stream())  # that computes the part
-        return self._copy(part, shared.of[peer][self.rank])
 
     def close(self, shared: Shared) -> None:
         torch.cuda.current_stream().wait_stream(self._stream)
         shared.handle.barrier(channel=0, timeout_ms=BARRIER_MS)
+
+    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
+        self.offer(shared)
+        return [_Told(shared.handle, peer, _channel(place)) for place in range(len(shared.own))]
+
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
+        self._stream.wait_stream(torch.cuda.current_stream())  # that computes the part
+        done = self._copy(part, shared.of[peer][place])
+        self._tell(shared, peer, place)
+        return done
+
+    def _tell(self, shared: Shared, peer: int, place: int) -> None:
+        """Have the stream write where the peer waits for this place, once what is before it in the stream is done."""
+        from torch._C._distributed_c10d import _SymmetricMemory
+
+        # Words for barriers and signals: of each channel one for every rank that may signal.
+        words = shared.handle.get_signal_pad(peer, ((_channel(place) + 1) * self.ranks,), torch.uint32)
+        with torch.cuda.stream(self._stream):
+            _SymmetricMemory.stream_write_value32(words, _channel(place) * self.ranks + self.rank, 1)
 
     def _copy(self, source: torch.Tensor, target: torch.Tensor) -> Arrival:
         done = torch.cuda.Event()
@@ -170,6 +181,23 @@ class CopyEngines:
             target.copy_(source)  # both contiguous and of one dtype: a copy, and no kernel
             done.record()
         return done
+
+
+def _channel(place: int) -> int:
+    """By which the arrival at a place is told; 0 is that of the barriers."""
+    return place + 1
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A word in this GPU's memory that a peer writes once; whoever waits for it resets it."""
+
+    handle: Any
+    peer: int
+    channel: int
+
+    def wait(self) -> None:
+        self.handle.wait_signal(self.peer, self.channel, BARRIER_MS)
 
 
 @functools.cache

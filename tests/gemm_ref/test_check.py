@@ -120,6 +120,20 @@ def test_biased_sums_are_never_rejected():
     assert checked_run(in_order, a, b).rel_error > 1e-6
 
 
+@pytest.mark.parametrize("k", (256, 1024))
+def test_sums_of_parts_may_be_rounded_before_they_are_added(k):
+    """As a sum over GPUs is; the bound of one sum would call that wrong where K is small."""
+    a, b = gemm_ref.make_inputs(gemm_ref.Problem(64, 512, k, "bf16"), "normal")
+    parts = [slice(0, k // 2), slice(k // 2, k)]
+    rounded = [(a[:, part].double() @ b[part].double()).bfloat16() for part in parts]
+    c = (rounded[0].float() + rounded[1].float()).bfloat16()
+    assert gemm_ref.check(c, a, b, math="bf16", parts=parts).bound_share < 1
+    with pytest.raises(gemm_ref.WrongResult):
+        gemm_ref.check(c, a, b, math="bf16")
+    with pytest.raises(gemm_ref.WrongResult):
+        gemm_ref.check(rounded[0], a, b, math="bf16", parts=parts)
+
+
 def test_overflow_to_infinity_is_right():
     a, b = torch.full((2, 2), 3e38), torch.full((2, 2), 10.0)
     check(torch.full((2, 2), float("inf")), a, b)

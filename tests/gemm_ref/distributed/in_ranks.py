@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 
@@ -25,8 +26,9 @@ def product(name: str) -> Product:
     import cuda_kernels
 
     stage, math = name.split()
-    prepare = {"prepare": lambda b: gemm_ref.split_operand(b, "b", math=math)} if math in gemm_ref.EMULATED else {}
-    return Product(lambda a, b, out: cuda_kernels.gemm(a, b, stage=stage, math=math, out=out), **prepare)
+    more = {"prepare": lambda b: gemm_ref.split_operand(b, "b", math=math)} if math in gemm_ref.EMULATED else {}
+    more |= {"adds_c": bool(gemm_ref.STAGES[stage].epilogues)}
+    return Product(functools.partial(cuda_kernels.gemm, stage=stage, math=math), **more)
 
 
 def compute(cases, say):

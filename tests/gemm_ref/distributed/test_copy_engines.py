@@ -1,12 +1,16 @@
 """The schedules on made-up GPUs whose copies come as late as they may: what does not wait for one computes with NaN.
 
-Each rank is a thread. Kernels are done when they are called; a copy, when its arrival is waited for, or its stream.
+Each rank is a thread. Kernels are done when they are called; a copy, when its arrival is waited for, or its stream, or
+when a peer waits for the word that follows it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,10 +34,14 @@ class Group:
     def __init__(self, members):
         self.members, self.barrier = list(members), threading.Barrier(len(members), timeout=20)
         self.buffers: dict[int, dict[int, torch.Tensor]] = {}
+        self.words: dict[int, torch.Tensor] = {}
+        self.streams: dict[int, list[Stream]] = {}
 
     def rendezvous(self, own):
         here.calls = getattr(here, "calls", 0) + 1
         self.buffers.setdefault(here.calls, {})[here.rank] = own
+        self.words.setdefault(here.rank, torch.zeros(64, dtype=torch.int64))
+        self.streams[here.rank] = here.streams
         self.barrier.wait()
         return Handle(self, [self.buffers[here.calls][member] for member in self.members])
 
@@ -47,30 +55,52 @@ class Handle:
         return self._buffers[rank]
 
     def barrier(self, channel, timeout_ms):
-        assert timeout_ms > 0
+        assert timeout_ms > 0 == channel
         self._group.barrier.wait()
+
+    def get_signal_pad(self, rank, sizes, dtype):
+        assert dtype == torch.uint32 and sizes[0] % len(self._buffers) == 0
+        return self._group.words[self._group.members[rank]][: sizes[0]]
+
+    def wait_signal(self, rank, channel, timeout_ms):
+        """Of each channel there is a word for every rank that signals."""
+        words, place = self._group.words[here.rank], channel * len(self._buffers) + rank
+        deadline = time.monotonic() + timeout_ms / 1e3
+        while not words[place]:
+            assert channel > 0 and time.monotonic() < deadline
+            for stream in self._group.streams[self._group.members[rank]]:
+                stream.finish()
+            time.sleep(0)
+        words[place] = 0
 
 
 class Stream:
-    """Copies that wait to be waited for."""
+    """What is to be done, and waits to be waited for."""
 
     def __init__(self):
-        self.waiting = []
+        self.waiting, self._lock = [], threading.RLock()
+        here.streams = [*getattr(here, "streams", []), self]
 
     def wait_stream(self, other):
         other.finish()
 
     def finish(self, index=None):
-        for place, copy in enumerate(self.waiting[: None if index is None else index + 1]):
-            if copy:
-                copy[1].copy_(copy[0])
-                self.waiting[place] = None
+        with self._lock:
+            for place, act in enumerate(self.waiting[: None if index is None else index + 1]):
+                self.waiting[place] = lambda: None
+                act()
+
+
+@contextlib.contextmanager
+def on(stream):
+    here.stream = stream
+    yield
 
 
 class Late(CopyEngines):
     def _copy(self, source, target):
         assert source.is_contiguous() and target.is_contiguous() and source.dtype == target.dtype
-        self._stream.waiting.append((source, target))
+        self._stream.waiting.append(lambda: target.copy_(source))
         arrival, index = Stream(), len(self._stream.waiting) - 1
         arrival.wait = lambda: self._stream.finish(index)
         return arrival
@@ -82,11 +112,16 @@ class Symmetric:
         assert device == torch.device("cuda", 0)
         return torch.empty_strided(sizes, steps, dtype=dtype).fill_(float("nan"))
 
+    @staticmethod
+    def stream_write_value32(words, offset, value):
+        here.stream.waiting.append(lambda: words[offset].fill_(value))
+
 
 @pytest.fixture
 def gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(c10d, "_SymmetricMemory", Symmetric)
     monkeypatch.setattr(_symmetric_memory, "rendezvous", lambda own, group: group.rendezvous(own))
@@ -103,7 +138,7 @@ def on_all(name: str, problem: Problem, engines: type[CopyEngines]) -> torch.Ten
     c = torch.full((problem.m, problem.n), float("nan"))
 
     def compute(rank):
-        here.rank, product = rank, Product(in_torch)
+        here.rank, here.streams, product = rank, [], Product(in_torch)
         if name == "grid":
             found = Grid(engines(rows[rank // WIDE]), engines(columns[rank % WIDE]), problem, product, least=1)
         else:
@@ -133,6 +168,10 @@ def test_a_schedule_that_does_not_wait_is_found(gpus, name):
             arrival = super()._copy(source, target)
             arrival.wait = lambda: None
             return arrival
+
+        def accept(self, shared, peer):
+            super().accept(shared, peer)
+            return [SimpleNamespace(wait=lambda: None) for _ in shared.own]
 
     problem = Problem(64, 48, 32)
     a, b = gemm_ref.make_inputs(problem, "integers")
