@@ -23,6 +23,7 @@ from experiments.documents.tables import instructions as instruction_tables
 from experiments.documents.tables import ladder as ladder_tables
 from experiments.documents.tables import memory as memory_tables
 from experiments.documents.tables import registers as register_tables
+from experiments.documents.tables import scaling as scaling_tables
 from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.records import store
 from experiments.records.request import UsageError
@@ -37,6 +38,9 @@ def _rungs_of(page: str) -> list[str]:
     return [stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page]
 
 
+_TABLES = (
+    instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, scaling_tables, tensor_tables,
+)  # fmt: skip
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": readme.IN["en"],
     ROOT / "README.zh-CN.md": readme.IN["zh"],
@@ -44,6 +48,7 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, *register_tables.PAGE),
     ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
     ROOT / "docs" / "rounding.md": rounding.BLOCKS[:2],
+    ROOT / "docs" / "scaling.md": scaling_tables.BLOCKS,
     ROOT / "docs" / "emulation.md": (rounding.EMULATION, *tensor_tables.EMULATED),
     ROOT / "docs" / "tensor_cores.md": (
         *(name for name in tensor_tables.BLOCKS if name not in tensor_tables.EMULATED),
@@ -102,7 +107,7 @@ def stale(write: bool) -> list[Path]:
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one block, by name."""
-    for tables in (instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, tensor_tables):
+    for tables in _TABLES:
         if name in tables.BLOCKS:
             return tables.block(name, published)
     stage = gemm_ref.get_stage(name)

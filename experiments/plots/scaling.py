@@ -41,46 +41,47 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
     layouts = [layout for layout in LAYOUTS if (frame["layout"] == layout).any()]
     subtitle = (
         "speed of a GPU as a share of one that is alone, in the same rounds: median and its 95% interval;\n"
-        "from left to right the sizes, first divided among the GPUs, then growing with them (hollow)"
+        "left M = N = K divided among the GPUs, right (hollow) so much for each of them"
     )
     size, title = (style.WIDTH, 1.9 + 1.75 * len(maths)), "What a GPU keeps of its speed beside others"
     sheet = Sheet(size, title, subtitle, caption)
     axes = sheet.figure.subplots(len(maths), len(layouts), squeeze=False, sharey=True)
     for line, math in zip(axes, maths, strict=True):
         for ax, layout in zip(line, layouts, strict=True):
-            own = frame[(frame["math"] == math) & (frame["layout"] == layout)]
-            _efficiencies(ax, own)
+            _efficiencies(ax, frame[(frame["math"] == math) & (frame["layout"] == layout)])
             ax.set_title(f"{layout}, {math}", size=9.5)
         line[0].set_ylabel("% of alone", size=9)
+    axes[0][0].set_ylim(0, max(105.0, 103 * frame["efficiency"].max()))
     _legend(sheet.figure, _key())
     return sheet.fit()
 
 
 def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
-    """A group of points for each number of GPUs, and in it one for each size and way."""
-    gpus = sorted(set(frame["gpus"]))
-    products = frame["m"] * frame["n"] * frame["k"] // frame["gpus"].where(frame["scaling"] == WEAK, 1)
-    kinds = list(zip(frame["scaling"], products, strict=True))
-    keys = sorted(set(kinds))
-    who = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], frame["way"], strict=True)))
-    width = 0.8 / max(1, len(keys) * len(who))
+    """A group of points for each number of GPUs, kind of scaling and size, and in it one for each who and way."""
+    grown = (frame["scaling"] == WEAK).astype(int)
+    edges = (frame["m"] * frame["n"] * frame["k"] // frame["gpus"].where(grown > 0, 1)) ** (1 / 3)
+    kinds = list(zip(frame["gpus"], grown, edges.round().astype(int), strict=True))
+    groups = sorted(set(kinds))
+    who = sorted(set(zip(frame["dialect"], frame["stage"], strict=True)), key=lambda each: (bool(each[0]), each[1]))
+    turns = [(each, way) for each in who for way in COLOURS]
     for row, kind in zip(frame.itertuples(), kinds, strict=True):
-        step = keys.index(kind) * len(who) + who.index((row.stage, row.dialect, row.way))
-        x, colour = gpus.index(row.gpus) - 0.4 + width * (step + 0.5), COLOURS[row.way]
+        turn = turns.index(((row.dialect, row.stage), row.way))
+        x, colour = groups.index(kind) + 0.8 * ((turn + 0.5) / len(turns) - 0.5), COLOURS[row.way]
         ax.plot([x, x], [100 * row.efficiency_low, 100 * row.efficiency_high], color=colour, lw=1.2)
         fill = {"mfc": "none"} if row.scaling == WEAK else {}
         ax.plot(x, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4, **fill)
     ax.axhline(100, color=style.BASELINE, lw=1)
-    ax.set_xticks(range(len(gpus)), [f"{count} GPUs" for count in gpus])
-    ax.set_ylim(bottom=0)
+    several = frame["gpus"].nunique() > 1
+    labels = [f"{edge}\n{gpus} GPUs" if several else f"{edge}" for gpus, _, edge in groups]
+    ax.set_xticks(range(len(groups)), labels, size=7 if several else 8)
 
 
 def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], caption: str) -> Figure:
     """For one local product: our last rung in the math mode with the most, or else cuBLAS; fused ones are cuBLAS'."""
     kernel = max(models, key=lambda each: (each[2] == "bf16", bool(each[1]), each[0]))
     library = next((each for each in models if each[2] == kernel[2] and not each[1]), kernel)
-    sizes = frame.loc[(frame["scaling"] == STRONG) & (frame["math"] == kernel[2]), "m"]
-    edge = int(sizes.max())
+    own = frame[frame["math"] == kernel[2]]
+    edge = min(int(own.loc[own["scaling"] == kind, "m"].max()) for kind in _LINES)  # that was divided, and has grown
     one = Problem(edge, edge, edge, kernel[2])
     off = 100 * frame["error"].abs()
     subtitle = (

@@ -30,6 +30,8 @@ from gemm_ref.distributed.layouts import (
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import MATHS, Problem
 
+START_US = 5.0  # of a kernel that does nothing, on an H100 and on an H200 (`start_ns` of `gemm_ref.choice`)
+
 
 @dataclass(frozen=True)
 class Link:
@@ -62,8 +64,8 @@ class Speed:
     """The product's time on one GPU, by its operations: measured ones, and straight lines between them.
 
     Counted are the operations of whole waves, in which all SMs multiply, since the last one takes as long whatever is
-    left for it. Past the largest the rate is that of the largest; below the smallest the line of the two smallest
-    goes on. `read_gb_per_s`: no product reads A and B and writes C any faster.
+    left for it. Past the measured ones the rate is that of the nearest, but for what every kernel takes (START_US).
+    `read_gb_per_s`: no product reads A and B and writes C any faster.
     """
 
     flops: Sequence[float]  # ascending
@@ -88,9 +90,8 @@ class Speed:
         own, flops, us = _in_waves(problem, self.wave), self.flops, self.us
         time = float(np.interp(own, flops, us)) * max(1.0, own / flops[-1])
         if own < flops[0]:
-            rate = us[0] / flops[0]
-            by_line = (us[1] - us[0]) / (flops[1] - flops[0]) if len(flops) > 1 else rate
-            time -= (flops[0] - own) * min(max(by_line, 0.0), rate)
+            start = min(START_US, us[0])
+            time = start + (us[0] - start) * own / flops[0]
         return max(time, self.moving(problem.min_bytes))
 
     def moving(self, read_and_written: float) -> float:
@@ -167,14 +168,16 @@ class Model:
         return max(inside, adapter.us(cdiv(ranks, gpus) - 1, (ranks - gpus) * chunk / gpus))
 
     def _copy(self, layout: str, peer: int, chunk: float) -> float:
-        """Of one chunk to or from a peer of rank 0."""
-        near = self.network is None or peer < self.network.gpus_per_host
-        return (self.copies[layout] if near or self.network is None else self.network.adapter).us(1, chunk)
+        """Of one chunk to or from a peer of rank 0; the latency of the first copy is before them all."""
+        if self.network is None or peer < self.network.gpus_per_host:
+            return self.copies[layout].us(0, chunk)
+        return self.network.adapter.us(1, chunk)
 
     def _all_gather(self, problem: Problem, ranks: int, least: int) -> float:
         width, (size, _) = cdiv(problem.n, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.k * size
-        arrived, here, begun = 0.0, {}, self.copies[ALL_GATHER].latency_us
+        begun = arrived = self.copies[ALL_GATHER].latency_us
+        here = {}
         for peer in ring(0, ranks):
             arrived += self._copy(ALL_GATHER, peer, chunk)
             here[peer] = arrived
@@ -184,23 +187,26 @@ class Model:
         return max(done, arrived)
 
     def _reduce_scatter(self, problem: Problem, ranks: int) -> float:
-        """The ring: what a rank pushes at one step is what it gets then too, since all do the same."""
+        """The ring: what a rank pushes at one step is what it gets then too, since all do the same.
+
+        Past a host it goes at the pace of the link to the last rank, which is another host's.
+        """
         depth, (_, out), chunk = cdiv(problem.k, ranks), self._bytes(problem), cdiv(problem.m, ranks)
         count = pieces(chunk * problem.n, self.sms * TILE)
         piece = problem.resized(m=cdiv(chunk, count), k=depth)
         moved = piece.m * piece.n * out
-        adding = self.speed.moving(moved * (1 if self.adds_c else 4))
+        adding = self.speed.moving(moved * (1 if self.adds_c else 3))  # what is read and written beside the product
         done = free = self.copies[REDUCE_SCATTER].latency_us
         before, here = [0.0] * count, [0.0] * count  # when each piece came, at the step before and at this one
         for step in range(ranks):
             for index in range(count):
                 done = max(done, before[index]) + self.speed.time(piece) + (adding if step else 0.0)
-                free = here[index] = max(free, done) + self._copy(REDUCE_SCATTER, 1, moved)
+                free = here[index] = max(free, done) + self._copy(REDUCE_SCATTER, ranks - 1, moved)
             before = list(here)
         return done
 
     def _parts_added(self, problem: Problem, ranks: int) -> float:
-        """Each part of the sum is pushed to its owner, who adds them all in the end."""
+        """Each part of the sum is pushed to its owner, who adds them all in the end, behind a barrier more."""
         depth, (_, out) = cdiv(problem.k, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.n * out
         done = sent_last = self.copies[REDUCE_SCATTER].latency_us
@@ -208,15 +214,15 @@ class Model:
             done += self.speed.time(problem.resized(m=length(part(problem.m, ranks, peer)), k=depth))
             sent_last = max(sent_last, done) + self._copy(REDUCE_SCATTER, peer, chunk)
         done += self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth))
-        return max(sent_last, done) + self.speed.moving((ranks + 1) * chunk)
+        return max(sent_last, done) + self.copies[REDUCE_SCATTER].latency_us + self.speed.moving((ranks + 1) * chunk)
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)
         size, _ = self._bytes(problem)
         block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
         rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
-        done = self.copies[GRID].latency_us + self.speed.time(block.resized(m=rows, n=columns))
-        arrived = 0.0
+        arrived = self.copies[GRID].latency_us
+        done = arrived + self.speed.time(block.resized(m=rows, n=columns))
         for peer in ring(0, wide):
             arrived += self._copy(GRID, peer, rows * block.k * size)
             own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)

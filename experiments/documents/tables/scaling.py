@@ -1,0 +1,79 @@
+"""What docs/scaling.md says from scaling.csv: each way of a product that is divided, and the model's error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.documents import markdown
+from experiments.documents.markdown import NOT_MEASURED
+from experiments.plots.look import style
+from experiments.records import scaling, stats, store
+from experiments.records.rows import STRONG
+from gemm_ref.distributed.layouts import FUSED, GRID, IN_TURN, OVERLAPPED
+from gemm_ref.problem import MATHS
+
+WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS, from the first published card that has several of its kind in a host."""
+    for folder in store.published(published.parent):
+        frame = scaling.timed(store.read(folder, "scaling"))
+        if not frame.empty:
+            return _ways(frame, folder) if name == WAYS else _model(frame, folder)
+    return NOT_MEASURED
+
+
+def _ways(frame: pd.DataFrame, folder: Path) -> str:
+    """A line for each math mode, layout and size that was divided among the most GPUs."""
+    most = frame["gpus"].max()
+    own = frame[(frame["gpus"] == most) & (frame["scaling"] == STRONG)]
+    head = ["math", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
+    head += [f"{OVERLAPPED}, cuBLAS", f"{OVERLAPPED}, ours", f"beside {FUSED}"]
+    lines = []
+    order = own.assign(place=own["math"].map(list(MATHS).index)).sort_values(["place", "layout", "m"], kind="stable")
+    for (math, layout, size), rows in order.groupby(["math", "layout", "m"], sort=False):
+        library, ours = rows[rows["dialect"] == ""].set_index("way"), rows[rows["dialect"] != ""]
+        best = ours[ours["way"] == OVERLAPPED].nsmallest(1, "median_us")
+        if OVERLAPPED not in library.index or best.empty:
+            continue
+        best, fused = best.iloc[0], library.loc[FUSED] if FUSED in library.index else None
+        cells = [_ms(library.loc[IN_TURN]), "" if fused is None else _ms(fused)]
+        cells += [f"{_ms(library.loc[OVERLAPPED])}, {_times(library.loc[OVERLAPPED])}"]
+        cells += [f"{_ms(best)}, {_times(best)} `{best['stage'][:3]}`"]
+        verdict = "" if fused is None or layout == GRID else _verdict(library.loc[OVERLAPPED], fused)
+        lines.append([math, layout, str(size), *cells, verdict])
+    said = (
+        f"M = N = K divided among {most} GPUs; 'in turn' and 'fused' multiply with cuBLAS. 1.95x: so many times the "
+        "speed of the same product on one of these GPUs, in the same rounds. The last column has the overlapped way "
+        "beside torch's fused operator, both with cuBLAS."
+    )
+    return f"{said}\n\n{markdown.table(head, lines, words=2)}\n\n{store.caption(own, folder)}."
+
+
+def _model(frame: pd.DataFrame, folder: Path) -> str:
+    """How far the model is from what was measured."""
+    found = scaling.compared(frame, scaling.models(folder))
+    off = 100 * found["error"].abs()
+    worst = found.loc[off.idxmax()]
+    return (
+        f"At {len(found)} measured points it is off by {off.median():.1f}% in the median and by more than 10% at "
+        f"{(off > 10).sum()}: at worst {off.max():.0f}%, {worst['layout']} {worst['way']} with {worst['stage'][:6]} in "
+        f"{worst['math']} at {worst['m']} x {worst['n']} x {worst['k']}."
+    )
+
+
+def _ms(row: pd.Series) -> str:
+    return style.number(row["median_us"] / 1e3)
+
+
+def _times(row: pd.Series) -> str:
+    return f"{row['gpus'] * row['efficiency']:.2f}x"
+
+
+def _verdict(row: pd.Series, beside: pd.Series) -> str:
+    """How the speed of `row` stands beside another of the same rounds, both of which were beside cuBLAS in turn."""
+    ratio = stats.change(*(stats.Ratio(x["vs_cublas"], x["vs_cublas_low"], x["vs_cublas_high"]) for x in (beside, row)))
+    return f"{stats.verdict(ratio)} {ratio.median:.2f}"
