@@ -11,7 +11,7 @@ from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import scaling, stats, store
 from experiments.records.rows import STRONG
-from gemm_ref.distributed.layouts import FUSED, GRID, IN_TURN, OVERLAPPED
+from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
 from gemm_ref.problem import MATHS
 
 WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
@@ -33,8 +33,9 @@ def _ways(frame: pd.DataFrame, folder: Path) -> str:
     head = ["math", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
     head += [f"{OVERLAPPED}, cuBLAS", f"{OVERLAPPED}, ours", f"beside {FUSED}"]
     lines = []
-    order = own.assign(place=own["math"].map(list(MATHS).index)).sort_values(["place", "layout", "m"], kind="stable")
-    for (math, layout, size), rows in order.groupby(["math", "layout", "m"], sort=False):
+    places = [own["math"].map(list(MATHS).index), own["layout"].map(LAYOUTS.index), own["m"]]
+    for _, rows in own.groupby(places):
+        math, layout, size = rows[["math", "layout", "m"]].iloc[0]
         library, ours = rows[rows["dialect"] == ""].set_index("way"), rows[rows["dialect"] != ""]
         best = ours[ours["way"] == OVERLAPPED].nsmallest(1, "median_us")
         if OVERLAPPED not in library.index or best.empty:
@@ -43,7 +44,7 @@ def _ways(frame: pd.DataFrame, folder: Path) -> str:
         cells = [_ms(library.loc[IN_TURN]), "" if fused is None else _ms(fused)]
         cells += [f"{_ms(library.loc[OVERLAPPED])}, {_times(library.loc[OVERLAPPED])}"]
         cells += [f"{_ms(best)}, {_times(best)} `{best['stage'][:3]}`"]
-        verdict = "" if fused is None or layout == GRID else _verdict(library.loc[OVERLAPPED], fused)
+        verdict = "" if fused is None else _verdict(library.loc[OVERLAPPED], fused)
         lines.append([math, layout, str(size), *cells, verdict])
     said = (
         f"M = N = K divided among {most} GPUs; 'in turn' and 'fused' multiply with cuBLAS. 1.95x: so many times the "

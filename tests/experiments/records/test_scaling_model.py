@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.documents.markdown import NOT_MEASURED
 from experiments.documents.outcomes import outcome
+from experiments.documents.tables import scaling as scaling_tables
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
 from experiments.records.stats import Ratio
@@ -170,6 +173,22 @@ def test_pictures_and_sentences_follow_the_rows(folder, drawn):
     own = frame["way"] == OVERLAPPED
     frame.loc[own, "median_us"] *= 2
     assert outcome("scaling", frame) != said
+
+
+def test_the_tables_are_of_the_first_card_that_has_neighbours(folder, tmp_path):
+    alone, several = tmp_path / "nvidia-a", tmp_path / "nvidia-b"
+    alone.mkdir()
+    (alone / store.CARD).touch()
+    assert [scaling_tables.block(name, alone) for name in scaling_tables.BLOCKS] == [NOT_MEASURED] * 2
+    shutil.copytree(folder, several)
+    (several / store.CARD).touch()
+    ways, error = (scaling_tables.block(name, alone) for name in scaling_tables.BLOCKS)
+    rows = [line.split(" | ") for line in ways.splitlines() if line.startswith("| bf16")]
+    assert [(layout, int(size)) for _, layout, size, *_ in rows] == [(of, size) for of in LAYOUTS for size in SIZES]
+    (reduced,) = (row for row in rows if row[1:3] == [REDUCE_SCATTER, "16384"])
+    us = true_model().us(REDUCE_SCATTER, OVERLAPPED, Problem(16384, 16384, 16384, "bf16"), 8)
+    assert float(reduced[6].split(",")[0]) == pytest.approx(us / 1e3, rel=0.02) and "`s19`" in reduced[6]
+    assert "by more than 10% at 0" in error
 
 
 def test_without_a_gpu_it_says_what_was_checked():
