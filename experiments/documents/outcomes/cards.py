@@ -9,11 +9,11 @@ import pandas as pd
 from experiments.documents.markdown import listed
 from experiments.records import scaling as measured
 from experiments.records.rows import PASS, SKIPPED, STRONG
-from gemm_ref.distributed.layouts import GRID, WAYS
+from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, WAYS
 
 
 def scaling(frame: pd.DataFrame) -> Iterator[str]:
-    """Sentences on rows of `scaling`: the best of each way on the most cards; if none was timed, how many are right."""
+    """Sentences on rows of `scaling`: what each way keeps on the most cards; if none was timed, how many are right."""
     own = measured.timed(frame)
     if own.empty:
         run = frame[frame["way"].isin(WAYS) & (frame["status"] != SKIPPED)]
@@ -22,16 +22,20 @@ def scaling(frame: pd.DataFrame) -> Iterator[str]:
             yield f"In {run['gpus'].max()} processes {right} of {len(run)} ways are right; without GPUs none is timed"
         return
     own = own[(own["gpus"] == own["gpus"].max()) & (own["scaling"] == STRONG)]
-    for (layout, math), rows in own[own["layout"] != GRID].groupby(["layout", "math"], sort=False):
-        rows = rows[rows["m"] == rows["m"].max()]
-        best = rows.loc[rows.groupby("way")["median_us"].idxmin()].set_index("way")
-        said = [
-            f"{best.loc[way, 'median_us'] / 1e3:.3g} ms {way} ({100 * best.loc[way, 'efficiency']:.0f}%)"
-            for way in WAYS
-            if way in best.index
-        ]
-        first = rows.iloc[0]
+    best = own.loc[own.groupby(["layout", "math", "m", "way"])["median_us"].idxmin()]
+    hardest = best.loc[best.loc[best["way"] == IN_TURN, "efficiency"].idxmin(), "math"]  # whose links cost most
+    for layout in (layout for layout in LAYOUTS if (best["layout"] == layout).any()):
+        rows = best[(best["layout"] == layout) & (best["math"] == hardest)]
+        kept = [f"{_range(rows, way)} {way}" for way in WAYS if (rows["way"] == way).any()]
         yield (
-            f"On {first['gpus']} GPUs, {layout} with a product in {math} at {first['m']} takes {listed(said)}, "
-            "where the shares are of the speed of a GPU that is alone"
+            f"On {rows['gpus'].max()} GPUs, {layout} with a product in {hardest} keeps {listed(kept)} of the speed of "
+            f"a GPU that is alone, from {rows['m'].min()} to {rows['m'].max()}"
         )
+    if len(others := best[(best["math"] != hardest) & (best["way"] == OVERLAPPED)]):
+        yield f"In {listed(dict.fromkeys(others['math']))} {_range(others, OVERLAPPED)} are kept {OVERLAPPED}"
+
+
+def _range(rows: pd.DataFrame, way: str) -> str:
+    """The smallest and the largest share of a way."""
+    shares = 100 * rows.loc[rows["way"] == way, "efficiency"]
+    return f"{shares.min():.0f} to {shares.max():.0f}%"
