@@ -34,7 +34,8 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     problem = _problem(kernel, seen)
     if trial.endless or _right(kernel, problem):  # no layout ends a loop
         return kernel
-    if (turned := kernel.exchanged()) and _right(turned, problem):
+    regridded = list(kernel.regridded())
+    if turned := next((each for each in regridded if _right(each, problem)), None):
         kernel.notes.append(f"its program has sizes of its own, from which its grid is told: {turned.shape}")
         return turned
     if attempt(kernel, problem, zeroed=True, detect=True).unordered:
@@ -42,7 +43,7 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
     cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
-    regrid = guessed or kernel.exchanged() is not None  # nothing tells which size a grid of equal ones is made of
+    regrid = guessed or bool(regridded)  # nothing tells which size a grid of equal ones is made of
     tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
     for other, size in tried:
         for shape in kernel.shape.grids(kernel.tile, other.axes) if regrid and other.axes != "MNK" else [kernel.shape]:
@@ -52,6 +53,11 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
                 if shape.grid != kernel.shape.grid and not guessed:
                     changed.notes.append(f"its program has sizes of its own, from which its grid is told: {shape}")
                 return changed
+    if unknown := kernel.undetermined:
+        raise UsageError(
+            f"what is {' and what is '.join(unknown)}? {kernel.name} is given that at all sizes, and is wrong with it: "
+            "say with --args, --grid and --block how it is launched"
+        )
     return kernel
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from experiments.check.cuda import guess
 from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.host import Function
-from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of
+from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of, roles_of
 from experiments.check.cuda.signature import Parameter, read_parameters, without_comments
 
 NUMBERS = ("M", "N", "K", "ALPHA", "BETA")  # as `checked_number` counts them
@@ -29,6 +29,7 @@ _FIELDS = (
 _K_BY_N, _N_BY_K = (
     f"{{(int64_t)checked_number({first}), (int64_t)checked_number({second})}}" for first, second in ((2, 1), (1, 2))
 )  # of a tensor
+_PITCH = re.compile(r"^(?:row_?)?pitch_?([abc])$|^([abc])_?pitch$", re.I)
 _GENERIC = re.compile(r"\b(?:typename|class)\s+(\w+)\s*[,>=]")
 _MOST_TEMPLATES = 4  # ways to instantiate a function
 _ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
@@ -141,10 +142,20 @@ def _ways(function: Function, kernel: str, known: Known) -> Iterator[Call]:
         return
     made = ((function.owner, function.owner_template), (function.name, function.template))
     for chosen in itertools.islice(itertools.product(*(known.arguments(*each) for each in made)), _MOST_TEMPLATES):
-        owner, own = (f"<{', '.join(values.values())}>" if values else "" for values, _ in chosen)
+        owner, own = (_written(each[1], values) for each, (values, _) in zip(made, chosen, strict=True))
         inside = f"{function.owner}{owner}{'::' if function.is_static else '{}.'}" if function.owner else ""
         called, (types, said) = f"{function.scope}{inside}{function.name}{own}", zip(*chosen, strict=True)
         yield from _calls(function, called, types[0] | types[1], said[0] + said[1], kernel, known)
+
+
+def _written(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
+    """The arguments of a template, as in `<128, 16, float>`, up to the last that has no default."""
+    last = max((index for index, parameter in enumerate(parameters, 1) if parameter.name in values), default=0)
+    texts: dict[str, str] = {}
+    for parameter in parameters[:last]:
+        text = values.get(parameter.name) or parameter.default
+        texts[parameter.name] = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: texts.get(word[0], word[0]), text)
+    return f"<{', '.join(texts.values())}>" if texts else ""
 
 
 def _calls(
@@ -163,7 +174,7 @@ def _calls(
         for index, (parameter, kind) in enumerate(zip(parameters, plain, strict=True)):
             if not tried[index]:
                 choice = _choice(function.body, kernel, parameter.name)
-                tried[index], usual = _unknown(parameter.name, kind, flag, choice)
+                tried[index], usual = _unknown(parameter, kind, flag, choice)
                 decided += [f"{parameter.name} = {usual}"] if usual else []
         if not all(tried):
             continue
@@ -186,8 +197,9 @@ def _mains(function: Function, kernel: str, source: str) -> Iterator[Call]:
 def _words(body: str, kernel: str) -> tuple[str, ...]:
     """What stands for argv[1] and so on: a size where a variable of its name is set, and an option that is compared."""
     found: dict[int, str] = {}
-    for name, index in re.findall(rf"(\w+)\s*=[^=;,]*?{_ARGV}", body):
-        role = role_of(name)
+    read = re.findall(rf"(\w+\s*=\s*)?\b(\w+)\s*=[^=;,]*?{_ARGV}", body)
+    read = [x[1:] for x in sorted(read, key=lambda x: bool(x[0]))]  # `m = n = k = argv[1]` is for those who pass one
+    for (name, index), role in zip(read, roles_of([name for name, _ in read]), strict=True):
         other = "N" if is_alone(name) else re.findall(r"^\d+$|$", _choice(body, kernel, name))[0] or _usual(name)
         found.setdefault(int(index), role if role in SIZES else other)
     for index, option in re.findall(r'\bargv\s*\[\s*(\d)\s*\][^;]{0,20}?"(-+[\w-]+)"', body):
@@ -219,7 +231,7 @@ def _roles(
 ) -> list[str]:
     """Also of structs that are a matrix each, which are A, B and C in order if their names do not say it."""
     roles = [
-        role or (_CHANNELS.get(parameter.name, "") if _WHOLE.match(kind) else "")
+        role or (_number_of(parameter.name) if _WHOLE.match(kind) else "")
         for role, parameter, kind in zip(named(parameters), parameters, plain, strict=True)
     ]
     tensors = [index for index, kind in enumerate(plain) if "Tensor" in kind]
@@ -231,6 +243,12 @@ def _roles(
         for index, role in zip(whole, told if set(told) == set(MATRICES) else MATRICES, strict=True):
             roles[index] = role
     return roles
+
+
+def _number_of(name: str) -> str:
+    """The role of a layer's channels, and `PITCH_A`, the bytes of a row of A."""
+    pitch = _PITCH.match(name)
+    return f"PITCH_{(pitch[1] or pitch[2]).upper()}" if pitch else _CHANNELS.get(name, "")
 
 
 def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> str:
@@ -250,6 +268,8 @@ def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Para
         if role in PLACES and "*" not in target:
             return f"checked_pointer<{target}>({PLACES.index(role) + 1})"
         return f"checked_scalar<{target}>({NUMBERS.index(role)})" if role in NUMBERS else ""
+    if role.startswith("PITCH"):
+        return f"static_cast<{kind}>(checked_number({NUMBERS.index(_SIDES[role[-1]][1])}) * sizeof({element}))"
     role = _LEADING.get(role, role)
     if role in NUMBERS:
         number = f"checked_number({NUMBERS.index(role)})"
@@ -287,14 +307,15 @@ def _choice(body: str, kernel: str, name: str) -> str:
     return chosen[-1] if chosen else ""
 
 
-def _unknown(name: str, kind: str, flag: str, choice: str) -> tuple[str, str]:
+def _unknown(parameter: Parameter, kind: str, flag: str, choice: str) -> tuple[str, str]:
     """(argument, what is said of it) for a parameter that nothing tells but, where there is one, a `choice`."""
+    name = parameter.name
     if choice:
         return f"({kind}){choice}", choice
     if kind == "bool":
         return flag, flag
     if kind.endswith("*"):
-        buffer = role_of(name) == "BIAS" or re.search(r"work|buf|scratch|temp|tmp|lock|semaphore", name, re.I)
+        buffer = "const" not in parameter.type or role_of(name) == "BIAS"  # what may be written, or is zeros
         return f"({kind}){'checked_allocate(1 << 24)' if buffer else 'nullptr'}", "" if buffer else "nullptr"
     if _WHOLE.match(kind):
         usual = "" if re.search(r"pitch", name, re.I) else _usual(name)  # a row's bytes, which differ with the size
