@@ -15,6 +15,7 @@ from gemm_ref import ptx
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
 _MOST = SIDE // 2  # rows or columns that a tile may have, or products a slice; more is neither
 _MOST_AHEAD = 384  # columns of A that shared memory may hold
+_MOST_PARTS = 32  # of C that a block may store one after another, loading A for each; one of more is not run to its end
 _FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
 
 
@@ -25,6 +26,7 @@ class Survey:
     tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
     slice: int  # products of each sum that it fetches at a time
     depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
+    walks: bool = False  # it stores one part of C after another: its time grows with C, and not only with K
 
 
 def survey(subject: Subject) -> Survey:
@@ -41,11 +43,17 @@ def first_block(subject: Subject) -> tuple[Survey, Trial]:
     return seen.told(), trial
 
 
+class _Walks(ptx.PtxError):
+    """The block stores one part of C after another, such as each column of its rows."""
+
+
 class _Seen(ptx.Observer):
     def __init__(self, problem: gemm_ref.Problem) -> None:
         self._problem = problem
         self._rows: list[int] = []
         self._columns: list[int] = []
+        self._stored = False  # since A was last loaded
+        self._parts = self._first = 0  # of C that it stored before it loaded A again; entries of the first part
         self._last: dict[int, int] = {}  # the last column of A that was loaded, by how often threads had met before
         self._met = 0
         self._shared = 0
@@ -75,11 +83,22 @@ class _Seen(ptx.Observer):
             first = (inside - tensor.first) // width
             last = first + size // width - 1
             if tensor.name == "A" and kind == "load":
+                self._begin_part()
                 column = int((last % self._problem.k).max())
                 self._last[self._met] = max(column, self._last.get(self._met, 0))
             elif tensor.name == "C" and kind != "load":
+                self._stored = True
                 self._rows += [int(first.min()) // self._problem.n, int(last.max()) // self._problem.n]
                 self._columns += [int((first % self._problem.n).min()), int((last % self._problem.n).max())]
+
+    def _begin_part(self) -> None:
+        if self._stored:
+            self._parts, self._stored = self._parts + 1, False
+            if self._parts == 1:
+                self._first = len(self._rows)
+            if self._parts > _MOST_PARTS:
+                self._rows, self._columns = self._rows[: self._first], self._columns[: self._first]
+                raise _Walks("the first block stores one part of C after another")
 
     def told(self) -> Survey:
         tile = None
@@ -93,4 +112,4 @@ class _Seen(ptx.Observer):
         rows = sum(tile) if tile else 0
         held = min(self._shared // (rows * self._bytes), _MOST_AHEAD) if rows else 0
         depth = max(ahead + 3 * slice_, held + 2 * slice_, _FEWEST)
-        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_)
+        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_, self._parts > _MOST_PARTS)

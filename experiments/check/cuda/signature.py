@@ -93,6 +93,15 @@ def choose(signatures: Sequence[Signature], name: str, where: str, functions: Co
     return next(signature for signature in signatures if signature.name == (name or names[0]))
 
 
+def require_values(signature: Signature) -> None:
+    """Raises UsageError where the kernel takes what the reference GPU must be given by value."""
+    if behind := [p.name for p in signature.parameters if re.search(r"\bCUtensorMap\b.*\*", p.type)]:
+        raise UsageError(
+            f"{signature.name} takes tensor maps behind pointers ({', '.join(behind)}), where the reference GPU does "
+            "not look for them: pass each by value, as `const __grid_constant__ CUtensorMap`"
+        )
+
+
 def written_out(signature: Signature, source: str) -> Signature:
     """With what `source` calls numbers and pointers to them in place of its names for them."""
     found = (filter(None, match) for match in _ALIAS.findall(without_comments(source)))

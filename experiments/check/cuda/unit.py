@@ -232,6 +232,7 @@ def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str
     whole = headers.with_includes(path, text)
     functions = {*_MACROS.findall(whole), *(f.name for f in host.functions(whole) if not f.is_kernel)}
     chosen = signature.choose(kernels, wanted, path.name, functions)
+    signature.require_values(chosen)
     file = next(file for file in files if chosen in signature.read(source_text.read(file)))
     return signature.written_out(chosen, whole), file, whole
 

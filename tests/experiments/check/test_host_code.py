@@ -120,3 +120,9 @@ def test_shares_of_k_that_are_added_to_c(run_text):
         "  multiply<<<dim3((N + 7) / 8, (M + 3) / 4, 2), dim3(8, 4)>>>(A, B, C, M, N, K);\n}"
     )
     assert not found.sound and any("C is right only if it holds zeros beforehand" in why for why in found.why)
+
+
+def test_tensor_maps_behind_pointers(run_text):
+    parameters = "const CUtensorMap* a, const CUtensorMap* b, float* C, int M, int N, int K"
+    with pytest.raises(UsageError, match=r"multiply takes tensor maps behind pointers \(a, b\).*: pass each by value"):
+        run_text(f"#include <cuda.h>\n__global__ void multiply({parameters}) {{ while (K--); }}\n")
