@@ -93,7 +93,7 @@ class Examination:
         m, n, k = (getattr(first.problem, axis) for axis in sizes.AXES)
         for step in (4, 8, 16, 32):
             problem = self._subject.admit(first.problem.resized(m + step, n + step, k + step))
-            if not self._try(problem).refusal:
+            if problem == first.problem or not self._try(problem).refusal:  # the source may fix its sizes
                 return
 
     def _needs_finite_c(self, trial: Trial) -> bool:

@@ -313,6 +313,11 @@ class CudaKernel(Subject):
             given["BIAS"] = (scales.bias * vector(b.shape[1])).to(a.device, self._dtypes["BIAS"])
         return given
 
+    def alone(self) -> CudaKernel:
+        """With one block, by expressions where these tell it: host code would be asked for matrices of any size."""
+        shape = self.shape.expressed()
+        return self.changed(shape=replace(shape, grid=("1",))) if shape else self
+
     def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
         """The launch of one block alone."""
         return replace(self.shape.at(problem), grid=(1, 1, 1))

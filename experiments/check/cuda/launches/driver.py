@@ -32,6 +32,8 @@ _K_BY_N, _N_BY_K = (
 _PITCH = re.compile(r"^(?:row_?)?pitch_?([abc])$|^([abc])_?pitch$", re.I)
 _GENERIC = re.compile(r"\b(?:typename|class)\s+(\w+)\s*[,>=]")
 _MOST_TEMPLATES = 4  # ways to instantiate a function
+_OPTION = re.compile(r'\bgetCmdLineArgumentInt\s*\([^;"]*"(\w+)"')  # of NVIDIA's samples
+_MOST_CHOICES = 3  # numbers, from 0 on, that an option is tried with
 _ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
 _HEAD = """
 double checked_number(int which);
@@ -187,7 +189,10 @@ def _calls(
 def _mains(function: Function, kernel: str, source: str) -> Iterator[Call]:
     """With words that its text asks for, and with none; what it does not read itself, a function of `source` may."""
     words, asked = _words(function.raw, kernel), _asked(function.raw) or _asked(source)
-    for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
+    options = [name for name in _OPTION.findall(function.raw) if role_of(name) not in SIZES]
+    chosen = ((f"-{name}={number}",) for name in options for number in range(_MOST_CHOICES))
+    plain = (words, ()) if words or not function.parameters else (words,)
+    for given in dict.fromkeys((*plain, *chosen)):
         two = zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
         first, told = ", ".join(f"({p.type}){value}" for p, value in two), " ".join(("checked", *given))
         made = f'char** words = checked_words("{told}", "{asked}"); (void)words;'

@@ -196,12 +196,16 @@ class ReadShape(launch.Shape):
         assert self.reading
         return self.reading.at(problem).launch
 
+    def expressed(self) -> launch.Shape | None:
+        return None if "?" in self.grid else launch.Shape(self.grid, self.block, self.shared, self.names)
+
     def swapped(self) -> launch.Shape:
-        return self if "?" in self.grid else launch.Shape(self.grid, self.block, self.shared, self.names).swapped()
+        known = self.expressed()
+        return known.swapped() if known else self
 
     def tile(self) -> tuple[int, int]:
-        known = "?" not in self.grid and not set("MNK") & set("".join(self.block))
-        return launch.Shape(self.grid, self.block, self.shared, self.names).tile() if known else (128, 128)
+        known = self.expressed()
+        return known.tile() if known and not set("MNK") & set("".join(self.block)) else (128, 128)
 
     def __str__(self) -> str:
         return "grid and block as its host code has them" if "?" in self.grid else super().__str__()
