@@ -31,6 +31,7 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     if not layout:
         return kernel
     seen, trial = first_block(kernel)
+    kernel.seen = seen
     problem = _problem(kernel, seen)
     if trial.endless or _right(kernel, problem):  # no layout ends a loop
         return kernel

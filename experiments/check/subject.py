@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ import gemm_ref
 from experiments.records.request import UsageError
 from gemm_ref.epilogue import Extras
 from gemm_ref.problem import INTEGER_LIMIT
+
+if TYPE_CHECKING:
+    from experiments.check.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Subject(ABC):
     finish: Extras = Extras()  # what it does to C unasked
     plain: Scales = PLAIN  # of what is not in `scalars`: beta is 1 where C is added to a result of its own
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
+    seen: Survey | None = None  # of its first block, where that was run
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 
     def __new__(cls, *_: object) -> Subject:

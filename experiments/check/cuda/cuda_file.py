@@ -18,7 +18,7 @@ import gemm_ref
 from experiments.check import source_text
 from experiments.check.cuda import elements, guess, headers, launch, layouts, on_gpu, roles, signature
 from experiments.check.cuda.compiled import Compiled
-from experiments.check.cuda.expressions import constants, evaluate, split
+from experiments.check.cuda.expressions import constants, evaluate, numbers, split
 from experiments.check.cuda.launches import by_value, driver, own_sizes, reading, recorder
 from experiments.check.cuda.unit import Unit, find_kernel
 from experiments.check.subject import PLAIN, Scales, Subject, vector
@@ -62,11 +62,11 @@ class CudaKernel(Subject):
         flags = (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
         self._typedefs = elements.typedefs(source)
         defined = [*options.define, *(flag.removeprefix("-D") for flag in flags if flag.startswith("-D"))]
-        names = constants(source, _numbers(defined))
+        names = constants(source, numbers(defined))
         small = own_sizes.smaller(self._untold(), names, source)
-        self._small = {name: value for name, value in small.items() if name not in _numbers(defined)}
+        self._small = {name: value for name, value in small.items() if name not in numbers(defined)}
         self._unit = self._new_unit(path, flags, options)
-        names = constants(self._unit.text, _numbers(defined))
+        names = constants(self._unit.text, numbers(defined))
         self._reading, why = (None, "") if given else self._read(path, options)
         self._compiled = Compiled(self._unit, self.name, self.path, self.notes, self.warnings)
         structs = driver.structs(self._unit.text)
@@ -77,7 +77,7 @@ class CudaKernel(Subject):
         self._templates = self._find_templates(options, names)
         self._template = self._templates[0]
         self._guessed = bool(self._template) and not (options.template or self._reading)
-        names |= _numbers(f"{p.name}={text}" for p, text in self._template)
+        names |= numbers(f"{p.name}={text}" for p, text in self._template)
         self.layout = layouts.parse(options.layout)
         self._dtypes = self._find_types(self._element(options))
         self.math = elements.math_of(self._dtypes)
@@ -249,7 +249,7 @@ class CudaKernel(Subject):
         if not self._reading:
             return []
         usual = self._reading.call.decided
-        given = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and not p.type.startswith("bool")]
+        given = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and p.type != "bool"]
         return [text for text in given if text in usual or int(text.split()[-1]) >= own_sizes.SMALLEST]
 
     def called(self, kernel: str) -> str:
@@ -258,7 +258,7 @@ class CudaKernel(Subject):
     def launches(self) -> Iterator[CudaKernel]:
         """The kernel with what its template and its blocks may be, where nobody launches it."""
         for template in self._templates:
-            names = dict(self.shape.names) | _numbers(f"{p.name}={text}" for p, text in template)
+            names = dict(self.shape.names) | numbers(f"{p.name}={text}" for p, text in template)
             for block in self._blocks or guess.blocks(self._signature, self._unit.text, names):
                 shape = replace(self.shape, block=tuple(map(str, block)), names=tuple(names.items()))
                 yield self.changed(_template=template, shape=shape, untold="")
@@ -281,18 +281,14 @@ class CudaKernel(Subject):
     def changed(self, **attributes: object) -> CudaKernel:
         """The same kernel with other attributes."""
         other = object.__new__(CudaKernel)
-        other.__dict__ = self.__dict__ | attributes
+        other.__dict__ = self.__dict__ | {"seen": None} | attributes
         return other
 
     def row_steps(self) -> list[tuple[int, str, str, str]]:
         named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in roles.SIZES}
-        found = []
-        for line, text in enumerate(self._signature.body.split("\n"), self._signature.first_line):
-            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
-                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
-                    if named.get(array) in roles.MATRICES and named.get(name) in roles.SIZES:
-                        found.append((line, named[array], name, named[name]))
-        return found
+        steps = self._signature.row_steps()
+        meant = ((line, named.get(array, ""), name, named.get(name, "")) for line, array, name in steps)
+        return [step for step in meant if step[1] in roles.MATRICES and step[3] in roles.SIZES]
 
     # --- on the reference GPU --------------------------------------------------------------------------------
 
@@ -398,8 +394,3 @@ class CudaKernel(Subject):
         on_gpu.start(library, self.name, self.shape.at(self.layout.called(problem)), values)
         self.layout.take_back(given["D" if "D" in self._roles else "C"], out)
         return out
-
-
-def _numbers(defines) -> dict[str, int]:
-    pairs = (define.partition("=") for define in defines)
-    return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}

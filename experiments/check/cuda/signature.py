@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.check.cuda.expressions import split
@@ -49,6 +49,13 @@ class Signature:
     last_line: int
     first_line: int  # of the body
     body: str  # without comments; empty where it is only declared
+
+    def row_steps(self) -> Iterator[tuple[int, str, str]]:
+        """(line, array, name) of each `array[row * name + ...]`."""
+        for line, text in enumerate(self.body.split("\n"), self.first_line):
+            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
+                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
+                    yield line, array, name
 
     def may_multiply(self, functions: Container[str] = ()) -> bool:
         """Whether it takes three matrices, as pointers or in structs, and may sum, itself or in one of `functions`."""

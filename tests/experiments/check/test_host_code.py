@@ -126,3 +126,32 @@ def test_tensor_maps_behind_pointers(run_text):
     parameters = "const CUtensorMap* a, const CUtensorMap* b, float* C, int M, int N, int K"
     with pytest.raises(UsageError, match=r"multiply takes tensor maps behind pointers \(a, b\).*: pass each by value"):
         run_text(f"#include <cuda.h>\n__global__ void multiply({parameters}) {{ while (K--); }}\n")
+
+
+def test_a_launcher_that_is_a_method_of_matrices(run_text):
+    """It is made with its sides, and has its memory and its launch itself."""
+    found = run_text(
+        f"""
+class Matrix {{
+ public:
+  Matrix(int rows, int cols);
+  void multiply(const Matrix& right, Matrix& out) const;
+
+ private:
+  float* data_;
+  int rows_, cols_, threads_;
+}};
+{MULTIPLY}
+Matrix::Matrix(int rows, int cols) : rows_(rows), cols_(cols) {{
+  int blocks;
+  cudaMalloc(&data_, 4 * rows * cols);
+  cudaOccupancyMaxPotentialBlockSize(&blocks, &threads_, ::multiply);
+}}
+void Matrix::multiply(const Matrix& right, Matrix& out) const {{
+  dim3 block(8, threads_ / 128), grid((out.cols_ + 7) / 8, (out.rows_ + block.y - 1) / block.y);
+  ::multiply<<<grid, block>>>(data_, right.data_, out.data_, rows_, right.cols_, cols_);
+}}
+"""
+    )
+    assert found.sound and "launched as by multiply" in " ".join(found.notes)
+    assert "(A, B, C, M, N, K)" in found.how and found.how.endswith("block (8, 8)")

@@ -142,12 +142,46 @@ def _ways(function: Function, kernel: str, known: Known) -> Iterator[Call]:
     if function.name == "main":
         yield from _mains(function, kernel, known.texts[0])
         return
+    if objects := _objects(function.qualifier.split("::")[-2:-1], known.texts[0]):
+        yield from _of_objects(function, objects)
+        return
     made = ((function.owner, function.owner_template), (function.name, function.template))
     for chosen in itertools.islice(itertools.product(*(known.arguments(*each) for each in made)), _MOST_TEMPLATES):
         owner, own = (_written(each[1], values) for each, (values, _) in zip(made, chosen, strict=True))
         inside = f"{function.owner}{owner}{'::' if function.is_static else '{}.'}" if function.owner else ""
         called, (types, said) = f"{function.scope}{inside}{function.name}{own}", zip(*chosen, strict=True)
         yield from _calls(function, called, types[0] | types[1], said[0] + said[1], kernel, known)
+
+
+def _objects(names: Sequence[str], source: str) -> tuple[str, ...]:
+    """C++ for A, B and C as objects of a class that is made with its sides alone; empty where it is not."""
+    for name in names:
+        if re.search(rf"\b(?:class|struct)\s+{name}\b", source):
+            for inside in re.findall(
+                rf"(?<![~\w]){name}\s*\(([^()]*)\)\s*(?:noexcept|[:;{{])", without_comments(source)
+            ):
+                made = [_made(name, read_parameters(inside), role) for role in MATRICES]
+                if all(made):
+                    return tuple(made)
+    return ()
+
+
+def _made(name: str, parameters: Sequence[Parameter], role: str) -> str:
+    """A new object of the class `name` that is this matrix; empty where a parameter is no side of it."""
+    sides = [
+        next((_SIDES[role][side] for form, side in _FIELDS if form.match(p.name)), "N" if is_alone(p.name) else "")
+        for p in parameters
+    ]
+    if not all(sides) or not sides or not all(_WHOLE.match(_plain(p, {})) for p in parameters):
+        return ""
+    return f"(*new {name}({', '.join(f'(int)checked_number({NUMBERS.index(side)})' for side in sides)}))"
+
+
+def _of_objects(function: Function, objects: Sequence[str]) -> Iterator[Call]:
+    """A method of A that is given B, and C if it does not return it."""
+    given = objects[1 : 1 + len(function.parameters)]
+    if len(given) == len(function.parameters) > 0:
+        yield Call(function, f"{objects[0]}.{function.name}({', '.join(given)})")
 
 
 def _written(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
