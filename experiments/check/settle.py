@@ -12,7 +12,8 @@ import gemm_ref
 from experiments.check import sizes
 from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import CudaKernel
-from experiments.check.survey import Survey, first_block
+from experiments.check.subject import Survey
+from experiments.check.survey import first_block
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
 from gemm_ref.ptx.detect.finding import RACE

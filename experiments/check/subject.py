@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,9 +14,6 @@ import gemm_ref
 from experiments.records.request import UsageError
 from gemm_ref.epilogue import Extras
 from gemm_ref.problem import INTEGER_LIMIT
-
-if TYPE_CHECKING:
-    from experiments.check.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -36,6 +32,16 @@ def vector(n: int) -> torch.Tensor:
     """(N,) integers that a bias is made of, in fp32."""
     drawn = np.random.default_rng(n).integers(-INTEGER_LIMIT, INTEGER_LIMIT + 1, n)
     return torch.from_numpy(drawn).float()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of the first block."""
+
+    tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
+    slice: int  # products of each sum that it fetches at a time
+    depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
+    walks: bool = False  # it stores one part of C after another: its time grows with C, and not only with K
 
 
 class Subject(ABC):

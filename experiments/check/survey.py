@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 import gemm_ref
-from experiments.check.subject import Subject
+from experiments.check.subject import Subject, Survey
 from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
@@ -17,16 +16,6 @@ _MOST = SIDE // 2  # rows or columns that a tile may have, or products a slice; 
 _MOST_AHEAD = 384  # columns of A that shared memory may hold
 _MOST_PARTS = 16  # of C that a block may store one after another, loading A for each; one of more is not run to its end
 _FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What was seen of the first block."""
-
-    tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
-    slice: int  # products of each sum that it fetches at a time
-    depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
-    walks: bool = False  # it stores one part of C after another: its time grows with C, and not only with K
 
 
 def survey(subject: Subject) -> Survey:

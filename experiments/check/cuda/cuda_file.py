@@ -271,7 +271,8 @@ class CudaKernel(Subject):
 
     def regridded(self) -> Iterator[CudaKernel]:
         """With the grid that a program's own sizes tell, and with M and N exchanged there, since they may be equal."""
-        if self._reading and (told := self._reading.own_shape(self._signature, self._roles, self.shape.names)):
+        read = self._reading if len(self.fixed) < len(roles.SIZES) else None
+        if read and (told := read.own_shape(self._signature, self._roles, self.shape.names)):
             exchanged = tuple(text.translate(str.maketrans("MN", "NM")) for text in told.grid)
             for grid in (told.grid, exchanged):
                 if grid != self.shape.grid:

@@ -10,7 +10,8 @@ from experiments.check import cost, sizes
 from experiments.check.command import check, open_file
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.report import Outcome, Report, Word
-from experiments.check.survey import Survey, survey
+from experiments.check.subject import Survey
+from experiments.check.survey import survey
 from experiments.selection import make_request
 from gemm_ref import ptx
 
