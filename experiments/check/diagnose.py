@@ -168,12 +168,17 @@ def _list(lines: torch.Tensor) -> str:
 
 
 def reads_c(trial: Trial) -> bool:
-    """Whether elements of C were read before anything was written there."""
+    """Whether elements of C were read, or atomically added to, before anything was written there."""
+    missed = any(finding.kind == MISSED for finding in trial.findings)
+    return _is_told(trial) or bool(trial.wrong) and not missed and bool(trial.c.isnan().all())
+
+
+def _is_told(trial: Trial) -> bool:
     return any(finding.kind == UNWRITTEN and "reads C[" in finding.text for finding in trial.findings)
 
 
 def adds_to_c(subject: Subject, trial: Trial) -> str:
-    """What to say of a kernel that reads C before anything was written there; empty if it does not."""
+    """What to say of a kernel that adds to C as it was before; empty if it does not."""
     if not reads_c(trial):
         return ""
     cure = "Sum in a register, and store each element of C once"
@@ -182,11 +187,13 @@ def adds_to_c(subject: Subject, trial: Trial) -> str:
             "C is right only if it holds zeros beforehand: the kernel adds to what is there, and newly allocated "
             f"memory is undefined. {cure}"
         )
-    return f"the kernel adds to what C holds beforehand, which may be anything. {cure}"
+    return f"the kernel adds to what C holds beforehand, which may be anything. {cure}" * _is_told(trial)
 
 
 def finish(subject: Subject, trial: Trial) -> Extras:
     """What a kernel does to every element of C unasked, if nothing else is wrong: it multiplies, or cuts at 0."""
+    if not trial.wrong:
+        return Extras()
     if trial.scales != PLAIN:
         trial = attempt(subject, trial.problem, scales=PLAIN, zeroed=True)
     if not trial.wrong:

@@ -93,7 +93,7 @@ class Examination:
         m, n, k = (getattr(first.problem, axis) for axis in sizes.AXES)
         for step in (4, 8, 16, 32):
             problem = self._subject.admit(first.problem.resized(m + step, n + step, k + step))
-            if not self._try(problem).refusal:
+            if problem == first.problem or not self._try(problem).refusal:  # the source may fix its sizes
                 return
 
     def _needs_finite_c(self, trial: Trial) -> bool:
@@ -126,7 +126,7 @@ class Examination:
         subject.tile = seen.tile or subject.tile
         found = sizes.chosen(subject.tile, seen.slice, seen.depth)
         self._one, self._slice = subject.admit(found.one), seen.slice
-        first = sizes.squared(subject.tile, seen.slice, seen.depth) if subject.square else found.whole
+        first = sizes.squared(subject.tile, seen.slice, seen.depth, seen.walks) if subject.square else found.whole
         whole, *others = dict.fromkeys(subject.admit(problem) for problem in (first, *found.others))
         most = 2 * MOST_DETECTED if subject.square else math.inf  # there sizes grow to the largest
         return [whole, *(problem for problem in others if problem.flops <= max(most, whole.flops))]

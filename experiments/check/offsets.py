@@ -45,7 +45,7 @@ def limits(subject: CudaKernel) -> list[str]:
     for at the same row and column again. The second run ends at the first access that leaves the few elements that are
     there.
     """
-    found: dict[str, str] = {}
+    subject, found = subject.alone(), {}
     width = gemm_ref.MATHS[subject.math].dtype.itemsize
     for name, axis, base in (("C", "n", gemm_ref.Problem(_ROWS, 1, 0)), ("A", "k", gemm_ref.Problem(_ROWS, 1, 1))):
         runs = [_seen(subject, base.resized(**{axis: size})) for size in (_SHORT, _LONG)]

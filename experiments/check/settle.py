@@ -12,7 +12,8 @@ import gemm_ref
 from experiments.check import sizes
 from experiments.check.cuda import layouts
 from experiments.check.cuda.cuda_file import CudaKernel
-from experiments.check.survey import Survey, first_block
+from experiments.check.subject import Survey
+from experiments.check.survey import first_block
 from experiments.check.trial import Trial, attempt
 from experiments.records.request import UsageError
 from gemm_ref.ptx.detect.finding import RACE
@@ -31,18 +32,22 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     if not layout:
         return kernel
     seen, trial = first_block(kernel)
+    kernel.seen = seen
     problem = _problem(kernel, seen)
     if trial.endless or _right(kernel, problem):  # no layout ends a loop
         return kernel
-    if (turned := kernel.exchanged()) and _right(turned, problem):
+    regridded = list(kernel.regridded())
+    if turned := next((each for each in regridded if _right(each, problem)), None):
         kernel.notes.append(f"its program has sizes of its own, from which its grid is told: {turned.shape}")
         return turned
     if attempt(kernel, problem, zeroed=True, detect=True).unordered:
         return kernel
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
-    cube = kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth))  # it may take no others
+    cube = kernel.admit(
+        sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks)
+    )  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
-    regrid = guessed or kernel.exchanged() is not None  # nothing tells which size a grid of equal ones is made of
+    regrid = guessed or bool(regridded)  # nothing tells which size a grid of equal ones is made of
     tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
     for other, size in tried:
         for shape in kernel.shape.grids(kernel.tile, other.axes) if regrid and other.axes != "MNK" else [kernel.shape]:
@@ -52,6 +57,11 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
                 if shape.grid != kernel.shape.grid and not guessed:
                     changed.notes.append(f"its program has sizes of its own, from which its grid is told: {shape}")
                 return changed
+    if unknown := kernel.undetermined:
+        raise UsageError(
+            f"what is {' and what is '.join(unknown)}? {kernel.name} is given that at all sizes, and is wrong with it: "
+            "say with --args, --grid and --block how it is launched"
+        )
     return kernel
 
 
@@ -129,7 +139,9 @@ def _stored(seen: Survey, trial: Trial) -> _Stored:
 def _problem(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
     """Whole tiles, as deep as all of the kernel's buffers."""
     tile = seen.tile or kernel.tile
-    return kernel.admit(sizes.squared(tile, seen.slice, seen.depth) if kernel.square else _whole(tile, seen))
+    return kernel.admit(
+        sizes.squared(tile, seen.slice, seen.depth, seen.walks) if kernel.square else _whole(tile, seen)
+    )
 
 
 def _whole(tile: tuple[int, int], seen: Survey) -> gemm_ref.Problem:

@@ -81,11 +81,15 @@ def cube(tile: tuple[int, int], depth: int) -> gemm_ref.Problem:
     return gemm_ref.Problem(side, side, side)
 
 
-def squared(tile: tuple[int, int], slice_: int, depth: int) -> gemm_ref.Problem:
+def squared(tile: tuple[int, int], slice_: int, depth: int, walks: bool = False) -> gemm_ref.Problem:
     """Whole tiles and slices of one size, the least that is `depth` or more and has two tiles on each side.
 
-    Without slices where that is too much work, or else of the longer side of a tile alone.
+    Without slices where that is too much work, or else of the longer side of a tile alone; of one such side where a
+    block walks over C, which takes as long as N and K together.
     """
+    if walks:
+        side = max(_SMALLEST, *tile)
+        return gemm_ref.Problem(side, side, side)
     steps = (math.lcm(*tile, slice_), math.lcm(*tile), max(tile))
     sides = [-(-max(depth, 2 * max(tile)) // step) * step for step in steps]
     side = next((side for side in sides if side <= _MOST_SQUARED), 2 * max(tile))

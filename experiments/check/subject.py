@@ -34,6 +34,16 @@ def vector(n: int) -> torch.Tensor:
     return torch.from_numpy(drawn).float()
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of the first block."""
+
+    tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
+    slice: int  # products of each sum that it fetches at a time
+    depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
+    walks: bool = False  # it stores one part of C after another: its time grows with C, and not only with K
+
+
 class Subject(ABC):
     """A kernel that computes C = A @ B, and what is known of it before it runs."""
 
@@ -51,6 +61,7 @@ class Subject(ABC):
     finish: Extras = Extras()  # what it does to C unasked
     plain: Scales = PLAIN  # of what is not in `scalars`: beta is 1 where C is added to a result of its own
     scalars: tuple[str, ...] = ()  # of ALPHA, BETA and BIAS, those that it is given
+    seen: Survey | None = None  # of its first block, where that was run
     assumed: str = ""  # what was found by trying, and is not what is usual: `B stored as N x K`
 
     def __new__(cls, *_: object) -> Subject:

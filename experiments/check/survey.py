@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 import gemm_ref
-from experiments.check.subject import Subject
+from experiments.check.subject import Subject, Survey
 from experiments.check.trial import Trial, attempt
 from gemm_ref import ptx
 
 SIDE = 512  # of the cube whose first block runs: two tiles, and more slices than anybody keeps
 _MOST = SIDE // 2  # rows or columns that a tile may have, or products a slice; more is neither
 _MOST_AHEAD = 384  # columns of A that shared memory may hold
+_MOST_PARTS = 16  # of C that a block may store one after another, loading A for each; one of more is not run to its end
 _FEWEST, _SLICE = 128, 32  # products that are tried of each sum, and those of a slice where it is not known
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What was seen of the first block."""
-
-    tile: tuple[int, int] | None  # rows and columns of C that it stores; None where that is no tile
-    slice: int  # products of each sum that it fetches at a time
-    depth: int  # as many as pass through all its buffers and are fetched into each again: (stages + 2) slices
-
-
 def survey(subject: Subject) -> Survey:
-    """Run the first block alone; what it does not tell is guessed."""
-    return first_block(subject)[0]
+    """Run the first block alone, if nobody has; what it does not tell is guessed."""
+    return subject.seen or first_block(subject)[0]
 
 
 def first_block(subject: Subject) -> tuple[Survey, Trial]:
@@ -41,11 +32,19 @@ def first_block(subject: Subject) -> tuple[Survey, Trial]:
     return seen.told(), trial
 
 
+class _Walks(ptx.PtxError):
+    """The block stores one part of C after another, such as each column of its rows."""
+
+
 class _Seen(ptx.Observer):
     def __init__(self, problem: gemm_ref.Problem) -> None:
         self._problem = problem
         self._rows: list[int] = []
         self._columns: list[int] = []
+        self._stored, self._parts_end = False, 0  # since A was last loaded; rows that earlier parts have
+        self._parts: list[
+            tuple[int, ...]
+        ] = []  # of C, each stored before A was loaded again: first and last row, column
         self._last: dict[int, int] = {}  # the last column of A that was loaded, by how often threads had met before
         self._met = 0
         self._shared = 0
@@ -75,11 +74,26 @@ class _Seen(ptx.Observer):
             first = (inside - tensor.first) // width
             last = first + size // width - 1
             if tensor.name == "A" and kind == "load":
+                self._begin_part()
                 column = int((last % self._problem.k).max())
                 self._last[self._met] = max(column, self._last.get(self._met, 0))
             elif tensor.name == "C" and kind != "load":
+                self._stored = True
                 self._rows += [int(first.min()) // self._problem.n, int(last.max()) // self._problem.n]
                 self._columns += [int((first % self._problem.n).min()), int((last % self._problem.n).max())]
+
+    def _begin_part(self) -> None:
+        if not self._stored:
+            return
+        self._stored = False
+        new = slice(self._parts_end, None)
+        part = (min(self._rows[new]), max(self._rows[new]), min(self._columns[new]), max(self._columns[new]))
+        self._parts_end = len(self._rows)
+        if part not in self._parts:  # sums in C itself are stored again and again
+            self._parts.append(part)
+        if len(self._parts) > _MOST_PARTS:
+            self._rows, self._columns = list(self._parts[0][:2]), list(self._parts[0][2:])
+            raise _Walks("the first block stores one part of C after another")
 
     def told(self) -> Survey:
         tile = None
@@ -93,4 +107,4 @@ class _Seen(ptx.Observer):
         rows = sum(tile) if tile else 0
         held = min(self._shared // (rows * self._bytes), _MOST_AHEAD) if rows else 0
         depth = max(ahead + 3 * slice_, held + 2 * slice_, _FEWEST)
-        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_)
+        return Survey(tile, slice_, math.ceil(depth / slice_) * slice_, len(self._parts) > _MOST_PARTS)

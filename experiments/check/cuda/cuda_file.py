@@ -16,13 +16,14 @@ import torch
 
 import gemm_ref
 from experiments.check import source_text
-from experiments.check.cuda import elements, guess, headers, host, launch, layouts, nvcc, on_gpu, roles, signature
-from experiments.check.cuda.expressions import constants, evaluate, split
-from experiments.check.cuda.launches import by_value, driver, own_sizes, reading
+from experiments.check.cuda import elements, guess, headers, launch, layouts, on_gpu, roles, signature
+from experiments.check.cuda.compiled import Compiled
+from experiments.check.cuda.expressions import constants, evaluate, numbers, split
+from experiments.check.cuda.launches import by_value, driver, own_sizes, reading, recorder
 from experiments.check.cuda.unit import Unit, find_kernel
 from experiments.check.subject import PLAIN, Scales, Subject, vector
 from experiments.records.request import UsageError
-from gemm_ref import ptx, toolchain
+from gemm_ref import ptx
 
 _MOST_FILES = 3  # of a project, that are asked how they launch a kernel
 _MOST_TEMPLATES = 3  # that are tried where nothing tells which is meant
@@ -54,7 +55,6 @@ class CudaKernel(Subject):
     untold = ""  # why the launch is not known; then one of `launches` may be it
 
     def __init__(self, path: Path, options: Options) -> None:
-        self._kernels: dict[tuple[str, ...], ptx.Kernel | UsageError] = {}  # by the arguments of the template
         self._folder = tempfile.TemporaryDirectory(prefix="gemm-ladder-check-")
         self._signature, self.path, source = find_kernel(path, options.kernel)
         self.name = self._signature.name
@@ -62,12 +62,13 @@ class CudaKernel(Subject):
         flags = (*(f"-I{Path(folder).resolve()}" for folder in options.include), *shlex.split(options.flags))
         self._typedefs = elements.typedefs(source)
         defined = [*options.define, *(flag.removeprefix("-D") for flag in flags if flag.startswith("-D"))]
-        names = constants(source, _numbers(defined))
+        names = constants(source, numbers(defined))
         small = own_sizes.smaller(self._untold(), names, source)
-        self._small = {name: value for name, value in small.items() if name not in _numbers(defined)}
+        self._small = {name: value for name, value in small.items() if name not in numbers(defined)}
         self._unit = self._new_unit(path, flags, options)
-        names = constants(self._unit.text, _numbers(defined))
+        names = constants(self._unit.text, numbers(defined))
         self._reading, why = (None, "") if given else self._read(path, options)
+        self._compiled = Compiled(self._unit, self.name, self.path, self.notes, self.warnings)
         structs = driver.structs(self._unit.text)
         read = self._reading.roles(self._signature, structs) if self._reading else []
         self.says_sizes = bool(options.args)  # --args tells which size is which; names may mean others: A of m x n
@@ -76,7 +77,7 @@ class CudaKernel(Subject):
         self._templates = self._find_templates(options, names)
         self._template = self._templates[0]
         self._guessed = bool(self._template) and not (options.template or self._reading)
-        names |= _numbers(f"{p.name}={text}" for p, text in self._template)
+        names |= numbers(f"{p.name}={text}" for p, text in self._template)
         self.layout = layouts.parse(options.layout)
         self._dtypes = self._find_types(self._element(options))
         self.math = elements.math_of(self._dtypes)
@@ -142,7 +143,7 @@ class CudaKernel(Subject):
         if options.template or not chosen.template:
             return [guess.given(chosen, options.template)]
         if self._reading:
-            one = reading.instance(next(iter(self._reading.probes.values())).entry, self.name)
+            one = reading.instance(self._reading.first.entry, self.name)
             return [list(zip(chosen.template, split(one.removeprefix(self.name)[1:-1], angles=True), strict=False))]
         texts = [source_text.read(file) for file in (self.path, *reading.neighbours(self.path))]
         known = functools.reduce(lambda found, text: constants(text, {}) | found, texts, dict(names))
@@ -160,7 +161,7 @@ class CudaKernel(Subject):
             if role in roles.POINTERS and role != "NULL"
         }
         if roles.HOST in self._roles:
-            held = by_value.mapped(next(iter(self._reading.probes.values()))) if self._reading else {}
+            held = by_value.mapped(self._reading.first) if self._reading else {}
             found = dict.fromkeys(roles.MATRICES, elements.TYPES[element]) | held | found
         return found if "C" in found else found | {"C": found["D"]}
 
@@ -175,7 +176,7 @@ class CudaKernel(Subject):
         if not told and len(fixed) == 1:  # one constant for all
             fixed = {axis.lower(): next(iter(fixed.values())) for axis in roles.SIZES}
         if fixed and self._reading and self._reading.sizes_are_its_own:
-            own = self._reading.own_sizes(self._signature, self._roles)
+            own = reading.own_sizes_of(self._reading.first, self._signature, self._roles)
             if set(own.values()) == set(fixed.values()):  # what it is told is that constant
                 fixed, missing = {axis.lower(): size for axis, size in own.items()}, list(own)
         if len(missing) == len(fixed):
@@ -242,13 +243,22 @@ class CudaKernel(Subject):
     def _bound(self) -> list[tuple[signature.Parameter, str]]:
         return list(zip(self._signature.parameters, self._roles, strict=True))
 
+    @property
+    def undetermined(self) -> list[str]:
+        """`B_dim = 1`: numbers that it is given whatever its sizes are, and that may be sizes of its own."""
+        if not self._reading:
+            return []
+        usual = self._reading.call.decided
+        given = [f"{p.name} = {role}" for p, role in self._bound if role.isdigit() and p.type != "bool"]
+        return [text for text in given if text in usual or int(text.split()[-1]) >= own_sizes.SMALLEST]
+
     def called(self, kernel: str) -> str:
         return self.name  # C++ names it with its arguments and its template's
 
     def launches(self) -> Iterator[CudaKernel]:
         """The kernel with what its template and its blocks may be, where nobody launches it."""
         for template in self._templates:
-            names = dict(self.shape.names) | _numbers(f"{p.name}={text}" for p, text in template)
+            names = dict(self.shape.names) | numbers(f"{p.name}={text}" for p, text in template)
             for block in self._blocks or guess.blocks(self._signature, self._unit.text, names):
                 shape = replace(self.shape, block=tuple(map(str, block)), names=tuple(names.items()))
                 yield self.changed(_template=template, shape=shape, untold="")
@@ -259,29 +269,27 @@ class CudaKernel(Subject):
             return None
         return self.changed(shape=shape), ",".join(shape.grid)
 
-    def exchanged(self) -> CudaKernel | None:
-        """With M and N exchanged in a grid that is carried over from a program's own sizes, which may be equal."""
-        if not self._reading or not self._reading.sizes_are_its_own:
-            return None
-        grid = tuple(re.sub(r"\b[MN]\b", lambda axis: "MN"[axis[0] == "M"], text) for text in self.shape.grid)
-        shape = replace(self.shape, grid=grid)
-        return self.changed(shape=shape, tile=shape.tile())
+    def regridded(self) -> Iterator[CudaKernel]:
+        """With the grid that a program's own sizes tell, and with M and N exchanged there, since they may be equal."""
+        read = self._reading if len(self.fixed) < len(roles.SIZES) else None
+        if read and (told := read.own_shape(self._signature, self._roles, self.shape.names)):
+            exchanged = tuple(text.translate(str.maketrans("MN", "NM")) for text in told.grid)
+            for grid in (told.grid, exchanged):
+                if grid != self.shape.grid:
+                    shape = replace(told, grid=grid)
+                    yield self.changed(shape=shape, tile=shape.tile())
 
     def changed(self, **attributes: object) -> CudaKernel:
         """The same kernel with other attributes."""
         other = object.__new__(CudaKernel)
-        other.__dict__ = self.__dict__ | attributes
+        other.__dict__ = self.__dict__ | {"seen": None} | attributes
         return other
 
     def row_steps(self) -> list[tuple[int, str, str, str]]:
         named = {parameter.name: role for parameter, role in self._bound} | {axis: axis for axis in roles.SIZES}
-        found = []
-        for line, text in enumerate(self._signature.body.split("\n"), self._signature.first_line):
-            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
-                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
-                    if named.get(array) in roles.MATRICES and named.get(name) in roles.SIZES:
-                        found.append((line, named[array], name, named[name]))
-        return found
+        steps = self._signature.row_steps()
+        meant = ((line, named.get(array, ""), name, named.get(name, "")) for line, array, name in steps)
+        return [step for step in meant if step[1] in roles.MATRICES and step[3] in roles.SIZES]
 
     # --- on the reference GPU --------------------------------------------------------------------------------
 
@@ -302,6 +310,11 @@ class CudaKernel(Subject):
             given["BIAS"] = (scales.bias * vector(b.shape[1])).to(a.device, self._dtypes["BIAS"])
         return given
 
+    def alone(self) -> CudaKernel:
+        """With one block, by expressions where these tell it: host code would be asked for matrices of any size."""
+        shape = self.shape.expressed()
+        return self.changed(shape=replace(shape, grid=("1",))) if shape else self
+
     def first_block(self, problem: gemm_ref.Problem) -> gemm_ref.Launch:
         """The launch of one block alone."""
         return replace(self.shape.at(problem), grid=(1, 1, 1))
@@ -314,7 +327,7 @@ class CudaKernel(Subject):
         scales: Scales = PLAIN,
     ) -> None:
         """Run the kernel on the reference GPU; the tensors, by role, need not have the problem's sizes."""
-        kernel = self._kernel(self._arguments_of_template(problem))
+        kernel = self._loaded(problem)
         kinds = [kind for _, kind in kernel.entry.parameters]
         values = [
             self._of_the_host(index, kinds[index], problem, given)
@@ -344,68 +357,33 @@ class CudaKernel(Subject):
             name: number for name, number in self.shape.names if name not in roles.SIZES
         }
 
+    def _loaded(self, problem: gemm_ref.Problem) -> ptx.Kernel:
+        if not self._reading:
+            guessed = self._template if self._guessed else []
+            return self._compiled.instance(self._arguments_of_template(problem), guessed)
+        program = self._reading.program
+        return self._compiled.launched(self._launched(problem).entry, program.ptx, self._reading.said)
+
+    def _launched(self, problem: gemm_ref.Problem) -> recorder.Recorded:
+        """What the host code launches there, or at sizes of its own, which is carried over."""
+        assert self._reading
+        asked = isinstance(self.shape, reading.ReadShape)
+        return self._reading.at(self.layout.called(problem)) if asked else self._reading.first
+
     def _arguments_of_template(self, problem: gemm_ref.Problem) -> tuple[str, ...]:
-        if self._reading and isinstance(self.shape, reading.ReadShape):
-            return (self._reading.at(self.layout.called(problem)).entry,)
         words = [set(re.findall(r"\w+", text)) for _, text in self._template]
         return tuple(
             str(evaluate(text, self._sizes(problem))) if used & set(roles.SIZES) else text
             for (_, text), used in zip(self._template, words, strict=True)
         )
 
-    def _kernel(self, template: tuple[str, ...]) -> ptx.Kernel:
-        if template not in self._kernels:
-            try:
-                self._kernels[template] = self._load(template)
-            except UsageError as error:  # which every other layout and launch would meet again
-                self._kernels[template] = error
-        if isinstance(found := self._kernels[template], UsageError):
-            raise found
-        return found
-
-    def _load(self, template: tuple[str, ...]) -> ptx.Kernel:
-        if self._reading:
-            text, said = self._reading.program.ptx, self._reading.said
-            own = isinstance(self.shape, reading.ReadShape)
-            entry = template[0] if own else next(iter(self._reading.probes.values())).entry
-        else:
-            one = self._instance(template) if template else ""
-            try:
-                text, said, entry = nvcc.compile_ptx(self._unit, one)
-            except UsageError as error:
-                raise (guess.blamed(one, self._template, error) if self._guessed else error) from error
-        self._note_warnings(said)
-        self.notes += [note for note in self._unit.notes if note not in self.notes]
-        text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)
-        ours = list(ptx.entries(text, called=self.name)) if ".entry" in text else []
-        if not ours:
-            raise UsageError(f"nvcc compiled no kernel {self.name}: is it only declared, or does an #if leave it out?")
-        if len(ours) > 1:
-            raise UsageError(f"{self.name} is defined {len(ours)} times, for other parameters each: leave one")
-        kernel = ptx.load(text, ours[0])
-        return replace(kernel, cubin=functools.cache(lambda: toolchain.assemble(text, toolchain.REFERENCE_CAPABILITY)))
-
-    def _instance(self, template: tuple[str, ...]) -> str:
-        """The kernel's name in C++, with its namespace and the arguments of its template."""
-        scopes = (f.scope for f, _, _ in self._unit.functions() if f.is_kernel and f.name == self.name)
-        return next(scopes, "") + self.name + (f"<{', '.join(template)}>" if template else "")
-
-    def _note_warnings(self, said: str) -> None:
-        text = self._unit.texts.get(self.path.resolve(), "")
-        for file, line, number, message in nvcc.WARNING.findall(said):
-            warning = (number, int(line), message.strip())
-            told = number == nvcc.UNUSED or file != self.path.name or warning in self.warnings
-            if not told and not host.host_line(text, int(line)):  # nvcc compiles the whole file
-                self.warnings.append(warning)
-
     # --- on a GPU --------------------------------------------------------------------------------------------
 
     def gpu_call(self, problem: gemm_ref.Problem):
-        template = self._arguments_of_template(problem)
         if isinstance(self.shape, reading.ReadShape):
-            one = reading.instance(template[0], self.name)
+            one = reading.instance(self._launched(problem).entry, self.name)
         else:
-            one = self._instance(template)
+            one = self._compiled.in_cpp(self._arguments_of_template(problem))
         library = on_gpu.build(self._unit, one)
         return functools.partial(self._call_on_gpu, library, problem)
 
@@ -417,8 +395,3 @@ class CudaKernel(Subject):
         on_gpu.start(library, self.name, self.shape.at(self.layout.called(problem)), values)
         self.layout.take_back(given["D" if "D" in self._roles else "C"], out)
         return out
-
-
-def _numbers(defines) -> dict[str, int]:
-    pairs = (define.partition("=") for define in defines)
-    return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}

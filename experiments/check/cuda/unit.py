@@ -29,6 +29,7 @@ _STATEMENT_TRIES = 3  # then the whole function is left out
 # Headers of CUDA's that take seconds to read, by how they begin, and the namespace of what is in them.
 _LONG = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
 _ALIAS = re.compile(r"^[ \t]*(?:namespace|using)\s+(\w+)\s*=\s*(?:::)?(\w+)\b[^;\n]*;", re.M)
+_MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.M)
 
 
 @dataclass
@@ -228,10 +229,12 @@ def find_kernel(path: Path, wanted: str) -> tuple[signature.Signature, Path, str
     files = [path] if kernels else headers.included(path, text)
     for file in files:
         kernels += [] if file == path else signature.read(source_text.read(file))
-    chosen = signature.choose(kernels, wanted, path.name)
+    whole = headers.with_includes(path, text)
+    functions = {*_MACROS.findall(whole), *(f.name for f in host.functions(whole) if not f.is_kernel)}
+    chosen = signature.choose(kernels, wanted, path.name, functions)
+    signature.require_values(chosen)
     file = next(file for file in files if chosen in signature.read(source_text.read(file)))
-    text = headers.with_includes(path, text)
-    return signature.written_out(chosen, text), file, text
+    return signature.written_out(chosen, whole), file, whole
 
 
 def _words(text: str) -> set[str]:

@@ -344,13 +344,16 @@ USAGE = [
 def test_usage_errors_say_what_to_pass(run, write, monkeypatch, tmp_path, arguments, message):
     write("int main() { return 0; }", "plain.cu")
     write("", "kernel.txt")
-    one = f"__global__ void one{SIGNATURE} {{ C[0] = TILE; }}\n"
+    one = f"__global__ void one{SIGNATURE} {{ while (K--) C[0] += TILE; }}\n"
     places = "int row = blockIdx.y * TILE + threadIdx.y; int col = blockIdx.x * TILE + threadIdx.x;"
-    two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) C[0] = 1; }}"
+    two = f"__global__ void two{SIGNATURE} {{ {places} if (row < M && col < N) while (K--) C[0] += 1; }}"
     write(one + two, "two.cu")
-    write(f"__global__ void first{SIGNATURE} {{ C[0] = 1; }}", "first.cu")
-    write(f"__global__ void one{SIGNATURE.replace('float', 'long')} {{ }}", "long.cu")
-    write(f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); C[x] = x; }}', "lacks.cu")
+    write(f"__global__ void first{SIGNATURE} {{ while (K--) C[0] += 1; }}", "first.cu")
+    write(f"__global__ void one{SIGNATURE.replace('float', 'long')} {{ while (K--); }}", "long.cu")
+    write(
+        f'__global__ void one{SIGNATURE} {{ int x; asm("mov.u32 %0, %%pm0;" : "=r"(x)); while (K--) C[x] = x; }}',
+        "lacks.cu",
+    )
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2, result.output

@@ -148,7 +148,9 @@ def test_the_document_names_every_field_and_option(invoke):
 
 def test_terminal_json_and_page_say_the_same(invoke, tmp_path, monkeypatch):
     source = tmp_path / "<i>k&.cu"
-    source.write_text("__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) { x }\n")
+    source.write_text(
+        "__global__ void k(const float* A, const float* B, float* C, int M, int N, int K) { while (x); }\n"
+    )
     monkeypatch.chdir(tmp_path)
     arguments = ("check", source.name, "--block", "1", "--grid", "1", "--device", "cpu")
     printed = invoke(*arguments, "--json", "--html", "out/check.html")

@@ -10,8 +10,10 @@ from experiments.check import cost, sizes
 from experiments.check.command import check, open_file
 from experiments.check.cuda.cuda_file import Options
 from experiments.check.report import Outcome, Report, Word
-from experiments.check.survey import Survey, survey
+from experiments.check.subject import Survey
+from experiments.check.survey import survey
 from experiments.selection import make_request
+from gemm_ref import ptx
 
 SHAPE = {"block": "16,16", "grid": "cdiv(N,16),cdiv(M,16)"}
 HEAD = """
@@ -301,3 +303,28 @@ def test_sizes_that_are_called_by_other_names(report):
 @pytest.mark.parametrize("tile, slice_", [((49, 64), 8), ((64, 128), 500)])
 def test_a_square_of_sides_that_share_no_factor_stays_small(tile, slice_):
     assert 128 <= sizes.squared(tile, slice_, 128).m < 1024
+
+
+def test_a_block_that_has_whole_rows_of_c_is_not_run_to_its_end(tmp_path):
+    """A thread with a row of 512 sums takes long; which rows a block has shows with the first of them."""
+    path = tmp_path / "kernel.cu"
+    path.write_text(
+        "__global__ void k(const float* A, const float* B, float* C, int N) {\n"
+        "  int row = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  for (int col = 0; row < N && col < N; ++col) {\n"
+        "    float sum = 0;\n"
+        "    for (int i = 0; i < N; ++i) sum += A[row * N + i] * B[i * N + col];\n"
+        "    C[row * N + col] = sum;\n  }\n}\n"
+    )
+    subject = open_file(path, Options(block="64", grid="cdiv(N,64)"))
+    with ptx.watched(clock := Clock()):
+        seen = survey(subject)
+    assert seen.walks and seen.tile == (64, 1) and clock.instructions < 512 * 512
+    assert sizes.squared(seen.tile, seen.slice, seen.depth, seen.walks).m == 64
+
+
+class Clock(ptx.Observer):
+    instructions = 0
+
+    def on_instruction(self, instruction, mask, machine) -> None:
+        self.instructions += 1

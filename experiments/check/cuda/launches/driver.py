@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from experiments.check.cuda import guess
 from experiments.check.cuda.expressions import constants
 from experiments.check.cuda.host import Function
-from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of
+from experiments.check.cuda.roles import MATRICES, PLACES, SIZES, is_alone, is_pointer, named, role_of, roles_of
 from experiments.check.cuda.signature import Parameter, read_parameters, without_comments
 
 NUMBERS = ("M", "N", "K", "ALPHA", "BETA")  # as `checked_number` counts them
@@ -29,8 +29,11 @@ _FIELDS = (
 _K_BY_N, _N_BY_K = (
     f"{{(int64_t)checked_number({first}), (int64_t)checked_number({second})}}" for first, second in ((2, 1), (1, 2))
 )  # of a tensor
+_PITCH = re.compile(r"^(?:row_?)?pitch_?([abc])$|^([abc])_?pitch$", re.I)
 _GENERIC = re.compile(r"\b(?:typename|class)\s+(\w+)\s*[,>=]")
 _MOST_TEMPLATES = 4  # ways to instantiate a function
+_OPTION = re.compile(r'\bgetCmdLineArgumentInt\s*\([^;"]*"(\w+)"')  # of NVIDIA's samples
+_MOST_CHOICES = 3  # numbers, from 0 on, that an option is tried with
 _ARGV = r"(?:std::)?(?:ato[il]|sto[uil]+|strto\w+)?\s*\(*\s*(?:std::string\s*\(\s*)?\bargv\s*\[\s*(\d)\s*\]"
 _HEAD = """
 double checked_number(int which);
@@ -139,12 +142,56 @@ def _ways(function: Function, kernel: str, known: Known) -> Iterator[Call]:
     if function.name == "main":
         yield from _mains(function, kernel, known.texts[0])
         return
+    if objects := _objects(function.qualifier.split("::")[-2:-1], known.texts[0]):
+        yield from _of_objects(function, objects)
+        return
     made = ((function.owner, function.owner_template), (function.name, function.template))
     for chosen in itertools.islice(itertools.product(*(known.arguments(*each) for each in made)), _MOST_TEMPLATES):
-        owner, own = (f"<{', '.join(values.values())}>" if values else "" for values, _ in chosen)
+        owner, own = (_written(each[1], values) for each, (values, _) in zip(made, chosen, strict=True))
         inside = f"{function.owner}{owner}{'::' if function.is_static else '{}.'}" if function.owner else ""
         called, (types, said) = f"{function.scope}{inside}{function.name}{own}", zip(*chosen, strict=True)
         yield from _calls(function, called, types[0] | types[1], said[0] + said[1], kernel, known)
+
+
+def _objects(names: Sequence[str], source: str) -> tuple[str, ...]:
+    """C++ for A, B and C as objects of a class that is made with its sides alone; empty where it is not."""
+    for name in names:
+        if re.search(rf"\b(?:class|struct)\s+{name}\b", source):
+            for inside in re.findall(
+                rf"(?<![~\w]){name}\s*\(([^()]*)\)\s*(?:noexcept|[:;{{])", without_comments(source)
+            ):
+                made = [_made(name, read_parameters(inside), role) for role in MATRICES]
+                if all(made):
+                    return tuple(made)
+    return ()
+
+
+def _made(name: str, parameters: Sequence[Parameter], role: str) -> str:
+    """A new object of the class `name` that is this matrix; empty where a parameter is no side of it."""
+    sides = [
+        next((_SIDES[role][side] for form, side in _FIELDS if form.match(p.name)), "N" if is_alone(p.name) else "")
+        for p in parameters
+    ]
+    if not all(sides) or not sides or not all(_WHOLE.match(_plain(p, {})) for p in parameters):
+        return ""
+    return f"(*new {name}({', '.join(f'(int)checked_number({NUMBERS.index(side)})' for side in sides)}))"
+
+
+def _of_objects(function: Function, objects: Sequence[str]) -> Iterator[Call]:
+    """A method of A that is given B, and C if it does not return it."""
+    given = objects[1 : 1 + len(function.parameters)]
+    if len(given) == len(function.parameters) > 0:
+        yield Call(function, f"{objects[0]}.{function.name}({', '.join(given)})")
+
+
+def _written(parameters: Sequence[Parameter], values: Mapping[str, str]) -> str:
+    """The arguments of a template, as in `<128, 16, float>`, up to the last that has no default."""
+    last = max((index for index, parameter in enumerate(parameters, 1) if parameter.name in values), default=0)
+    texts: dict[str, str] = {}
+    for parameter in parameters[:last]:
+        text = values.get(parameter.name) or parameter.default
+        texts[parameter.name] = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: texts.get(word[0], word[0]), text)
+    return f"<{', '.join(texts.values())}>" if texts else ""
 
 
 def _calls(
@@ -163,7 +210,7 @@ def _calls(
         for index, (parameter, kind) in enumerate(zip(parameters, plain, strict=True)):
             if not tried[index]:
                 choice = _choice(function.body, kernel, parameter.name)
-                tried[index], usual = _unknown(parameter.name, kind, flag, choice)
+                tried[index], usual = _unknown(parameter, kind, flag, choice)
                 decided += [f"{parameter.name} = {usual}"] if usual else []
         if not all(tried):
             continue
@@ -176,7 +223,10 @@ def _calls(
 def _mains(function: Function, kernel: str, source: str) -> Iterator[Call]:
     """With words that its text asks for, and with none; what it does not read itself, a function of `source` may."""
     words, asked = _words(function.raw, kernel), _asked(function.raw) or _asked(source)
-    for given in dict.fromkeys((words, ())) if words or not function.parameters else (words,):
+    options = [name for name in _OPTION.findall(function.raw) if role_of(name) not in SIZES]
+    chosen = ((f"-{name}={number}",) for name in options for number in range(_MOST_CHOICES))
+    plain = (words, ()) if words or not function.parameters else (words,)
+    for given in dict.fromkeys((*plain, *chosen)):
         two = zip(function.parameters, (str(len(given) + 1), "words"), strict=False)
         first, told = ", ".join(f"({p.type}){value}" for p, value in two), " ".join(("checked", *given))
         made = f'char** words = checked_words("{told}", "{asked}"); (void)words;'
@@ -186,8 +236,9 @@ def _mains(function: Function, kernel: str, source: str) -> Iterator[Call]:
 def _words(body: str, kernel: str) -> tuple[str, ...]:
     """What stands for argv[1] and so on: a size where a variable of its name is set, and an option that is compared."""
     found: dict[int, str] = {}
-    for name, index in re.findall(rf"(\w+)\s*=[^=;,]*?{_ARGV}", body):
-        role = role_of(name)
+    read = re.findall(rf"(\w+\s*=\s*)?\b(\w+)\s*=[^=;,]*?{_ARGV}", body)
+    read = [x[1:] for x in sorted(read, key=lambda x: bool(x[0]))]  # `m = n = k = argv[1]` is for those who pass one
+    for (name, index), role in zip(read, roles_of([name for name, _ in read]), strict=True):
         other = "N" if is_alone(name) else re.findall(r"^\d+$|$", _choice(body, kernel, name))[0] or _usual(name)
         found.setdefault(int(index), role if role in SIZES else other)
     for index, option in re.findall(r'\bargv\s*\[\s*(\d)\s*\][^;]{0,20}?"(-+[\w-]+)"', body):
@@ -219,7 +270,7 @@ def _roles(
 ) -> list[str]:
     """Also of structs that are a matrix each, which are A, B and C in order if their names do not say it."""
     roles = [
-        role or (_CHANNELS.get(parameter.name, "") if _WHOLE.match(kind) else "")
+        role or (_number_of(parameter.name) if _WHOLE.match(kind) else "")
         for role, parameter, kind in zip(named(parameters), parameters, plain, strict=True)
     ]
     tensors = [index for index, kind in enumerate(plain) if "Tensor" in kind]
@@ -231,6 +282,12 @@ def _roles(
         for index, role in zip(whole, told if set(told) == set(MATRICES) else MATRICES, strict=True):
             roles[index] = role
     return roles
+
+
+def _number_of(name: str) -> str:
+    """The role of a layer's channels, and `PITCH_A`, the bytes of a row of A."""
+    pitch = _PITCH.match(name)
+    return f"PITCH_{(pitch[1] or pitch[2]).upper()}" if pitch else _CHANNELS.get(name, "")
 
 
 def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Parameter, ...]]) -> str:
@@ -250,6 +307,8 @@ def _argument(kind: str, role: str, element: str, known: Mapping[str, tuple[Para
         if role in PLACES and "*" not in target:
             return f"checked_pointer<{target}>({PLACES.index(role) + 1})"
         return f"checked_scalar<{target}>({NUMBERS.index(role)})" if role in NUMBERS else ""
+    if role.startswith("PITCH"):
+        return f"static_cast<{kind}>(checked_number({NUMBERS.index(_SIDES[role[-1]][1])}) * sizeof({element}))"
     role = _LEADING.get(role, role)
     if role in NUMBERS:
         number = f"checked_number({NUMBERS.index(role)})"
@@ -287,14 +346,15 @@ def _choice(body: str, kernel: str, name: str) -> str:
     return chosen[-1] if chosen else ""
 
 
-def _unknown(name: str, kind: str, flag: str, choice: str) -> tuple[str, str]:
+def _unknown(parameter: Parameter, kind: str, flag: str, choice: str) -> tuple[str, str]:
     """(argument, what is said of it) for a parameter that nothing tells but, where there is one, a `choice`."""
+    name = parameter.name
     if choice:
         return f"({kind}){choice}", choice
     if kind == "bool":
         return flag, flag
     if kind.endswith("*"):
-        buffer = role_of(name) == "BIAS" or re.search(r"work|buf|scratch|temp|tmp|lock|semaphore", name, re.I)
+        buffer = "const" not in parameter.type or role_of(name) == "BIAS"  # what may be written, or is zeros
         return f"({kind}){'checked_allocate(1 << 24)' if buffer else 'nullptr'}", "" if buffer else "nullptr"
     if _WHOLE.match(kind):
         usual = "" if re.search(r"pitch", name, re.I) else _usual(name)  # a row's bytes, which differ with the size

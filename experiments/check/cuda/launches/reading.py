@@ -29,6 +29,7 @@ from experiments.records.request import UsageError
 from gemm_ref.build import BuildError
 
 Problem = gemm_ref.Problem
+Names = tuple[tuple[str, int], ...]  # numbers that expressions may use
 _NEIGHBOURS = ("*.cu", "*.cuh", "src/*.cu", "src/*.cuh", "test*/*.cu", "bench*/*.cu")
 _SHARED = re.compile(r"\bsharedMemPer(?:Multiprocessor|BlockOptin)\b")  # what another kernel may be chosen by
 TELLS_ALL = 2  # what the best of `Reading`s is worth
@@ -63,10 +64,13 @@ class Reading:
     def _at(self, problem: Problem) -> Recorded | None:
         key = Problem(problem.m, problem.n, problem.k)
         if key not in self._seen:
-            runs = self.program.run(self.index, key.m, key.n, key.k, ALPHA, BETA, all_=bool(self.instance))
-            ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.chosen.name)))]
-            self._seen[key] = ours[0] if ours else None
+            self._seen[key] = self._run(key.m, key.n, key.k)
         return self._seen[key]
+
+    def _run(self, m: int, n: int, k: int) -> Recorded | None:
+        runs = self.program.run(self.index, m, n, k, ALPHA, BETA, all_=bool(self.instance))
+        ours = [run for run in runs if self.instance in ("", _plain(instance(run.entry, self.chosen.name)))]
+        return ours[0] if ours else None
 
     @functools.cached_property
     def sizes_are_its_own(self) -> bool:
@@ -103,11 +107,16 @@ class Reading:
         whole = WHOLE if self._at(WHOLE[0]) else _POWERS
         return {problem: found for problem in (*whole, *_OTHERS) if (found := self._at(problem))}
 
+    @property
+    def first(self) -> Recorded:
+        """The launch at the first of them."""
+        return next(iter(self.probes.values()))
+
     def roles(self, chosen: Signature, structs: Container[str] = ()) -> list[str]:
         """What each parameter is by the value that it is given; HOST for a struct, empty where that does not tell."""
         if self.sizes_are_its_own:
             return [""] * len(chosen.parameters)
-        first = next(iter(self.probes.values()))
+        first = self.first
         whole = [(problem, found) for problem, found in self.probes.items() if problem in (*WHOLE, *_POWERS)]
         found = []
         for index, parameter in enumerate(chosen.parameters):
@@ -128,12 +137,21 @@ class Reading:
             found[unknown[0]] = "C"
         return found
 
-    def shape_for(self, chosen: Signature, roles: Sequence[str], names: tuple[tuple[str, int], ...]) -> launch.Shape:
+    def shape_for(self, chosen: Signature, roles: Sequence[str], names: Names) -> launch.Shape:
         """The launch at any sizes: as the host code has it, or carried over from the sizes of a `main`."""
         if self.sizes_are_its_own:
-            return self._carried_over(chosen, roles, names)
+            return self._carried_over(self.first, chosen, roles, names)
         grid, block, shared = self.expressions() or (("?",), ("?",), "0")
         return ReadShape(grid, block, shared, names, reading=self)
+
+    def own_shape(self, chosen: Signature, roles: Sequence[str], names: Names) -> launch.Shape | None:
+        """What is carried over from a `main`'s own sizes: where the grid is the same at others, it may be for these."""
+        if self.sizes_are_its_own:
+            return self._carried_over(self.first, chosen, roles, names)
+        told = self.expressions()
+        constant = told and all(axis.isdigit() for axis in told[0]) and told[0] != ("1",)
+        own = self._run(0, 0, 0) if constant and not self.call.gives_matrices else None
+        return self._carried_over(own, chosen, roles, names) if own and own.launch == self.first.launch else None
 
     def told(self, roles: Sequence[str], shape: launch.Shape) -> str:
         """In a sentence, with the options that say the same."""
@@ -144,9 +162,8 @@ class Reading:
         decided = f" with {', '.join(self.call.decided)}" if self.call.decided else ""
         return f"launched as by {self.call.function.name} ({where}){decided}{options}"
 
-    def _carried_over(self, chosen: Signature, roles: Sequence[str], names) -> launch.Shape:
-        record = next(iter(self.probes.values()))
-        sizes = dict(names) | self.own_sizes(chosen, roles)
+    def _carried_over(self, record: Recorded, chosen: Signature, roles: Sequence[str], names: Names) -> launch.Shape:
+        sizes = dict(names) | own_sizes_of(record, chosen, roles)
         grid = []
         for axis, (value, order) in enumerate(zip(record.launch.grid, ("NMK", "MNK", "KMN"), strict=True)):
             step = record.launch.block[axis]
@@ -154,20 +171,6 @@ class Reading:
             grid.append("1" if value == 1 else next((text for text in told if text), str(value)))
         block = [str(size) for size in record.launch.block]
         return launch.Shape(_short(grid), _short(block), str(record.launch.shared_bytes), names)
-
-    def own_sizes(self, chosen: Signature, roles: Sequence[str]) -> dict[str, int]:
-        """M, N and K of the program's own launch, as its arguments and what it allocated tell them."""
-        found, bytes_, record = {}, {}, next(iter(self.probes.values()))
-        for role, raw, parameter in zip(roles, record.arguments, chosen.parameters, strict=True):
-            if is_pointer(parameter):
-                bytes_[role] = dict(record.allocated).get(int.from_bytes(raw, "little") >> PLACE, 0)
-            elif role in SIZES:
-                found[role] = int.from_bytes(raw, "little")
-        for role in SIZES if len(found) == 1 else ():
-            found.setdefault(role, next(iter(found.values())))
-        if "M" not in found and "N" in found and "K" in found and bytes_.get("B") and bytes_.get("A"):
-            found["M"] = bytes_["A"] * found["N"] // bytes_["B"]
-        return found
 
     def expressions(self) -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
         """Grid, block and dynamic shared memory as expressions that hold at every size that was tried."""
@@ -193,12 +196,16 @@ class ReadShape(launch.Shape):
         assert self.reading
         return self.reading.at(problem).launch
 
+    def expressed(self) -> launch.Shape | None:
+        return None if "?" in self.grid else launch.Shape(self.grid, self.block, self.shared, self.names)
+
     def swapped(self) -> launch.Shape:
-        return self if "?" in self.grid else launch.Shape(self.grid, self.block, self.shared, self.names).swapped()
+        known = self.expressed()
+        return known.swapped() if known else self
 
     def tile(self) -> tuple[int, int]:
-        known = "?" not in self.grid and not set("MNK") & set("".join(self.block))
-        return launch.Shape(self.grid, self.block, self.shared, self.names).tile() if known else (128, 128)
+        known = self.expressed()
+        return known.tile() if known and not set("MNK") & set("".join(self.block)) else (128, 128)
 
     def __str__(self) -> str:
         return "grid and block as its host code has them" if "?" in self.grid else super().__str__()
@@ -283,6 +290,21 @@ def instance(entry: str, name: str) -> str:
         return name
     start = re.search(rf"\b{name}<", told)
     return told[start.start() : closing(told, start.end() - 1)] if start else name
+
+
+def own_sizes_of(record: Recorded, chosen: Signature, roles: Sequence[str]) -> dict[str, int]:
+    """M, N and K of a program's own launch, as its arguments and what it allocated tell them."""
+    found, bytes_ = {}, {}
+    for role, raw, parameter in zip(roles, record.arguments, chosen.parameters, strict=True):
+        if is_pointer(parameter):
+            bytes_[role] = dict(record.allocated).get(int.from_bytes(raw, "little") >> PLACE, 0)
+        elif role in SIZES:
+            found[role] = int.from_bytes(raw, "little")
+    for role in SIZES if len(found) == 1 else ():
+        found.setdefault(role, next(iter(found.values())))
+    if "M" not in found and "N" in found and "K" in found and bytes_.get("B") and bytes_.get("A"):
+        found["M"] = bytes_["A"] * found["N"] // bytes_["B"]
+    return found
 
 
 def _short(axes: list[str]) -> tuple[str, ...]:
