@@ -140,18 +140,18 @@ class _TensorFaults(Races):
         if elsewhere.any() and self._gpu.is_known_to(self._order):
             entries = entries[elsewhere]
             at = touch.elements[entries]
-            strong = np.array([is_strong(instruction) for instruction in self.scene.instructions])
-            places = np.where(strong[mark.instruction[at]], self._tensor.first + at * self.shadow.width, NOBODY)
+            strong = self.scene.whether(is_strong)[mark.instruction[at]]
+            places = np.where(strong, self._tensor.first + at * self.shadow.width, NOBODY)
             other[entries] = ~self._gpu.ordered(
                 touch.lanes[entries], theirs[elsewhere], times[elsewhere], places, self._order
             )
         return other
 
     def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
-        here, at, instructions = touch.access.instruction, touch.elements, self.scene.instructions
+        here, at = touch.access.instruction, touch.elements
         if not is_strong(here):
             return np.zeros(at.size, bool)
-        strong, wide = np.array([(is_strong(each), reaches_all(each)) for each in instructions])[mark.instruction[at]].T
+        strong, wide = (self.scene.whether(holds)[mark.instruction[at]] for holds in (is_strong, reaches_all))
         together = touch.threads // self.scene.launch.threads == mark.thread[at] // self.scene.launch.threads
         return strong & (together | (wide & reaches_all(here)))
 
