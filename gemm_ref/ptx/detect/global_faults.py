@@ -48,13 +48,21 @@ class GlobalFaults:
         self._look(access, np.full(access.addresses.size, access.lane), access.addresses, order)
 
     def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
+        if not addresses.size:
+            return
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         for number, tensor in enumerate(self._scene.memory.tensors):
-            inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
-            if np.count_nonzero(inside):
-                if number not in self._tensors:
-                    output = tensor.name in self._outputs
-                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
-                self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
+            inside: np.ndarray | slice = slice(None)
+            if not tensor.holds(low, high, access.size):  # a tensor that has only some of them, or none
+                if high < tensor.first or low >= tensor.first + tensor.size:
+                    continue
+                inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
+                if not np.count_nonzero(inside):
+                    continue
+            if number not in self._tensors:
+                output = tensor.name in self._outputs
+                self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
+            self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
         """Report what was never written of the tensors that should be: those written at all, and the outputs."""
