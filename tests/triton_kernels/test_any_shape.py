@@ -15,14 +15,12 @@ pytest.importorskip("triton")
 
 RUNG = gemm_ref.get_stage("s19")
 DIALECTS = [dialect for dialect in RUNG.tiles if gemm_ref.DIALECTS[dialect].package == "triton_kernels"]
-# Each tile and each mode of a dialect, in tiles of C and of C^T, which read A and B the other way round; the smallest
-# first, since those have more modes than one where there are more modes than tiles, and take less time to compile
+# Each tile and each mode of a dialect, in tiles of C and of C^T, which read A and B the other way round
 EACH = []
 for _dialect in DIALECTS:
     _tiles, _modes = RUNG.tiles[_dialect], [(m, layout) for m in RUNG.maths for layout in RUNG.reads_b(m, _dialect)]
     for _side in (0, 1):
-        _own = [tile for tile in _tiles if _tiles[tile].SWAPPED == _side]
-        EACH += in_turn([_dialect], sorted(_own, key=lambda tile: _tiles[tile].BLOCK_M * _tiles[tile].BLOCK_N), _modes)
+        EACH += in_turn([_dialect], [tile for tile in _tiles if _tiles[tile].SWAPPED == _side], _modes)
 
 
 def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):
