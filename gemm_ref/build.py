@@ -46,8 +46,11 @@ class CannotWrite(OSError):
 
 def digest(*parts: object) -> str:
     """A short hash of all parts, for file names."""
-    text = "\0".join(str(part) for part in parts)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part if isinstance(part, bytes) else str(part).encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:16]
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

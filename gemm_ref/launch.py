@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 REFERENCE_SMS = 132  # multiprocessors of the GPU that the reference GPU stands for, an H200
@@ -38,7 +39,7 @@ class Launch:
     loaders: int = 0
     early: bool = False
 
-    @property
+    @functools.cached_property  # the reference GPU asks at each access to memory
     def threads(self) -> int:
         """Threads in one block."""
         return self.block[0] * self.block[1] * self.block[2]

@@ -79,6 +79,7 @@ def add() -> None:
     words_of.cache_clear()
     begin, end = f"<!-- {NEW}:begin -->", f"<!-- {NEW}:end -->"
     assert f"ladder.md needs one line {begin}" in run("readme", code=2)
+    assert NEW not in Path("README.md").read_text(encoding="utf-8"), "nothing is written where something is missing"
     with Path("docs/ladder.md").open("a", encoding="utf-8") as page:
         page.write(f"\n## {NEW}\n\n{begin}\n{end}\n")
     run("readme")

@@ -67,17 +67,27 @@ class MarkerError(UsageError):
     """A document lacks the markers of a generated block."""
 
 
+def _markers(name: str) -> tuple[str, str]:
+    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+
+
+def _marked(document: Path, blocks: tuple[str, ...]) -> str:
+    """The document's text. Raises MarkerError where the file or the markers of one of `blocks` are missing."""
+    text = document.read_text(encoding="utf-8") if document.exists() else ""
+    for begin, end in map(_markers, blocks):
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+    return text
+
+
 def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path = store.PUBLISHED) -> bool:
     """Whether a block in `document` differs from what the data and the registry say; rewrites them if `write`.
 
     Raises MarkerError where the file or the markers of one of `blocks` are missing.
     """
-    old = document.read_text(encoding="utf-8") if document.exists() else ""
-    new = old
+    old = new = _marked(document, blocks)
     for name in blocks:
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
-            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+        begin, end = _markers(name)
         text = f"{begin}\n{block(name, published)}\n{end}"
         new = new[: new.index(begin)] + text + new[new.index(end) + len(end) :]
     if write and new != old:
@@ -97,10 +107,13 @@ def update_page(document: Path, write: bool, published: Path = store.PUBLISHED) 
 def stale(write: bool) -> list[Path]:
     """All documents that are not what the published data give; they are rewritten if `write`.
 
-    Raises MarkerError and UsageError as `update` does, and where the documents are not here.
+    Raises MarkerError and UsageError as `update` does, and where the documents are not here; before it writes any.
     """
     if CHECKOUT is None:
         raise UsageError("the documents are not part of the installed package: run this in a checkout of the repo")
+    readme.check_ideas()
+    for path, blocks in DOCUMENTS.items():
+        _marked(path, blocks)
     changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
     return changed + [path for path in PAGES if update_page(path, write)]
 

@@ -29,12 +29,25 @@ _WORDS = Path(__file__).with_name("readme.toml")
 def block(name: str, published: Path) -> str:
     """The Markdown of one block. Raises UsageError for a rung whose idea has no words in the block's language."""
     kind, language = name.split(".")
-    answer = Answer(published)
+    answer = _answer(published, tuple((path, path.stat().st_mtime_ns) for path in sorted(published.glob("*.csv"))))
     if kind == "answer":
         paragraphs = answer.paragraphs(language)
         return explained("\n\n".join(paragraphs), *paragraphs)
     caption = _caption(answer, language, published)
     return f"{caption}\n\n{_table(answer, language)}"
+
+
+@functools.lru_cache(maxsize=1)
+def _answer(published: Path, state: tuple) -> Answer:
+    """One for all blocks, as long as the folder's files are the same."""
+    return Answer(published)
+
+
+def check_ideas() -> None:
+    """Raises UsageError for a rung whose idea has no words in one of the languages."""
+    for language in LANGUAGES:
+        for stage in gemm_ref.STAGES.values():
+            idea(stage, language)
 
 
 def idea(stage: Stage, language: str) -> str:

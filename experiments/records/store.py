@@ -156,7 +156,8 @@ def save(
     text = io.StringIO()
     merged.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_whole(path, text.getvalue())
-    used = {key for name in EXPERIMENTS for key in read(folder, name)["run"]}
+    there = [name for name in EXPERIMENTS if csv_path(folder, name).exists()]
+    used = {key for name in there for key in read(folder, name)["run"]}
     _write_runs(folder, {key: value for key, value in runs.items() if key in used})
     return path
 

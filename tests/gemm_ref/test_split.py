@@ -78,6 +78,18 @@ def test_on_a_gpu_the_same_bits(device, shape):
             assert torch.equal(made.exponents.cpu(), exponents)
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
+@pytest.mark.parametrize("math", EMULATED)
+def test_for_a_compiler_nothing_is_computed(math, by_rows, monkeypatch):
+    """A matrix without numbers has its room alone, laid out as for one that has some."""
+    x = torch.ones(70, 203)
+    real = split(x, by_rows, math)
+    monkeypatch.setattr(splits, "in_parts", None)
+    empty = split(x.to("meta"), by_rows, math)
+    for made, like in ((empty.parts, real.parts), (empty.exponents, real.exponents)):
+        assert (made.shape, made.stride(), made.dtype) == (like.shape, like.stride(), like.dtype) and made.is_meta
+
+
 @pytest.mark.parametrize("math", EMULATED)
 def test_an_element_loses_what_is_promised(math):
     """2^-22 of itself, or where it is smaller than parts can be, 2^(least - 22 - 14) of the largest of its line."""

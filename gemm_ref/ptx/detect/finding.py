@@ -80,6 +80,7 @@ class Scene:
         self.kernel, self.launch, self.memory = kernel, launch, memory
         self.instructions: list[Instruction] = []
         self._numbers: dict[int, int] = {}
+        self._whether: dict[Callable[[Instruction], bool], np.ndarray] = {}
         layout = kernel.static_shared
         names = {variable.name: variable.source_name for variable in kernel.entry.variables}
         self._arrays = sorted((offset, names[name]) for name, offset in layout.offsets.items())
@@ -91,6 +92,13 @@ class Scene:
             self._numbers[id(instruction)] = len(self.instructions)
             self.instructions.append(instruction)
         return self._numbers[id(instruction)]
+
+    def whether(self, holds: Callable[[Instruction], bool]) -> np.ndarray:
+        """Of each instruction that has a number, whether this holds."""
+        found = self._whether.get(holds)
+        if found is None or found.size < len(self.instructions):
+            found = self._whether[holds] = np.array([holds(each) for each in self.instructions], bool)
+        return found
 
     def who(self, thread: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Block and thread of a number in the whole grid."""

@@ -48,13 +48,21 @@ class GlobalFaults:
         self._look(access, np.full(access.addresses.size, access.lane), access.addresses, order)
 
     def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
+        if not addresses.size:
+            return
+        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         for number, tensor in enumerate(self._scene.memory.tensors):
-            inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
-            if np.count_nonzero(inside):
-                if number not in self._tensors:
-                    output = tensor.name in self._outputs
-                    self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
-                self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
+            inside: np.ndarray | slice = slice(None)
+            if not tensor.holds(low, high, access.size):  # a tensor that has only some of them, or none
+                if high < tensor.first or low >= tensor.first + tensor.size:
+                    continue
+                inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
+                if not np.count_nonzero(inside):
+                    continue
+            if number not in self._tensors:
+                output = tensor.name in self._outputs
+                self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
+            self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
         """Report what was never written of the tensors that should be: those written at all, and the outputs."""
@@ -140,18 +148,18 @@ class _TensorFaults(Races):
         if elsewhere.any() and self._gpu.is_known_to(self._order):
             entries = entries[elsewhere]
             at = touch.elements[entries]
-            strong = np.array([is_strong(instruction) for instruction in self.scene.instructions])
-            places = np.where(strong[mark.instruction[at]], self._tensor.first + at * self.shadow.width, NOBODY)
+            strong = self.scene.whether(is_strong)[mark.instruction[at]]
+            places = np.where(strong, self._tensor.first + at * self.shadow.width, NOBODY)
             other[entries] = ~self._gpu.ordered(
                 touch.lanes[entries], theirs[elsewhere], times[elsewhere], places, self._order
             )
         return other
 
     def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
-        here, at, instructions = touch.access.instruction, touch.elements, self.scene.instructions
+        here, at = touch.access.instruction, touch.elements
         if not is_strong(here):
             return np.zeros(at.size, bool)
-        strong, wide = np.array([(is_strong(each), reaches_all(each)) for each in instructions])[mark.instruction[at]].T
+        strong, wide = (self.scene.whether(holds)[mark.instruction[at]] for holds in (is_strong, reaches_all))
         together = touch.threads // self.scene.launch.threads == mark.thread[at] // self.scene.launch.threads
         return strong & (together | (wide & reaches_all(here)))
 

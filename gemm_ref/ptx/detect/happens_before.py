@@ -56,6 +56,7 @@ class Order:
         self._seen: np.ndarray | None = None  # (cluster, unit, other unit): what a warp knows of another
         self._met: np.ndarray | None = None  # (lane, lane of its warp): what a lane knows of another
         self.fenced = np.full(machine.lanes, NEVER, np.int32)  # when each lane last executed a fence.proxy.async
+        self._fenced_by_warp: np.ndarray | None = None  # the latest of each warp's, until there is a later one
         self.released = np.full(self.blocks, NEVER, np.int32)  # when each block last released to others of its cluster
         # What those that arrived know: of a named barrier (block, unit), of an mbarrier or a cluster's (unit,).
         self._reached: dict[tuple, np.ndarray] = {}
@@ -111,6 +112,7 @@ class Order:
         """These lanes make what they know of visible to the asynchronous units (fence.proxy.async)."""
         self.now += 1
         self.fenced[slice(None) if lanes is None else lanes] = self.now
+        self._fenced_by_warp = None
         self.now += 1
 
     def release(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
@@ -131,10 +133,11 @@ class Order:
         """
         block, thread = np.divmod(threads, self._launch.threads)
         writer = self.fenced[self._block_of[block] * self._launch.threads + thread]
-        warp = self._block * self._warps + self._warp
-        reader = np.full(self.blocks * self._warps, NEVER, np.int32)
-        np.maximum.at(reader, warp, self.fenced)
-        return times >= np.maximum(writer, reader[warp[lanes]])
+        if self._fenced_by_warp is None:
+            self._fenced_by_warp = np.full(self.blocks * self._warps, NEVER, np.int32)
+            np.maximum.at(self._fenced_by_warp, self._block * self._warps + self._warp, self.fenced)
+        reader = self._fenced_by_warp[self._block[lanes] * self._warps + self._warp[lanes]]
+        return times >= np.maximum(writer, reader)
 
     def on_phase(self, barriers: list[tuple]) -> None:
         """Phases of mbarriers or clusters' barriers end: what is known there is known to whoever waits for them."""

@@ -9,6 +9,7 @@ from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.gpu_order import ATOMIC
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
 from gemm_ref.ptx.text.operands import Immediate, items_of
+from gemm_ref.ptx.text.parser import Instruction
 
 
 def _writes_constants(access: Access | BulkAccess) -> bool:
@@ -16,6 +17,10 @@ def _writes_constants(access: Access | BulkAccess) -> bool:
     if not isinstance(access, Access) or access.instruction.parts[0] != "st":
         return False
     return all(isinstance(item, Immediate) for item in items_of(access.instruction.operands[1]))
+
+
+def _is_atomic(instruction: Instruction) -> bool:
+    return instruction.parts[0] in ATOMIC
 
 
 WRITES, READS, AT_ONCE = "writes", "reads", "writes in the same instruction"  # what the other thread does
@@ -42,8 +47,9 @@ class Races:
         """An access of these lanes, element by element; bytes_ is where in the shadowed memory each one's starts."""
         self.shadow.fit(access, bytes_)
         elements, machine = self.shadow.elements(access, bytes_), access.machine
-        threads = self.scene.threads(machine, lanes)
-        lanes, threads = (np.repeat(x, elements.shape[1]) for x in (lanes, threads))
+        lanes = lanes[:1] if isinstance(access, BulkAccess) else lanes  # which is one lane's
+        threads, each = self.scene.threads(machine, lanes), elements.size // max(lanes.size, 1)
+        lanes, threads = (np.repeat(x, each) for x in (lanes, threads))
         return Touch(access, elements.ravel(), lanes, threads, self.scene.number(access.instruction), now)
 
     def load(self, touch: Touch) -> None:
@@ -77,8 +83,9 @@ class Races:
 
     def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
         """Of the touch's entries, whether what it does there may go on at the same time as what is marked."""
-        atomic = np.array([instruction.parts[0] in ATOMIC for instruction in self.scene.instructions])
-        return atomic[mark.instruction[touch.elements]] & (touch.access.instruction.parts[0] in ATOMIC)
+        if not _is_atomic(touch.access.instruction):
+            return np.zeros(touch.elements.size, bool)
+        return self.scene.whether(_is_atomic)[mark.instruction[touch.elements]]
 
     def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
         """Findings about these entries of the touch, one for each instruction that `mark` names there."""

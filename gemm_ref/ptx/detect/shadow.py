@@ -81,8 +81,8 @@ class Shadow:
     def read(self, touch: Touch, concurrent: Concurrent) -> None:
         """Put down a read, in the place of readers that everyone has been ordered behind since."""
         at = touch.elements
-        first = ~concurrent(touch, self.reader)
-        self.reader.set(touch, first)
+        loose = concurrent(touch, self.reader)
+        self.reader.set(touch, ~loose if np.count_nonzero(loose) else slice(None))
         rest = self.reader.thread[at] != touch.threads
         if np.count_nonzero(rest):
             self.other_reader.set(touch, rest)

@@ -10,9 +10,13 @@ from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import READS, WRITES, Races
 from gemm_ref.ptx.detect.shadow import NOBODY, WORD, Mark, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
+from gemm_ref.ptx.text.parser import Instruction
 
 UNFENCED = "wrote without a fence"  # what the other thread did, beside those of races.py
-_BULK = ["cp", "async", "bulk"]
+
+
+def _is_bulk(instruction: Instruction) -> bool:
+    return instruction.parts[:3] == ["cp", "async", "bulk"]
 
 
 class SharedFaults(Races):
@@ -41,8 +45,9 @@ class SharedFaults(Races):
         touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
         shadow, reads = self.shadow, access.kind == "async load"
         if access.started and reads:
-            self._look_for_fence(touch)
-            self.load(touch)
+            loose = self.concurrent(touch, shadow.writer)
+            self._look_for_fence(touch, loose)
+            self.load(touch, loose)
             self._count_readers(touch, 1)
         elif access.started:
             self.store(touch)
@@ -58,23 +63,22 @@ class SharedFaults(Races):
                 self._order.land(access.lane, access.barrier)
 
     def _count_readers(self, touch: Touch, more: int) -> None:
-        being_read, starts = self.shadow.being_read, touch.access.addresses
-        if np.unique(starts // touch.access.size).size == starts.size:  # no element is there twice: much faster
-            being_read[touch.elements] += more
-        else:
-            np.add.at(being_read, touch.elements, more)
+        np.add.at(self.shadow.being_read, touch.elements, np.int32(more))  # a wgmma may read an element twice
 
-    def _look_for_fence(self, touch: Touch) -> None:
-        """An asynchronous unit reads: what others than its like have written must have been fenced."""
+    def _look_for_fence(self, touch: Touch, loose: np.ndarray) -> None:
+        """An asynchronous unit reads: what others than its like have written must have been fenced.
+
+        loose: the entries that are concurrent with the write, which is worse, and reported by itself.
+        """
         writer, at = self.shadow.writer, touch.elements
-        bulk = np.array([instruction.parts[:3] == _BULK for instruction in self.scene.instructions])
-        generic = (writer.thread[at] != NOBODY) & ~bulk[writer.instruction[at]] & ~self.shadow.in_flight[at]
+        generic = ~self.scene.whether(_is_bulk)[writer.instruction[at]] & ~self.shadow.in_flight[at]
+        generic &= writer.thread[at] != NOBODY
+        if not np.count_nonzero(generic):
+            return
         entries = np.flatnonzero(generic)
-        if entries.size:
-            thread, time = writer.thread[at[entries]], writer.time[at[entries]]
-            generic[entries] = self._order.unfenced(touch.lanes[entries], thread, time)
-            generic &= ~self.concurrent(touch, writer)  # that is worse, and reported by itself
-            self.report(RACE, touch, writer, generic, did=UNFENCED)
+        thread, time = writer.thread[at[entries]], writer.time[at[entries]]
+        generic[entries] = self._order.unfenced(touch.lanes[entries], thread, time)
+        self.report(RACE, touch, writer, generic & ~loose, did=UNFENCED)
 
     def on_landing(self, access: Access) -> None:
         touch = self._located(access)
@@ -92,12 +96,14 @@ class SharedFaults(Races):
         owners = machine.block_index if access.owners is None else access.owners
         return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
 
-    def load(self, touch: Touch) -> None:
+    def load(self, touch: Touch, loose: np.ndarray | None = None) -> None:
+        """loose: the entries that are concurrent with the write of what they read, where that is known."""
         shadow, at = self.shadow, touch.elements
         early = shadow.in_flight[at]
         self.report(EARLY, touch, shadow.writer, early)
         self.report(UNWRITTEN, touch, None, shadow.writer.thread[at] == NOBODY)
-        self.report(RACE, touch, shadow.writer, self.concurrent(touch, shadow.writer) & ~early)
+        loose = self.concurrent(touch, shadow.writer) if loose is None else loose
+        self.report(RACE, touch, shadow.writer, loose & ~early)
         shadow.read(touch, self.concurrent)
 
     def store(self, touch: Touch) -> None:
@@ -138,9 +144,9 @@ class SharedFaults(Races):
             )
         if kind == UNWRITTEN:
             return "which no thread has written: shared memory is undefined when a block starts"
-        parts = self.scene.instructions[self.shadow.writer.instruction[element]].parts
+        writer = self.scene.instructions[self.shadow.writer.instruction[element]]
         copy, wait = f"into which {other} started a cp.async at {line}", "cp.async.wait_group"
-        if parts[:3] == _BULK:
+        if _is_bulk(writer):
             copy, wait = f"into which {other} started a bulk copy at {line}", "mbarrier.try_wait"
         if kind == EARLY:
             others = "" if wait.startswith("mbarrier") else ", and then at a barrier"

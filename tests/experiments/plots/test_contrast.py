@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,13 @@ def _colour(name: str, page: int) -> str:
     if name.startswith("x-"):
         return colours.dark_twin(f"#{name[2:]}") if page else f"#{name[2:]}"
     return PALETTE[name][page]
+
+
+@functools.cache
+def _low(fill: str, under: str) -> tuple[str, ...]:
+    """Of the light page and the dark one, the colours of a text and of what is under it, where they are too alike."""
+    pairs = [(_colour(fill, page), _colour(under, page)) for page in (0, 1)]
+    return tuple(f"{pair[0]} on {pair[1]}" for pair in pairs if colours.contrast(*pair) < 4.5)
 
 
 def _fill(element: ElementTree.Element) -> str:
@@ -77,11 +85,9 @@ def low_contrasts(svg: str) -> list[str]:
         if element.tag != "text" or not _fill(element):
             continue
         for x, y in _points(element):
-            under = [name for (left, top, right, bottom), name in painted if left < x < right and top < y < bottom]
-            for page in (0, 1):
-                pair = _colour(_fill(element), page), _colour(under[-1] if under else "paper", page)
-                if colours.contrast(*pair) < 4.5:
-                    low.append(f"{''.join(element.itertext())!r}: {pair[0]} on {pair[1]}")
+            latest = reversed(painted)
+            under = (name for (left, top, right, bottom), name in latest if left < x < right and top < y < bottom)
+            low += [f"{''.join(element.itertext())!r}: {pair}" for pair in _low(_fill(element), next(under, "paper"))]
     return low
 
 
