@@ -10,6 +10,7 @@ from experiments.documents import markdown
 from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
 from experiments.records import scaling, stats, store
+from experiments.records.controls import Controls, explained
 from experiments.records.rows import STRONG
 from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
 from gemm_ref.problem import MATHS
@@ -20,13 +21,14 @@ WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
 def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS, from the first published card that has several of its kind in a host."""
     for folder in store.published(published.parent):
-        frame = scaling.timed(store.read(folder, "scaling"))
+        rows = store.read(folder, "scaling")
+        frame = scaling.timed(rows)
         if not frame.empty:
-            return _ways(frame, folder) if name == WAYS else _model(frame, folder)
+            return _ways(frame, Controls(rows), folder) if name == WAYS else _model(frame, folder)
     return NOT_MEASURED
 
 
-def _ways(frame: pd.DataFrame, folder: Path) -> str:
+def _ways(frame: pd.DataFrame, controls: Controls, folder: Path) -> str:
     """A line for each math mode, layout and size that was divided among the most GPUs."""
     most = frame["gpus"].max()
     own = frame[(frame["gpus"] == most) & (frame["scaling"] == STRONG)]
@@ -45,13 +47,15 @@ def _ways(frame: pd.DataFrame, folder: Path) -> str:
         cells += [f"{_ms(library.loc[OVERLAPPED])}, {_times(library.loc[OVERLAPPED])}"]
         cells += [f"{_ms(best)}, {_times(best)} `{best['stage'][:3]}`"]
         verdict = "" if fused is None else _verdict(library.loc[OVERLAPPED], fused)
-        lines.append([math, layout, str(size), *cells, verdict])
+        mark = controls.mark(math=math, layout=layout, scaling=STRONG, gpus=most, m=size)
+        lines.append([math, layout, f"{size}{mark}", *cells, verdict])
     said = (
         f"M = N = K divided among {most} GPUs; 'in turn' and 'fused' multiply with cuBLAS. 1.95x: so many times the "
         "speed of the same product on one of these GPUs, in the same rounds. The last column has the overlapped way "
         "beside torch's fused operator, both with cuBLAS."
     )
-    return f"{said}\n\n{markdown.table(head, lines, words=2)}\n\n{store.caption(own, folder)}."
+    caption = explained(store.caption(own, folder), *(size for _, _, size, *_ in lines))
+    return f"{said}\n\n{markdown.table(head, lines, words=2)}\n\n{caption}."
 
 
 def _model(frame: pd.DataFrame, folder: Path) -> str:
