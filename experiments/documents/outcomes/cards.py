@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.documents.markdown import listed
 from experiments.records import scaling as measured
 from experiments.records.rows import PASS, SKIPPED, STRONG
-from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, WAYS
+from gemm_ref.distributed.layouts import LAYOUTS, OVERLAPPED, WAYS
 
 
 def scaling(frame: pd.DataFrame) -> Iterator[str]:
@@ -23,7 +23,7 @@ def scaling(frame: pd.DataFrame) -> Iterator[str]:
         return
     own = own[(own["gpus"] == own["gpus"].max()) & (own["scaling"] == STRONG)]
     best = own.loc[own.groupby(["layout", "math", "m", "way"])["median_us"].idxmin()]
-    hardest = best.loc[best.loc[best["way"] == IN_TURN, "efficiency"].idxmin(), "math"]  # whose links cost most
+    hardest = best.loc[best["efficiency"].idxmin(), "math"]  # whose links cost most
     for layout in (layout for layout in LAYOUTS if (best["layout"] == layout).any()):
         rows = best[(best["layout"] == layout) & (best["math"] == hardest)]
         kept = [f"{_range(rows, way)} {way}" for way in WAYS if (rows["way"] == way).any()]

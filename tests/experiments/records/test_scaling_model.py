@@ -175,6 +175,12 @@ def test_pictures_and_sentences_follow_the_rows(folder, drawn):
     assert outcome("scaling", frame) != said
 
 
+def test_pictures_are_drawn_of_a_size_that_was_divided_alone(tmp_path, drawn):
+    """As one past what is grown is, if it is asked for by itself."""
+    store.save(tmp_path, "scaling", [row for row in made_up() if row.scaling == STRONG], ON_H200)
+    assert drawn("scaling", folder=tmp_path).keys() == {"scaling", "scaling_model"}
+
+
 def test_the_tables_are_of_the_first_card_that_has_neighbours(folder, tmp_path):
     alone, several = tmp_path / "nvidia-a", tmp_path / "nvidia-b"
     alone.mkdir()
