@@ -261,12 +261,11 @@ def _most(host: dist.ProcessGroup, *values: float) -> list[float]:
 
 
 def _product(contender: Contender) -> layouts.Product:
-    gemm, math = contender.load(), contender.math
-    if timing.is_reference(contender):
-        return layouts.Product(functools.partial(_cublas, gemm), is_cublas=True, adds_c=True)
+    gemm, math, is_cublas = contender.load(), contender.math, timing.is_reference(contender)
     if contender.dialect and math in gemm_ref.EMULATED:
         return layouts.Product(gemm, lambda b: gemm_ref.split_operand(b, "b", math=math))
-    return layouts.Product(gemm, adds_c=scaling.adds_c(contender.stage, contender.dialect))
+    gemm = functools.partial(_cublas, gemm) if is_cublas else gemm
+    return layouts.Product(gemm, is_cublas=is_cublas, adds_c=scaling.adds_c(contender.stage, contender.dialect))
 
 
 def _cublas(

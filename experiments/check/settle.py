@@ -43,9 +43,7 @@ def settle(kernel: CudaKernel, layout: bool) -> CudaKernel:
     if attempt(kernel, problem, zeroed=True, detect=True).unordered:
         return kernel
     free = not (kernel.says_sizes or kernel.square or kernel.fixed)
-    cube = kernel.admit(
-        sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks)
-    )  # it may take no others
+    cube = _cube(kernel, seen)  # it may take no others
     cubes = layouts.others(kernel.layout, axes=False) if cube != problem and not _right(kernel, cube) else ()
     regrid = guessed or bool(regridded)  # nothing tells which size a grid of equal ones is made of
     tried = [(other, problem) for other in layouts.others(kernel.layout, axes=free)] + [(x, cube) for x in cubes]
@@ -138,10 +136,12 @@ def _stored(seen: Survey, trial: Trial) -> _Stored:
 
 def _problem(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
     """Whole tiles, as deep as all of the kernel's buffers."""
-    tile = seen.tile or kernel.tile
-    return kernel.admit(
-        sizes.squared(tile, seen.slice, seen.depth, seen.walks) if kernel.square else _whole(tile, seen)
-    )
+    return _cube(kernel, seen) if kernel.square else kernel.admit(_whole(seen.tile or kernel.tile, seen))
+
+
+def _cube(kernel: CudaKernel, seen: Survey) -> gemm_ref.Problem:
+    """The same with equal sizes."""
+    return kernel.admit(sizes.squared(seen.tile or kernel.tile, seen.slice, seen.depth, seen.walks))
 
 
 def _whole(tile: tuple[int, int], seen: Survey) -> gemm_ref.Problem:

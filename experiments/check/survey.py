@@ -42,9 +42,8 @@ class _Seen(ptx.Observer):
         self._rows: list[int] = []
         self._columns: list[int] = []
         self._stored, self._parts_end = False, 0  # since A was last loaded; rows that earlier parts have
-        self._parts: list[
-            tuple[int, ...]
-        ] = []  # of C, each stored before A was loaded again: first and last row, column
+        # Of C, each stored before A was loaded again: first and last row, first and last column
+        self._parts: list[tuple[int, ...]] = []
         self._last: dict[int, int] = {}  # the last column of A that was loaded, by how often threads had met before
         self._met = 0
         self._shared = 0
