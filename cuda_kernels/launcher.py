@@ -45,12 +45,14 @@ class _LaunchShape(ctypes.Structure):
         ("beta", ctypes.c_float),
         ("exponents", ctypes.c_void_p * 2),
         ("early", ctypes.c_uint),
+        ("cluster", ctypes.c_uint),
     ]
 
     @classmethod
     def of(cls, launch: Launch) -> _LaunchShape:
         axes = ctypes.c_uint * 3
-        return cls(axes(*launch.grid), axes(*launch.block), launch.shared_bytes, asks=True, early=launch.early)
+        blocks = axes(*launch.grid), axes(*launch.block)
+        return cls(*blocks, launch.shared_bytes, asks=True, early=launch.early, cluster=launch.cluster[0])
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, rules: tuple[str, ...] = ()) -> Launcher:

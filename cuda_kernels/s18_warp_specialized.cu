@@ -17,7 +17,7 @@ namespace config = registry::s18_warp_specialized;
 constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of the 504 that three warpgroups share
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int GROUP_M, bool OVERLAP>
-__global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
+__global__ void __launch_bounds__((BLOCK_M / WGMMA_M + 1) * WARPGROUP, 1)
 s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
                      const __grid_constant__ CUtensorMap C, int M, int N, int K, const float* scale_a,
                      const float* scale_b) {  // M and N are those of left @ right

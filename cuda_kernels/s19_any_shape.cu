@@ -35,13 +35,12 @@ constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_R
 constexpr int READ_AHEAD = 6;
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
-__global__ void __cluster_dims__(CLUSTER_M* CLUSTER_K, 1, 1)
-    __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
-    s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
-                  const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M,
-                  int N, int K, int shared_tiles, const float* scale_a, const float* scale_b, const void* bias,
-                  const void* addend, int addend_step, float alpha,
-                  float beta) {  // M and N are those of left @ right
+__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
+s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
+              const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M, int N,
+              int K, int shared_tiles, const float* scale_a, const float* scale_b, const void* bias, const void* addend,
+              int addend_step, float alpha,
+              float beta) {  // M and N are those of left @ right
     constexpr int CLUSTER = CLUSTER_M * CLUSTER_K;
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;

@@ -24,7 +24,7 @@ constexpr int CONSUMERS = config::BLOCK_M / WGMMA_M;
 constexpr bool MOVES_REGISTERS = CONSUMERS == 2;
 
 template <int BLOCK_M, int BLOCK_N, int PARTS, int STAGES, int PROMOTE, int CLUSTER_M, int GROUP_M, int BLOCKS_PER_SM>
-__global__ void __cluster_dims__(CLUSTER_M, 1, 1) __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
+__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
 s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
              const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M, int N,
              int K, int shared_tiles, const float* __restrict__ A, const float* __restrict__ B,

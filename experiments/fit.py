@@ -1,8 +1,9 @@
 """The table of `gemm_ref.choice` for one kind of GPU, from the times that `run choice --preset full` took on it.
 
-What is fitted are logarithms, of all costs at once: those of each tile, those of sharing tiles in each rung and
-dialect, and those of the GPU. A cost that the rows say nothing of stays as it was: it is held by a weak spring. So do
-those of the GPU where a rung has no rows.
+What is fitted are logarithms, of all costs at once, down the slope that torch derives: those of each tile, those of
+sharing tiles in each rung and dialect, and those of the GPU. A cost that the rows say nothing of stays as it was: it is
+held by a weak spring. Those of the GPU stay where a rung has no rows, but for the start of a kernel, which is the same
+for whatever a rung chooses.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from gemm_ref.build import write_whole
 from gemm_ref.choice.costs import CACHE, SHARES
 from gemm_ref.operands import TMA_BYTES
 
-ROUNDS = 4  # in which weights follow what is predicted
+ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
+FAR = 0.1  # error from which on a row counts by its size, and no longer by its square
 SPRING = 0.02  # the error of one row, that a cost e times another one weighs as much as
 HELD = 1e3  # the same, of a cost that stays
 SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
+START = "start_ns"
 OF_GPU = [field.name for field in fields(choice.Device) if field.name != "rungs"]
 
 
@@ -122,7 +125,8 @@ def _copied(stage: gemm_ref.Stage, dialect: str, problem: gemm_ref.Problem) -> b
 
 def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
     """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
-    from scipy.optimize import least_squares
+    import torch
+    from scipy.optimize import minimize
 
     begins: dict[tuple[str, ...], int] = {}  # of the GPU, a family or a tile, by name: where its costs are among all
     origin: list[float] = []
@@ -136,29 +140,34 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
             begins[name] = len(origin)
             origin += costs[name]
         places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
-    work, where, first = _stacked([row.work(sms) for row in rows]), np.array(places).T, np.log(origin)
-    springs = np.full(len(origin), SPRING)
+    work, where = _stacked([row.work(sms) for row in rows]), torch.tensor(places).T
+    first = torch.tensor(origin, dtype=torch.float64).log()
+    springs = torch.full_like(first, SPRING)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
-        springs[places[0][: len(OF_GPU)]] = HELD
-    measured, fastest = (np.array([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
+        springs[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = HELD
+    measured, fastest = (_tensor([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
 
-    def predicted(logs: np.ndarray) -> Any:
-        of_gpu, shares, cache, costs = np.split(np.exp(logs)[where], np.cumsum([len(OF_GPU), *SIZES[:2]]))
+    def predicted(logs: torch.Tensor) -> Any:
+        of_gpu, shares, cache, costs = logs.exp()[where].split([len(OF_GPU), *SIZES])
         return choice.took(
             work, choice.Costs(*costs), choice.Shares(*shares), choice.Cache(*cache), choice.Device(*of_gpu)
         )
 
-    touched = np.zeros((len(rows), len(origin)), dtype=bool)
-    touched[np.arange(len(rows)), where] = True
-    touched, logs = np.vstack([touched, np.eye(len(origin), dtype=bool)]), first
+    logs = first
     for _ in range(ROUNDS):
-        weights = (fastest / np.minimum(measured, predicted(logs))) ** 2  # of what is near to the fastest, or seems so
+        # What is near to the fastest, or seems so, counts most
+        weights = (fastest / torch.minimum(measured, predicted(logs))) ** 2
 
-        def errors(logs: np.ndarray, weights: np.ndarray = weights) -> np.ndarray:
-            return np.concatenate([weights * np.log(predicted(logs) / measured), springs * (logs - first)])
+        def loss(at: np.ndarray, weights: torch.Tensor = weights) -> tuple[float, np.ndarray]:
+            logs = torch.tensor(at, requires_grad=True)
+            errors = torch.cat([weights * (predicted(logs) / measured).log(), springs * (logs - first)])
+            whole = (((errors / FAR) ** 2 + 1).sqrt() - 1).sum()
+            whole.backward()
+            assert logs.grad is not None
+            return whole.item(), logs.grad.numpy()
 
-        logs = least_squares(errors, logs, loss="soft_l1", f_scale=0.1, jac_sparsity=touched, x_scale="jac").x
-    return _with(start, begins, np.exp(logs).tolist())
+        logs = torch.tensor(minimize(loss, logs.numpy(), jac=True, options={"maxiter": STEPS}, method="L-BFGS-B").x)
+    return _with(start, begins, logs.exp().tolist())
 
 
 def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list[float]) -> choice.Device:
@@ -177,13 +186,19 @@ def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list
 
 
 def _stacked(works: Sequence[choice.Work]) -> choice.Work:
-    """Of many, each field an array."""
+    """Of many, each field a tensor."""
     columns: dict[str, Any] = {}
     for name in (field.name for field in fields(choice.Work)):
         values = [getattr(each, name) for each in works]
         waves = isinstance(values[0], choice.Wave)
-        columns[name] = choice.Wave(*np.array([astuple(each) for each in values]).T) if waves else np.array(values)
+        columns[name] = choice.Wave(*_tensor([astuple(each) for each in values]).T) if waves else _tensor(values)
     return choice.Work(**columns)
+
+
+def _tensor(values: Sequence[Any]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:

@@ -139,8 +139,8 @@ def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Lau
         min(across, max(1, sms * (config.BLOCKS_PER_SM or 1) // config.CLUSTER_M)) if config.PERSISTENT else across
     )
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
-    grid = (clusters * config.CLUSTER_M, 1, 1)
-    return Launch(grid, (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
+    grid, cluster = (clusters * config.CLUSTER_M, 1, 1), (config.CLUSTER_M, 1, 1)
+    return Launch(grid, (threads, 1, 1), _hopper_bytes(config), cluster=cluster, loaders=WARPGROUP)
 
 
 def dealt_wgmma_tiles(config: Config, m: int, n: int, k: int, sms: int) -> Launch:
@@ -166,7 +166,8 @@ def deal_wgmma(config: Config, m: int, n: int, k: int, blocks: int, sms: int) ->
         left = tiles % clusters
     consumers = config.BLOCK_M // WGMMA_M
     threads = (consumers + 1) * WARPGROUP
-    launch = Launch((clusters * cluster, 1, 1), (threads, 1, 1), _hopper_bytes(config), loaders=WARPGROUP)
+    grid, clustered = (clusters * cluster, 1, 1), (cluster, 1, 1)
+    launch = Launch(grid, (threads, 1, 1), _hopper_bytes(config), cluster=clustered, loaders=WARPGROUP)
     if not left:
         return launch
     room, flags = clusters * cluster * config.BLOCK_M * config.BLOCK_N, clusters * cluster * consumers

@@ -77,6 +77,13 @@ def _add_shares(x, partials_ptr, others, first: tl.constexpr, BLOCK_M: tl.conste
     return added
 
 
+# The first slice of a share, of so many slices in a row: slices * share / programs, without a product past 2^31.
+@triton.jit
+def _begin_of(share, slices):
+    programs = tl.num_programs(0)
+    return slices // programs * share + slices % programs * share // programs
+
+
 # M and N are those of what is multiplied.
 @triton.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
@@ -106,9 +113,8 @@ def _gemm_kernel(
 
     # My share of the slices of the other tiles, all in a row. Programs go down as slices go up: whoever has the first
     # slice of a tile waits for programs that were started before it.
-    share = tl.cdiv(shared * slices, programs)
-    begin = tl.minimum((programs - 1 - program) * share, shared * slices)
-    end = tl.minimum(begin + share, shared * slices)
+    begin = _begin_of(programs - 1 - program, shared * slices)
+    end = _begin_of(programs - program, shared * slices)
     at = begin
     while at < end:
         of_shared = at // slices  # which of the tiles that are shared
@@ -129,8 +135,9 @@ def _gemm_kernel(
             tl.atomic_xchg(flags_ptr + program, 1, sem="release", scope="gpu")
         else:
             # Add what the others have of it: the program before this has the next slices, the one before that those
-            # after them.
-            others = ((of_shared + 1) * slices - 1) // share - begin // share
+            # after them. The last share of it is that which has its last slice.
+            last = (((of_shared + 1).to(tl.int64) * slices * programs - 1) // (shared * slices)).to(tl.int32)
+            others = last - (programs - 1 - program)
             for other in range(1, others + 1):
                 flag_ptr = flags_ptr + program - other
                 while tl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch

@@ -1,5 +1,6 @@
 // Tiles of C dealt to blocks (Osama et al., 'Stream-K', PPoPP 2023): whole tiles in turn, and of the last ones, that are
-// shared, the slices of K, all in a row, to each block as many: less than a tile each, so of two tiles at most.
+// shared, the slices of K, all in a row, to each block as many, or one more: less than a tile each, so of two tiles at
+// most. Where the number of blocks is a multiple of theirs, no block has two.
 //
 // A tile that is shared belongs to the block that has its first slice. The others leave their sums in memory and raise a
 // flag; the owner, whose part of it is the last thing that it does, adds them to its own in the order of K. It waits for
@@ -11,7 +12,7 @@ template <int BLOCK_M, int BLOCK_N>
 struct Deal {
     int tiles_m, tiles_n, slices;  // of C; of K
     int whole;                     // tiles that are not shared
-    int share, shared;             // slices of a block, and of all
+    int shared;                    // slices of those that are
     int block, blocks;             // which one this is, and of how many
 
     // depth: elements of K in a slice.
@@ -20,7 +21,6 @@ struct Deal {
           tiles_n((N + BLOCK_N - 1) / BLOCK_N),
           slices((K + depth - 1) / depth),
           whole(tiles_m * tiles_n - shared_tiles),
-          share(shared_tiles == 0 ? 0 : (shared_tiles * slices + blocks - 1) / blocks),
           shared(shared_tiles * slices),
           block(block),
           blocks(blocks) {}
@@ -28,14 +28,20 @@ struct Deal {
     // Which share this block has.
     __device__ int my_share() const { return blocks - 1 - block; }
 
-    // How many shares of a tile come after mine.
-    __device__ int shares_behind(int tile) const { return ((tile - whole + 1) * slices - 1) / share - my_share(); }
+    // The first slice of a share.
+    __device__ int begin_of(int share) const { return static_cast<long long>(share) * shared / blocks; }
+
+    // How many shares of a tile come after mine: the last one is that which has its last slice.
+    __device__ int shares_behind(int tile) const {
+        const long long end = static_cast<long long>(tile - whole + 1) * slices;
+        return static_cast<int>((end * blocks - 1) / shared) - my_share();
+    }
 
     // Calls act(tile, first slice, slices) for each part that this block has, one after another.
     template <typename Act>
     __device__ __forceinline__ void each_part(Act act) const {
-        int next_shared = my_share() * share;
-        const int end = min(next_shared + share, shared);
+        int next_shared = begin_of(my_share());
+        const int end = begin_of(my_share() + 1);
 #pragma unroll 1
         for (int next = block; next < whole || next_shared < end; next += blocks) {
             const bool is_whole = next < whole;

@@ -12,6 +12,7 @@ from gemm_ref.choice.work import Wave, Work
 from gemm_ref.tiles import EMULATED
 
 IN_A_WAVE = 4  # sharpness of `_longest`
+LEAST_NS = 1e-9  # so that `_longest` has a slope where all times are 0, and a fit can follow it
 SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
 # A rung that was not fitted on a GPU has the figures of the tiles of these names: the slices are the same, and `work`
 # counts each once for every product of parts.
@@ -47,6 +48,7 @@ class Cache:
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
     again: float  # share of what several tiles read that device memory brings once more
     scattered: float  # times as much more of it, of slices that no other block reads at the same time
+    short: float  # times as many bytes more, of rows of B that blocks read piece by piece at different times
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
     cached = (work.cached + (cache.split_lines - 1) * work.split) * (1 + cache.apart * work.apart)
     read = work.read + cache.again * work.again * (1 + cache.scattered * work.apart)
+    read = read + cache.short * work.short * work.apart
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
     time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)
     of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
@@ -120,4 +123,4 @@ def _wave(wave: Wave, costs: Costs) -> float:
 
 def _longest(sharpness: float, *times: float) -> float:
     """The longest of times that overlap; a bit more, where they are about as long: none is hidden wholly then."""
-    return sum(time**sharpness for time in times) ** (1 / sharpness)
+    return (sum(time**sharpness for time in times) + LEAST_NS) ** (1 / sharpness)

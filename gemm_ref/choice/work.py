@@ -44,6 +44,7 @@ class Work:
     again: float  # of those, what more than one tile reads: nearly all of an operand that many do
     cached: float  # bytes that tiles read of the L2 cache
     split: float  # bytes of those that are in boxes which lie in two lines of it
+    short: float  # bytes of a B by rows that no two tiles read; as many times fewer as a tile's rows of it have lines
     apart: float  # share of a block's slices that no other block reads at the same time
     shared: float  # 1 where tiles are shared
     parts: float  # shares of a tile
@@ -105,7 +106,9 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
     share = cdiv(left * slices, clusters)
     full, wave, products = 0, NOTHING, MATHS[problem.math].products
     if clusters != tiles:  # no more than there is room for: each has whole tiles, and a share of one or two
-        parts = rounds + (0 if not left else 1 if slices % share == 0 else 2)
+        # s14 rounds shares up, so that they end with a tile only where they divide it
+        ends = clusters % max(left, 1) if uses_tma(config) else slices % max(share, 1)
+        parts = rounds + (0 if not left else 2 if ends else 1)
         last = _wave(config, cdiv(blocks, sms), products * (rounds * slices + share), parts)
     elif uses_tma(config):
         at_once = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
@@ -146,8 +149,8 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
     return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
 
 
-def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float]:
-    """`read`, `again`, `cached` and `split` of a `Work`."""
+def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float]:
+    """`read`, `again`, `cached`, `split` and `short` of a `Work`."""
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
     rows, columns = _sides(config, problem)
@@ -160,7 +163,12 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
         again += once * (1 - 1 / times)
         cached += mode.parts * asked * times
         split += mode.parts * asked * times * in_two
-    return read, again, cached, split
+    short = 0.0
+    turned = is_turned(config, problem.math, problem.b_layout)
+    if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
+        of_tile = config.BLOCK_M * (config.CLUSTER_M or 1) if turned else config.BLOCK_N
+        short = element * problem.k * problem.n / (of_tile * mode.part_dtype.itemsize / LINE_BYTES)
+    return read, again, cached, split, short
 
 
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -87,12 +87,12 @@ def test_the_fit_finds_what_times_were_made_by(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stage", RUNGS)
 def test_times_of_one_rung_leave_the_others_costs_as_they_were(stage, times, tmp_path):
-    """And those of the GPU, which the others share."""
+    """And those of the GPU, which the others share, but for what every kernel takes to start."""
     found = fit.fit(_saved(tmp_path, [row for row in times if row.stage == stage]), tmp_path / "costs.toml")
     assert mean(found.now) < mean(found.before)
     table = tomllib.loads((tmp_path / "costs.toml").read_text())
     now, before = table["NVIDIA Fixture"], next(iter(table.values()))
-    assert {key for key, value in now.items() if value != before.get(key)} == {stage}
+    assert {key for key, value in now.items() if value != before.get(key)} - {"start_ns"} == {stage}
 
 
 def test_a_table_is_written_as_it_is_read():

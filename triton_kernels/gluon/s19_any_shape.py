@@ -24,7 +24,7 @@ from triton_kernels import launcher
 from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
 from triton_kernels.gluon.finish import finished
 from triton_kernels.gluon.hopper import PIECES, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
-from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of
+from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
 from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
@@ -42,7 +42,7 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, _, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, begin, end = deal(tiles_m * tiles_n, shared, slices)
     loaded = 0  # slices so far
     for part in range(parts):
         tile, first, count = part_of(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
@@ -72,7 +72,7 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, parts, share, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, parts, begin, end = deal(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
     i = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far
@@ -113,7 +113,7 @@ def _consume(
             # after them.
             others = 0
             if part >= rounds:
-                others = ((begin // slices + part - rounds + 1) * slices - 1) // share - begin // share
+                others = shares_behind(begin + (part - rounds) * slices, shared, slices)
             for other in range(1, others + 1):
                 flag_ptr = flags_ptr + (program - other) * CONSUMERS + which
                 while gl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch

@@ -22,7 +22,7 @@ from gemm_ref.problem import MATHS, WIDE
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
 from triton_kernels.gluon.hopper import PIECES, SWIZZLE, columns, store_tile, sums_layout, swizzled, tma_load
-from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of
+from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
 from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
@@ -41,7 +41,7 @@ def _produce(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, _, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = deal(tiles_m * tiles_n, shared, slices)
     loaded = 0  # slices so far
     for piece in range(pieces):
         tile, first, count = part_of(piece, tiles_m * tiles_n - shared, slices, rounds, begin, end)
@@ -155,7 +155,7 @@ def _consume(
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles_n = gl.cdiv(N, BLOCK_N)
     slices = gl.cdiv(K, BLOCK_K)
-    rounds, pieces, share, begin, end = deal(tiles_m * tiles_n, shared, slices)
+    rounds, pieces, begin, end = deal(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
     place = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far
@@ -204,7 +204,7 @@ def _consume(
             # Add what the others have of it, in the order of K.
             others = 0
             if piece >= rounds:
-                others = ((begin // slices + piece - rounds + 1) * slices - 1) // share - begin // share
+                others = shares_behind(begin + (piece - rounds) * slices, shared, slices)
             for other in range(1, others + 1):
                 flag_ptr = flags_ptr + (program - other) * CONSUMERS + which
                 while gl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch

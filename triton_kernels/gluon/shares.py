@@ -8,19 +8,33 @@ barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that one wgmma gives
 
 
+# The first slice of a share, of so many slices in a row: slices * share / programs, without a product past 2^31.
+@gluon.jit
+def _begin_of(share, slices):
+    programs = gl.num_programs(0)
+    return slices // programs * share + slices % programs * share // programs
+
+
 # What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
-# of K, all in a row, in equal shares. Programs go down as slices go up: whoever has the first slice of a tile waits for
-# programs that were started before it.
+# of K, all in a row, in equal shares, but for one slice. Programs go down as slices go up: whoever has the first slice
+# of a tile waits for programs that were started before it.
 @gluon.jit
 def deal(tiles, shared, slices):
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     rounds = gl.maximum(gl.cdiv(tiles - shared - program, programs), 0)
-    share = gl.cdiv(shared * slices, programs)
-    begin = gl.minimum((programs - 1 - program) * share, shared * slices)
-    end = gl.minimum(begin + share, shared * slices)
+    begin = _begin_of(programs - 1 - program, shared * slices)
+    end = _begin_of(programs - program, shared * slices)
     shares = gl.where(begin < end, gl.cdiv(end, slices) - begin // slices, 0)  # tiles that mine are of: two at most
-    return rounds, rounds + shares, share, begin, end
+    return rounds, rounds + shares, begin, end
+
+
+# How many shares of the tile that slice `begin` is of come after mine: the last one is that which has its last slice.
+@gluon.jit
+def shares_behind(begin, shared, slices):
+    programs = gl.num_programs(0)
+    end = (begin // slices + 1).to(gl.int64) * slices
+    return ((end * programs - 1) // (shared * slices)).to(gl.int32) - (programs - 1 - gl.program_id(0))
 
 
 # Part number `part` of a program: of which tile, and of that which slices of K.
