@@ -10,6 +10,7 @@ from experiments.documents import devices
 from experiments.records import store
 from experiments.report import choose
 from experiments.report.views import View
+from gemm_ref.choice import costs
 from tests.experiments.fixtures import changed
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -49,14 +50,17 @@ def test_one_card_says_what_two_would_show(two, tmp_path):
     assert "One card is published" in text and "| NVIDIA H200 | 132 | 1980 |" in text and "## " not in text
 
 
-def test_two_cards_are_told_apart(two):
+def test_two_cards_are_told_apart(two, monkeypatch):
+    own = "has no table of its own, and chooses by that of the NVIDIA H200"
+    assert own not in devices.render(two[0])
+    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": None})
     text = devices.render(two[0])
     assert f"## {H100}" in text and "2 cards are published" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| `s14` CUDA fp32 | 4096 |")]
     assert line.endswith("SLOWER |") and "FASTER" in line
     assert "**squares**: " in text and "Both cards chose tile and blocks at 18 problems, and otherwise at 1 of" in text
     assert ", 7 blocks |" in text
-    assert "has no table of its own, and chooses by that of the NVIDIA H200" in text
+    assert own in text
     assert text.count("| 21 | 2,100,000 | 0 |") == 2
 
 
