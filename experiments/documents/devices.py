@@ -76,10 +76,12 @@ class Card:
         row = frames.rungs(self.fp32).sort_values("median_us").iloc[0]
         return f"`{row.stage[:3]}` in {DIALECTS[row.dialect].title}: {style.number(100 * row.vs_cublas)}%"
 
-    @property
+    @cached_property
     def has_table(self) -> bool:
-        """Whether `gemm_ref.choice` has a table of this card; else it takes the first card's."""
-        return self.name in costs.devices()
+        """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, and not those of the first one."""
+        own, first = costs.devices().get(self.name), costs.device()
+        stages = frames.rungs(store.read(self.folder, "choice"))["stage"].unique()
+        return own is first or own is not None and any(own.rungs[each] != first.rungs[each] for each in stages)
 
     def regrets(self) -> Iterator[list[str]]:
         """What the choice loses: dialect, card, how many problems, geometric mean and worst.

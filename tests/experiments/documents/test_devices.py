@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from gemm_ref.choice import costs
 from tests.experiments.fixtures import changed
 
 H100 = "NVIDIA H100 80GB HBM3"
+OTHERS_TABLE = "has none for these rungs, and chooses by that of the NVIDIA H200"
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +52,23 @@ def test_one_card_says_what_two_would_show(two, tmp_path):
     assert "One card is published" in text and "| NVIDIA H200 | 132 | 1980 |" in text and "## " not in text
 
 
-def test_two_cards_are_told_apart(two, monkeypatch):
-    own = "has no table of its own, and chooses by that of the NVIDIA H200"
-    assert own not in devices.render(two[0])
-    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": None})
+def test_two_cards_are_told_apart(two):
     text = devices.render(two[0])
     assert f"## {H100}" in text and "2 cards are published" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| `s14` CUDA fp32 | 4096 |")]
     assert line.endswith("SLOWER |") and "FASTER" in line
     assert "**squares**: " in text and "Both cards chose tile and blocks at 18 problems, and otherwise at 1 of" in text
     assert ", 7 blocks |" in text
-    assert own in text
+    assert OTHERS_TABLE in text
     assert text.count("| 21 | 2,100,000 | 0 |") == 2
+
+
+def test_a_table_is_a_cards_own_where_the_rungs_that_choose_have_costs_of_it(two, monkeypatch):
+    """An H100's costs of s14, the rung that chose, are those of an H200; those of s19 do not count here."""
+    first = costs.device()
+    other = replace(costs.devices()[H100], rungs=first.rungs | {"s14_register_banks": {}})
+    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": first, H100: other})
+    assert OTHERS_TABLE not in devices.render(two[0])
 
 
 def test_what_a_card_has_not_run_is_said(two, tmp_path):
