@@ -78,7 +78,7 @@ class Card:
 
     @cached_property
     def has_table(self) -> bool:
-        """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, and not those of the first one."""
+        """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, not those of the first one."""
         own, first = costs.devices().get(self.name), costs.device()
         stages = frames.rungs(store.read(self.folder, "choice"))["stage"].unique()
         return own is first or own is not None and any(own.rungs[each] != first.rungs[each] for each in stages)
