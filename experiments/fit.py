@@ -211,12 +211,18 @@ def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
 
 
 def written(table: dict[str, choice.Device]) -> str:
-    """The text of costs.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile."""
+    """The text of costs.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile.
+
+    What is the same as on the first kind is left out.
+    """
     lines: list[str] = []
+    first = next(iter(table.values()))
     for name, gpu in table.items():
         lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in OF_GPU), ""]
         for stage, dialects in gpu.rungs.items():
             for dialect, family in ((key, each) for key, each in dialects.items() if each.fitted):
+                if gpu is not first and family == first.rungs[stage][dialect]:
+                    continue
                 lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]
                 lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
     return "\n".join(lines).rstrip() + "\n"

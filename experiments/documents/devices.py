@@ -81,7 +81,8 @@ class Card:
         """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, not those of the first one."""
         own, first = costs.devices().get(self.name), costs.device()
         stages = frames.rungs(store.read(self.folder, "choice"))["stage"].unique()
-        return own is first or own is not None and any(own.rungs[each] != first.rungs[each] for each in stages)
+        families = [family for each in stages for family in own.rungs[each].values()] if own else []
+        return own is first or any(family.fitted for family in families)
 
     def regrets(self) -> Iterator[list[str]]:
         """What the choice loses: dialect, card, how many problems, geometric mean and worst.

@@ -58,7 +58,7 @@ class Family:
     shares: Shares
     cache: Cache
     tiles: dict[str, Costs]
-    fitted: bool = True  # whether they are its own, and not those of another rung
+    fitted: bool = True  # whether they are its own, and not those of another rung or of another GPU
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,18 @@ class Device:
 
 @functools.cache
 def devices() -> dict[str, Device]:
-    """The measured kinds of GPU by name, as `torch.cuda.get_device_name` has it."""
-    found = {}
+    """The measured kinds of GPU by name, as `torch.cuda.get_device_name` has it.
+
+    What was not fitted on one of them has the costs of the first.
+    """
+    found: dict[str, Device] = {}
     for name, about in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
         shared = {key: about.pop(key) for key in list(about) if not isinstance(about[key], dict)}
         rungs = {rung: {dialect: _family(of) for dialect, of in each.items()} for rung, each in about.items()}
+        first = next(iter(found.values())).rungs if found else {}
+        for rung in first.keys() - _AS.keys():
+            others = {dialect: replace(family, fitted=False) for dialect, family in first[rung].items()}
+            rungs[rung] = others | rungs.get(rung, {})
         for rung, (like, tiles) in _AS.items():
             rungs.setdefault(rung, {name: _some(rungs[like][name], tiles[name]) for name in tiles})
         found[name] = Device(**shared, rungs=rungs)

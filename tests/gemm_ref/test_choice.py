@@ -177,3 +177,14 @@ def test_without_a_stage_it_is_the_last_that_fits():
         validate(a.double(), b.double(), stage=None)
     with pytest.raises(ValueError, match="a must be a torch.Tensor, not list"):
         validate([1.0], b, stage=None)
+
+
+def test_what_was_not_fitted_on_a_gpu_has_the_first_ones_costs():
+    first, *others = choice.devices().values()
+    for gpu in others:
+        assert gpu.rungs.keys() == first.rungs.keys()
+        for rung, families in gpu.rungs.items():
+            assert families.keys() == first.rungs[rung].keys()
+            for dialect, family in families.items():
+                assert family.tiles.keys() == first.rungs[rung][dialect].tiles.keys()
+        assert any(family.fitted for families in gpu.rungs.values() for family in families.values())
