@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 import gemm_ref
 from experiments.grouped import grouped
@@ -22,7 +23,7 @@ from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
 from gemm_ref.build import write_whole
-from gemm_ref.choice.costs import CACHE, SHARES
+from gemm_ref.choice.costs import CACHE, SHARES, borrowed
 from gemm_ref.operands import TMA_BYTES
 
 ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
@@ -68,7 +69,7 @@ def fit(folder: Path, path: Path = choice.TABLE) -> Fit:
         )
     run = store.runs_of(frame, folder)[-1]
     name, sms = run["device"], run["gpu"]["multiprocessors"]
-    start = choice.device(name)
+    start = choice.devices().get(name) or borrowed(choice.device())
     gpu = fitted(rows, start, sms)
     write_whole(path, written({**choice.devices(), name: gpu}))
     unseen = rows_of(seen)
@@ -125,7 +126,6 @@ def _copied(stage: gemm_ref.Stage, dialect: str, problem: gemm_ref.Problem) -> b
 
 def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
     """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
-    import torch
     from scipy.optimize import minimize
 
     begins: dict[tuple[str, ...], int] = {}  # of the GPU, a family or a tile, by name: where its costs are among all
@@ -195,9 +195,7 @@ def _stacked(works: Sequence[choice.Work]) -> choice.Work:
     return choice.Work(**columns)
 
 
-def _tensor(values: Sequence[Any]) -> Any:
-    import torch
-
+def _tensor(values: Sequence[Any]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -213,16 +211,13 @@ def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
 def written(table: dict[str, choice.Device]) -> str:
     """The text of costs.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile.
 
-    What is the same as on the first kind is left out.
+    What was not fitted is left out.
     """
     lines: list[str] = []
-    first = next(iter(table.values()))
     for name, gpu in table.items():
         lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in OF_GPU), ""]
         for stage, dialects in gpu.rungs.items():
             for dialect, family in ((key, each) for key, each in dialects.items() if each.fitted):
-                if gpu is not first and family == first.rungs[stage][dialect]:
-                    continue
                 lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]
                 lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
     return "\n".join(lines).rstrip() + "\n"

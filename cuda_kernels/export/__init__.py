@@ -158,6 +158,6 @@ def _map(matrix: str, boxed: tensor_map.Boxed) -> str:
 
 def _launch_shape(launch: Launch) -> str:
     grid, block = (", ".join(map(str, axes)) for axes in (launch.grid, launch.block))
-    more = {".shared_tiles": launch.shared_tiles, ".cluster": launch.cluster[0] - 1 and launch.cluster[0]}
-    named = "".join(f", {name} = {value}" for name, value in more.items() if value)
-    return f"{{.grid = {{{grid}}}, .block = {{{block}}}, .shared_bytes = {launch.shared_bytes}{named}}}"
+    shared = f", .shared_tiles = {launch.shared_tiles}" if launch.shared_tiles else ""
+    cluster = f", .cluster = {launch.cluster[0]}" if launch.cluster[0] > 1 else ""
+    return f"{{.grid = {{{grid}}}, .block = {{{block}}}, .shared_bytes = {launch.shared_bytes}{shared}{cluster}}}"

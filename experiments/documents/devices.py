@@ -80,9 +80,10 @@ class Card:
     def has_table(self) -> bool:
         """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, not those of the first one."""
         own, first = costs.devices().get(self.name), costs.device()
+        if own is None or own is first:
+            return own is first
         stages = frames.rungs(store.read(self.folder, "choice"))["stage"].unique()
-        families = [family for each in stages for family in own.rungs[each].values()] if own else []
-        return own is first or any(family.fitted for family in families)
+        return any(family.fitted for each in stages for family in own.rungs[each].values())
 
     def regrets(self) -> Iterator[list[str]]:
         """What the choice loses: dialect, card, how many problems, geometric mean and worst.

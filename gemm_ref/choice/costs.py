@@ -81,14 +81,22 @@ def devices() -> dict[str, Device]:
     for name, about in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
         shared = {key: about.pop(key) for key in list(about) if not isinstance(about[key], dict)}
         rungs = {rung: {dialect: _family(of) for dialect, of in each.items()} for rung, each in about.items()}
-        first = next(iter(found.values())).rungs if found else {}
+        first = borrowed(next(iter(found.values()))).rungs if found else {}
         for rung in first.keys() - _AS.keys():
-            others = {dialect: replace(family, fitted=False) for dialect, family in first[rung].items()}
-            rungs[rung] = others | rungs.get(rung, {})
+            rungs[rung] = first[rung] | rungs.get(rung, {})
         for rung, (like, tiles) in _AS.items():
             rungs.setdefault(rung, {name: _some(rungs[like][name], tiles[name]) for name in tiles})
         found[name] = Device(**shared, rungs=rungs)
     return found
+
+
+def borrowed(gpu: Device) -> Device:
+    """Its costs, for another GPU on which none of them was fitted."""
+    rungs = {
+        rung: {dialect: replace(family, fitted=False) for dialect, family in families.items()}
+        for rung, families in gpu.rungs.items()
+    }
+    return replace(gpu, rungs=rungs)
 
 
 def _some(family: Family, tiles: Iterable[str]) -> Family:

@@ -107,8 +107,8 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
     full, wave, products = 0, NOTHING, MATHS[problem.math].products
     if clusters != tiles:  # no more than there is room for: each has whole tiles, and a share of one or two
         # s14 rounds shares up, so that they end with a tile only where they divide it
-        ends = clusters % max(left, 1) if uses_tma(config) else slices % max(share, 1)
-        parts = rounds + (0 if not left else 2 if ends else 1)
+        ends = left and (clusters % left if uses_tma(config) else slices % share) == 0
+        parts = rounds + (0 if not left else 1 if ends else 2)
         last = _wave(config, cdiv(blocks, sms), products * (rounds * slices + share), parts)
     elif uses_tma(config):
         at_once = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
