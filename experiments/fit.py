@@ -28,8 +28,8 @@ from gemm_ref.operands import TMA_BYTES
 
 ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
 FAR = 0.1  # error from which on a row counts by its size, and no longer by its square
-SPRING = 0.02  # the error of one row, that a cost e times another one weighs as much as
-HELD = 1e3  # the same, of a cost that stays
+SPRING = 0.4  # the error of one row, that a tile's cost e times another one weighs as much as
+LOOSE, HELD = 0.02, 1e3  # the same, of what all tiles share, and of a cost that stays
 SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
 START = "start_ns"
 OF_GPU = [field.name for field in fields(choice.Device) if field.name != "rungs"]
@@ -143,6 +143,9 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
     work, where = _stacked([row.work(sms) for row in rows]), torch.tensor(places).T
     first = torch.tensor(origin, dtype=torch.float64).log()
     springs = torch.full_like(first, SPRING)
+    for name, at in begins.items():
+        if len(name) < 3:  # of the GPU, or of a family
+            springs[at : at + (sum(SIZES[:2]) if name else len(OF_GPU))] = LOOSE
     if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
         springs[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = HELD
     measured, fastest = (_tensor([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))

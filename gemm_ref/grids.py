@@ -183,7 +183,7 @@ def _hopper_bytes(config: Config) -> int:
 
     A piece of a tile with few columns is smaller; floats are the largest elements of C.
     """
-    panels = cdiv(config.BLOCK_N, WGMMA_M) * WGMMA_M if config.BLOCK_N > WGMMA_M else config.BLOCK_N  # of B by rows
+    panels = config.BLOCK_N if config.SWAPPED else cdiv(config.BLOCK_N, WGMMA_M) * WGMMA_M  # of B by rows
     slices = config.NUM_STAGES * (config.BLOCK_M + panels) * config.BLOCK_K_BYTES
     pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * min(SWIZZLE_ROW, 4 * config.BLOCK_N)
     sums = ((config.CLUSTER_K or 1) - 1) * config.BLOCK_M * config.BLOCK_N * 4

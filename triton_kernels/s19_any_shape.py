@@ -77,11 +77,18 @@ def _add_shares(x, partials_ptr, others, first: tl.constexpr, BLOCK_M: tl.conste
     return added
 
 
-# The first slice of a share, of so many slices in a row: slices * share / programs, without a product past 2^31.
+# How many programs have a share of so many slices: none has an empty one, for which others would wait.
+@triton.jit
+def _sharers(slices):
+    return tl.maximum(tl.minimum(tl.num_programs(0), slices), 1)
+
+
+# The first slice of a share, of so many slices in a row: slices * share / sharers, without a product past 2^31.
 @triton.jit
 def _begin_of(share, slices):
-    programs = tl.num_programs(0)
-    return slices // programs * share + slices % programs * share // programs
+    sharers = _sharers(slices)
+    share = tl.minimum(share, sharers)
+    return slices // sharers * share + slices % sharers * share // sharers
 
 
 # M and N are those of what is multiplied.
@@ -136,7 +143,8 @@ def _gemm_kernel(
         else:
             # Add what the others have of it: the program before this has the next slices, the one before that those
             # after them. The last share of it is that which has its last slice.
-            last = (((of_shared + 1).to(tl.int64) * slices * programs - 1) // (shared * slices)).to(tl.int32)
+            end_of_tile = (of_shared + 1).to(tl.int64) * slices
+            last = ((end_of_tile * _sharers(shared * slices) - 1) // (shared * slices)).to(tl.int32)
             others = last - (programs - 1 - program)
             for other in range(1, others + 1):
                 flag_ptr = flags_ptr + program - other

@@ -14,6 +14,7 @@ struct Deal {
     int whole;                     // tiles that are not shared
     int shared;                    // slices of those that are
     int block, blocks;             // which one this is, and of how many
+    int sharers;                   // of those, the last ones, as many as have a slice of them
 
     // depth: elements of K in a slice.
     __device__ Deal(int M, int N, int K, int depth, int shared_tiles, int block, int blocks)
@@ -23,18 +24,19 @@ struct Deal {
           whole(tiles_m * tiles_n - shared_tiles),
           shared(shared_tiles * slices),
           block(block),
-          blocks(blocks) {}
+          blocks(blocks),
+          sharers(max(min(blocks, shared), 1)) {}
 
     // Which share this block has.
     __device__ int my_share() const { return blocks - 1 - block; }
 
     // The first slice of a share.
-    __device__ int begin_of(int share) const { return static_cast<long long>(share) * shared / blocks; }
+    __device__ int begin_of(int share) const { return static_cast<long long>(min(share, sharers)) * shared / sharers; }
 
     // How many shares of a tile come after mine: the last one is that which has its last slice.
     __device__ int shares_behind(int tile) const {
         const long long end = static_cast<long long>(tile - whole + 1) * slices;
-        return static_cast<int>((end * blocks - 1) / shared) - my_share();
+        return static_cast<int>((end * sharers - 1) / shared) - my_share();
     }
 
     // Calls act(tile, first slice, slices) for each part that this block has, one after another.

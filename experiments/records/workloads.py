@@ -115,8 +115,10 @@ _SHALLOW = (
     *((9000, 1001, 5), (3000, 5001, 9), (4000, 8000, 12), (700, 9001, 20)),
 )
 _FITTED = (*drawn(84, 1, _ANY, _LAYERS), *_SMALL, *_STRIPS, *_SHALLOW)
-# On tensor cores rows of whole vectors alone, which the TMA unit needs no copy of: it takes the same for any tile.
-_FOR_TMA = (_LAYERS, _FEW_ROWS, _LAYERS, _FEW_COLUMNS)
+# On tensor cores rows of whole vectors alone, which the TMA unit needs no copy of: it takes the same for any tile. Rows
+# of _WITHIN begin within a line of the L2 cache.
+_WITHIN = ((7, 14, 16), (7, 14, 16), (7, 16, 16))
+_FOR_TMA = (_LAYERS, _FEW_ROWS, _WITHIN, _FEW_COLUMNS)
 _FITTED_FOR_TMA = drawn(120, 3, *_FOR_TMA)
 
 

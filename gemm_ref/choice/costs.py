@@ -44,7 +44,8 @@ class Cache:
     """How a rung's tiles read the L2 cache in one dialect."""
 
     bytes_per_ns: float
-    split_lines: float  # times as many bytes, where boxes of 128 bytes lie in two of its lines
+    in_two: float  # times as many bytes, where rows of boxes are in two of its lines
+    in_five: float  # times as many bytes, where they begin within one of its sectors of 32 bytes
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
     again: float  # share of what several tiles read that device memory brings once more
     scattered: float  # times as much more of it, of slices that no other block reads at the same time
@@ -121,7 +122,8 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     bring meanwhile. Then shares are added up.
     """
     busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
-    cached = (work.cached + (cache.split_lines - 1) * work.split) * (1 + cache.apart * work.apart)
+    cached = work.cached + (cache.in_two - 1) * work.in_two + (cache.in_five - 1) * work.in_five
+    cached = cached * (1 + cache.apart * work.apart)
     read = work.read + cache.again * work.again * (1 + cache.scattered * work.apart)
     read = read + cache.short * work.short * work.apart
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gemm_ref.grids import is_turned
 from gemm_ref.launch import cdiv
-from gemm_ref.operands import LINE_BYTES, TMA_BYTES
+from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
 from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Config
 
@@ -43,7 +43,8 @@ class Work:
     read: float  # bytes of device memory, each once
     again: float  # of those, what more than one tile reads: nearly all of an operand that many do
     cached: float  # bytes that tiles read of the L2 cache
-    split: float  # bytes of those that are in boxes which lie in two lines of it
+    in_two: float  # bytes of those in rows of boxes that begin within a line, and at a sector
+    in_five: float  # bytes of those in rows of boxes that begin within a sector, and so are in five of them
     short: float  # bytes of a B by rows that no two tiles read; as many times fewer as a tile's rows of it have lines
     apart: float  # share of a block's slices that no other block reads at the same time
     shared: float  # 1 where tiles are shared
@@ -93,7 +94,8 @@ def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
     while parts > 1:
         some.add(tiles * parts)
         parts -= 1 + parts // STEP
-    fits = {x for x in some if x * LEAST <= tiles * slices and (tiles % x) * slices < 2**31}
+    shared = {x: tiles % x * slices for x in some}
+    fits = {x for x, left in shared.items() if not left or (cdiv(left, x) >= LEAST and left < 2**31)}
     return sorted(x * cluster for x in {tiles} | fits)
 
 
@@ -149,47 +151,46 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
     return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
 
 
-def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float]:
-    """`read`, `again`, `cached`, `split` and `short` of a `Work`."""
+def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float, float]:
+    """`read`, `again`, `cached`, `in_two`, `in_five` and `short` of a `Work`."""
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
     rows, columns = _sides(config, problem)
     down, right, _ = tiles_of(config, problem)
-    read, again, cached, split = element_c * rows * columns, 0.0, 0.0, 0.0
+    read, again, cached, in_two, in_five = element_c * rows * columns, 0.0, 0.0, 0.0, 0.0
     lines = _lines(config, problem, mode.part_dtype.itemsize)
-    for side, times, (asked, in_two) in zip((rows, columns), (right, down), lines, strict=True):
+    for side, times, (asked, row_bytes) in zip((rows, columns), (right, down), lines, strict=True):
         once = element * problem.k * side
         read += once
         again += once * (1 - 1 / times)
         cached += mode.parts * asked * times
-        split += mode.parts * asked * times * in_two
+        in_two += mode.parts * asked * times * (row_bytes % SECTOR_BYTES == 0 < row_bytes % LINE_BYTES)
+        in_five += mode.parts * asked * times * (row_bytes % SECTOR_BYTES > 0)
     short = 0.0
     turned = is_turned(config, problem.math, problem.b_layout)
     if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
         of_tile = config.BLOCK_M * (config.CLUSTER_M or 1) if turned else config.BLOCK_N
         short = element * problem.k * problem.n / (of_tile * mode.part_dtype.itemsize / LINE_BYTES)
-    return read, again, cached, split, short
+    return read, again, cached, in_two, in_five, short
 
 
-def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Of the left operand and of the right one: bytes that are asked of L2, and the share of boxes in two lines.
+def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:
+    """Of the left operand and of the right one: bytes that are asked of L2, and those from one row to the next.
 
-    The TMA unit asks for whole lines. Boxes of rows that begin within one are in two; of B by rows, those of every
-    other tile too, where it begins within one. Rows that are copied first begin at a line.
+    The TMA unit asks for whole lines, and rows that it cannot take are copied first, each to a line of its own. Of what
+    threads copy vector by vector, 0 bytes from row to row: it matters little where those begin.
     """
-    by_rows, turned = problem.b_layout == "kn", is_turned(config, problem.math, problem.b_layout)
+    by_rows = problem.b_layout == "kn"
     shapes = ((problem.m, problem.k), (problem.k, problem.n) if by_rows else (problem.n, problem.k))
     if not uses_tma(config):
-        a, b = ((float(element * rows * columns), 0.0) for rows, columns in shapes)
+        a, b = ((float(element * rows * columns), 0) for rows, columns in shapes)
         return a, b
     a, b = (
-        (float(rows * cdiv(columns * element, LINE_BYTES) * LINE_BYTES), _within_a_line(columns * element))
+        (float(rows * cdiv(columns * element, LINE_BYTES) * LINE_BYTES), _row_bytes(columns * element))
         for rows, columns in shapes
     )
-    if by_rows and (config.BLOCK_M if turned else config.BLOCK_N) * element % LINE_BYTES:
-        b = b[0], max(b[1], 0.5)
-    return (b, a) if turned else (a, b)
+    return (b, a) if is_turned(config, problem.math, problem.b_layout) else (a, b)
 
 
-def _within_a_line(row_bytes: int) -> float:
-    return float(row_bytes % LINE_BYTES > 0 and row_bytes % TMA_BYTES == 0)
+def _row_bytes(row_bytes: int) -> int:
+    return 0 if row_bytes % TMA_BYTES else row_bytes

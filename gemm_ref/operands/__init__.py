@@ -11,7 +11,7 @@ from gemm_ref.operands.lay_out import copy_all, transposed
 from gemm_ref.problem import MATHS
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
-LINE_BYTES = 128  # of the L2 cache: a box of the TMA unit is as wide, and in two lines where rows begin within one
+LINE_BYTES, SECTOR_BYTES = 128, 32  # of the L2 cache: a box of the TMA unit is as wide as a line of it
 MANY_LINES = 4  # in which a row is copied that shall begin at one
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 

@@ -66,6 +66,13 @@ def test_a_tile_has_many_shares_and_a_block_many_tiles(tile):
     assert not run(tile, "bf16", "kn", (260, 330, 70), cluster)
 
 
+@pytest.mark.parametrize("tile", ["tile64", "swappedpair64"])
+def test_there_are_fewer_slices_to_share_than_blocks(tile):
+    """Some blocks have none, and nobody waits for them."""
+    cluster = TILES[tile].CLUSTER_M
+    assert not run(tile, "bf16", "kn", (64, 6 * 64 * cluster, 100), 5 * cluster)  # 6 tiles of 2 slices: 2 are shared
+
+
 def test_a_cluster_that_shares_a_tile_has_no_other():
     tile = "split2swapped128x32"
     with pytest.raises(ValueError, match="this tile takes 4 blocks, a cluster per tile of C, and not 2"):

@@ -49,5 +49,11 @@ def test_every_tile_and_mode_bit_exact_whole_and_shared(dialect, tile, mode, dev
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+def test_there_are_fewer_slices_to_share_than_programs(dialect):
+    """Some programs have none, and nobody waits for them."""
+    assert not run(dialect, "tile64", "bf16", "kn", (64, 6 * 64, 100), 5)  # 6 tiles of 2 slices: 2 are shared
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_tile_has_many_shares(dialect):
     assert not run(dialect, "swapped64x16", "bf16", "kn", (9, 100, 1100), 17)

@@ -8,11 +8,18 @@ barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 WGMMA_M: gl.constexpr = gl.constexpr(64)  # rows that one wgmma gives
 
 
-# The first slice of a share, of so many slices in a row: slices * share / programs, without a product past 2^31.
+# How many programs have a share of so many slices: none has an empty one, for which others would wait.
+@gluon.jit
+def _sharers(slices):
+    return gl.maximum(gl.minimum(gl.num_programs(0), slices), 1)
+
+
+# The first slice of a share, of so many slices in a row: slices * share / sharers, without a product past 2^31.
 @gluon.jit
 def _begin_of(share, slices):
-    programs = gl.num_programs(0)
-    return slices // programs * share + slices % programs * share // programs
+    sharers = _sharers(slices)
+    share = gl.minimum(share, sharers)
+    return slices // sharers * share + slices % sharers * share // sharers
 
 
 # What is dealt to a program: whole tiles in turn, so many rounds, and of the `shared` tiles that come last the slices
@@ -32,9 +39,9 @@ def deal(tiles, shared, slices):
 # How many shares of the tile that slice `begin` is of come after mine: the last one is that which has its last slice.
 @gluon.jit
 def shares_behind(begin, shared, slices):
-    programs = gl.num_programs(0)
     end = (begin // slices + 1).to(gl.int64) * slices
-    return ((end * programs - 1) // (shared * slices)).to(gl.int32) - (programs - 1 - gl.program_id(0))
+    last = ((end * _sharers(shared * slices) - 1) // (shared * slices)).to(gl.int32)
+    return last - (gl.num_programs(0) - 1 - gl.program_id(0))
 
 
 # Part number `part` of a program: of which tile, and of that which slices of K.
