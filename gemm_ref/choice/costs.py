@@ -37,6 +37,7 @@ class Shares:
     add_ns: float  # however many they are
     next_ns: float  # each of them
     bytes_per_ns: float  # at which one tile's are read
+    slower: float  # share of the time that all else takes longer, since blocks are at other slices
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
     time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)
     of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
-    return time + work.shared * shares.add_ns + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
+    time = time * (1 + shares.slower * work.shared) + work.shared * shares.add_ns
+    return time + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
 
 
 def _wave(wave: Wave, costs: Costs) -> float:
