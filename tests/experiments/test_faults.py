@@ -148,8 +148,10 @@ def test_what_computes_nothing_does_not_wait_for_torch(arguments, code):
 
 # Nearly all of its time is in callbacks of weak references, out of which nothing can be raised.
 BUSY = """
-import sys, time, weakref
+import signal, sys, time, weakref
 from experiments import interrupt
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
 
 class Thing: pass
 
