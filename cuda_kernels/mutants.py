@@ -116,7 +116,7 @@ _TENSOR_CORES = (  # the same for chunks of 16 bytes, mbarriers, TMA and wgmma
     (INDEX, r"\bstage \* ([AB]_(?:BYTES|SLICE))", r"(stage + 1) * \1"),
     (INDEX, r"\bin_group [%/] rows", r"\g<0> + 1"),
     (INDEX, r"\bwarpgroup \* (PIECES|WGMMA_M)", r"(warpgroup + 1) * \1"),
-    (INDEX, r"\breturn ([^;{}]*\b(?:row|threadIdx)\b[^;{}]*)", r"return (\1) + 1"),
+    (INDEX, r"\breturn (?![A-Z][a-z])([^;{}]*\b(?:row|threadIdx)\b[^;{}]*)", r"return (\1) + 1"),  # a number
     (INDEX, r"\bstep \* DEPTH", "(step + 1) * DEPTH"),
     (INDEX, r"(load_operand<[^>]*>\([^,]*, \w+, )(row|col)", r"\1\2 + 1"),
     (INDEX, r"(tma_store\(C, [^,;]*, [^,;]*)", r"\1 + 1"),
