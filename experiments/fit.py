@@ -130,6 +130,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
 
     begins: dict[tuple[str, ...], int] = {}  # of the GPU, a family or a tile, by name: where its costs are among all
     origin: list[float] = []
+    springs: list[float] = []
     places: list[list[int]] = []  # of the costs of each row
     of_gpu = [getattr(start, each) for each in OF_GPU]
     for row in rows:
@@ -139,15 +140,13 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
         for name in costs.keys() - begins.keys():
             begins[name] = len(origin)
             origin += costs[name]
+            springs += [SPRING if len(name) == 3 else LOOSE] * len(costs[name])  # the name of a tile has three parts
         places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
     work, where = _stacked([row.work(sms) for row in rows]), torch.tensor(places).T
     first = torch.tensor(origin, dtype=torch.float64).log()
-    springs = torch.full_like(first, SPRING)
-    for name, at in begins.items():
-        if len(name) < 3:  # of the GPU, or of a family
-            springs[at : at + (sum(SIZES[:2]) if name else len(OF_GPU))] = LOOSE
+    stiff = _tensor(springs)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
-        springs[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = HELD
+        stiff[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = HELD
     measured, fastest = (_tensor([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
 
     def predicted(logs: torch.Tensor) -> Any:
@@ -163,7 +162,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
 
         def loss(at: np.ndarray, weights: torch.Tensor = weights) -> tuple[float, np.ndarray]:
             logs = torch.tensor(at, requires_grad=True)
-            errors = torch.cat([weights * (predicted(logs) / measured).log(), springs * (logs - first)])
+            errors = torch.cat([weights * (predicted(logs) / measured).log(), stiff * (logs - first)])
             whole = (((errors / FAR) ** 2 + 1).sqrt() - 1).sum()
             whole.backward()
             assert logs.grad is not None

@@ -163,9 +163,12 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
         once = element * problem.k * side
         read += once
         again += once * (1 - 1 / times)
-        cached += mode.parts * asked * times
-        in_two += mode.parts * asked * times * (row_bytes % SECTOR_BYTES == 0 < row_bytes % LINE_BYTES)
-        in_five += mode.parts * asked * times * (row_bytes % SECTOR_BYTES > 0)
+        of_side = mode.parts * asked * times
+        cached += of_side
+        if row_bytes % SECTOR_BYTES:
+            in_five += of_side
+        elif row_bytes % LINE_BYTES:
+            in_two += of_side
     short = 0.0
     turned = is_turned(config, problem.math, problem.b_layout)
     if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
@@ -177,20 +180,14 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:
     """Of the left operand and of the right one: bytes that are asked of L2, and those from one row to the next.
 
-    The TMA unit asks for whole lines, and rows that it cannot take are copied first, each to a line of its own. Of what
-    threads copy vector by vector, 0 bytes from row to row: it matters little where those begin.
+    The TMA unit asks for whole lines. Rows that it cannot take are copied first, and count as 0 bytes apart, as if they
+    began at lines; so do those that threads copy vector by vector, which may begin anywhere.
     """
     by_rows = problem.b_layout == "kn"
-    shapes = ((problem.m, problem.k), (problem.k, problem.n) if by_rows else (problem.n, problem.k))
-    if not uses_tma(config):
-        a, b = ((float(element * rows * columns), 0) for rows, columns in shapes)
-        return a, b
-    a, b = (
-        (float(rows * cdiv(columns * element, LINE_BYTES) * LINE_BYTES), _row_bytes(columns * element))
-        for rows, columns in shapes
-    )
+    found = []
+    for rows, columns in ((problem.m, problem.k), (problem.k, problem.n) if by_rows else (problem.n, problem.k)):
+        row_bytes, tma = columns * element, uses_tma(config)
+        asked = cdiv(row_bytes, LINE_BYTES) * LINE_BYTES if tma else row_bytes
+        found.append((float(rows * asked), row_bytes if tma and row_bytes % TMA_BYTES == 0 else 0))
+    a, b = found
     return (b, a) if is_turned(config, problem.math, problem.b_layout) else (a, b)
-
-
-def _row_bytes(row_bytes: int) -> int:
-    return 0 if row_bytes % TMA_BYTES else row_bytes
