@@ -223,18 +223,18 @@ class AgreedTimer(timers.CudaTimer):
     The GPUs meet before the first event. Until then each spins for as long as its host needs to launch.
     """
 
-    _MOST_COVER_US = 20_000.0
+    _LEAST_COVER_US, _MOST_COVER_US = 500.0, 20_000.0
 
     def __init__(self, host: dist.ProcessGroup) -> None:
         super().__init__()
-        self._host, self._cover_us, self._met = host, 500.0, torch.zeros(1, device="cuda")
+        self._host, self._met = host, torch.zeros(1, device="cuda")
 
-    def _elapsed(self, work: timers.Work) -> tuple[float, float]:
+    def _elapsed(self, work: timers.Work, cover_us: float) -> tuple[float, float]:
         """The most of any rank, of each."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         _most(self._host, 0.0)
         start = time.perf_counter()
-        torch.cuda._sleep(int(self._cover_us * self._cycles_per_us))
+        torch.cuda._sleep(int(cover_us * self._cycles_per_us))
         dist.all_reduce(self._met)
         begin.record()
         work()

@@ -85,22 +85,28 @@ def cache_bytes(mode: str) -> int:
 
 
 class CudaTimer:
-    """Microseconds of one call on the GPU between two events, its launch hidden; `warm` makes an untimed call first."""
+    """Microseconds of one call on the GPU between two events, its launch hidden; `warm` makes an untimed call first.
 
-    _MOST_COVER_US = 5000.0  # a host that takes longer to launch than this was interrupted, and is not waited for
+    How long the GPU spins is remembered for each work: twice what the host took the last time.
+    """
+
+    _LEAST_COVER_US, _MOST_COVER_US = 50.0, 5000.0  # a host that takes longer was interrupted, and is not waited for
 
     def __init__(self, mode: str = COLD) -> None:
         if mode not in (COLD, WARM):
             raise ValueError(f"CudaTimer times {COLD} and {WARM} calls, not {mode!r}: GraphTimer is for {GRAPH}")
         self._before = mode == WARM
-        self._cover_us = 50.0
+        self._covers_us: dict[Work, float] = {}
         self._cycles_per_us = self._calibrate()
 
     def __call__(self, work: Work) -> float:
-        elapsed_us, host_us = self._elapsed(work)
-        while host_us > self._cover_us < self._MOST_COVER_US:
-            self._cover_us *= 2
-            elapsed_us, host_us = self._elapsed(work)
+        cover_us = self._covers_us.get(work, self._LEAST_COVER_US)
+        elapsed_us, host_us = self._elapsed(work, cover_us)
+        while host_us > cover_us < self._MOST_COVER_US:
+            cover_us *= 2
+            elapsed_us, host_us = self._elapsed(work, cover_us)
+        # Not what was needed at most: one interruption would make every later call of a problem wait for milliseconds.
+        self._covers_us[work] = min(max(2 * host_us, self._LEAST_COVER_US), self._MOST_COVER_US)
         return elapsed_us
 
     @staticmethod
@@ -109,10 +115,13 @@ class CudaTimer:
         cycles = 1_000_000
         return cycles / min(elapsed_us(lambda: torch.cuda._sleep(cycles)) for _ in range(3))
 
-    def _elapsed(self, work: Work) -> tuple[float, float]:
-        """Microseconds between the events around `work`, and those that the host took to put it all in the queue."""
+    def _elapsed(self, work: Work, cover_us: float) -> tuple[float, float]:
+        """Microseconds between the events around `work`, and those that the host took to put it all in the queue.
+
+        Before the first event the GPU spins for `cover_us`.
+        """
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(int(self._cover_us * self._cycles_per_us))
+        torch.cuda._sleep(int(cover_us * self._cycles_per_us))
         start = time.perf_counter()
         if self._before:
             work()

@@ -138,6 +138,22 @@ def test_an_unknown_mode_is_refused(mode):
         timers.make_timer(mode)
 
 
+def test_a_launch_that_is_interrupted_is_repeated_and_later_ones_do_not_wait_as_long(monkeypatch):
+    """The GPU spins for as long as each work's host needs, and what an interruption took is forgotten."""
+    monkeypatch.setattr(timers.CudaTimer, "_calibrate", lambda self: 1.0)
+    timer, spun = timers.CudaTimer(), []
+    host_us = {"quick": iter([20.0, 20.0, 20.0]), "slow": iter([100.0, 100.0, 3000.0, *[110.0] * 9])}
+
+    def elapsed(work, cover_us):
+        spun.append((work, cover_us))
+        return 7.0, next(host_us[work])
+
+    monkeypatch.setattr(timer, "_elapsed", elapsed)
+    assert [timer(work) for work in ("quick", "slow", "quick", "slow", "slow", "quick")] == [7.0] * 6
+    calls = ["quick", "slow", "slow", "quick", "slow", "slow", "slow", "quick"]
+    assert spun == list(zip(calls, [50, 50, 100, 50, 200, 400, 220, 50], strict=True))
+
+
 @needs_gpu
 @pytest.mark.parametrize("mode", timers.MODES)
 def test_gpu_timers_hide_the_launch_and_see_the_kernel(mode):
