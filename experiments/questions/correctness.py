@@ -35,6 +35,7 @@ NAME = "correctness"
 KINDS = ("normal", "integers", "one_hot")
 
 CPU_MOST_PRODUCTS = 10**9  # what the reference GPU is asked for at most
+LARGE_BYTES = 2**30  # the largest operand takes 17 GB, and the parts that s20 makes of it 24 GiB more
 WATCHED_KIND = "normal"  # the inputs with which the fault detectors look on,
 WATCHED_MOST_PRODUCTS = 2**19  # and the largest problem at which they do: others of ON_CPU have as many slices
 
@@ -102,8 +103,10 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[C
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()
+                if a.nbytes > LARGE_BYTES:
+                    torch.cuda.empty_cache()  # what one leaves behind in pieces, the next could not use as a whole
             del a, b
-            torch.cuda.empty_cache()  # the largest operand takes 17 GB
+            torch.cuda.empty_cache()
 
 
 def _on_the_reference_gpu(

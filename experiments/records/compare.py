@@ -2,8 +2,10 @@
 
 A kernel has changed where both its time and its share of cuBLAS have: a share alone moves where cuBLAS does, a time
 alone where the clock does. So a row is SAME where the interval of its share's change is within `margin`, or where its
-time moved by no more; the margin is never less than CUDA's events resolve in the shorter time (`stats.margin_for`).
-cuBLAS' own rows go by time. A row whose status changed, or that only one folder has, is listed as such.
+time moved by no more. The margin is never less than CUDA's events resolve in the shorter time (`stats.margin_for`), and
+grows by the difference of what two events around nothing took in the two runs (`events_us`), as a share of that time:
+hosts differ by microseconds in it. cuBLAS' own rows go by time. A row whose status changed, or that only one folder
+has, is listed as such.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
     shared = [name for name in EXPERIMENTS if all(store.csv_path(folder, name).exists() for folder in (old, new))]
     if not shared:
         raise UsageError(f"{old} and {new} have no experiment in common: name two folders of the same experiments")
-    found = [_compare(name, store.read(old, name), store.read(new, name), margin) for name in shared]
+    found = [_compare(name, _with_events(old, name), _with_events(new, name), margin) for name in shared]
     if not any(each.in_common for each in found):
         raise UsageError(
             f"{old} and {new} have no row in common, of {' or '.join(shared)}: name two folders in which the same "
@@ -93,6 +95,12 @@ def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
         max(store.read_runs(folder).values(), key=lambda run: run["date"], default={}) for folder in (old, new)
     )
     return [(name, str(before.get(name) or "unknown"), str(after.get(name) or "unknown")) for name in _ENVIRONMENT]
+
+
+def _with_events(folder: Path, name: str) -> pd.DataFrame:
+    """The rows of an experiment, each with what two events around nothing took in its run; 0 where that is unknown."""
+    frame, runs = store.read(folder, name), store.read_runs(folder)
+    return frame.assign(events_us=[runs.get(run, {}).get("events_us") or 0.0 for run in frame["run"]])
 
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
@@ -118,7 +126,7 @@ def _change(row, margin: float) -> Change:
     )
     by_time = row.median_us_old / row.median_us_new
     shorter_us = min(row.median_us_old, row.median_us_old * old.median)  # the kernel's time, and cuBLAS'
-    margin = stats.margin_for(shorter_us, margin)
+    margin = stats.margin_for(shorter_us, margin) + abs(row.events_us_new - row.events_us_old) / shorter_us
     if row.backend == "cublas":
         ratio = stats.Ratio(by_time, row.p20_us_old / row.p80_us_new, row.p80_us_old / row.p20_us_new)
     else:

@@ -79,6 +79,21 @@ def test_a_share_that_moves_with_cublas_is_no_change_of_the_kernel(folders):
     assert told == {"cublas fp32": SLOWER}
 
 
+def test_what_the_hosts_events_add_is_no_change_of_the_kernel(tmp_path):
+    """The time between two events around nothing is part of every time, and differs from host to host."""
+    share = 0.9  # of the time before, and of the share
+    own = next(row for row in rows() if row.dialect == "cuda")
+    found = []
+    for apart in (0.0, own.median_us * 0.1):
+        for name, content, events_us in (("old", rows(), 1.0), ("new", rows(cuda=share), 1.0 + apart)):
+            folder = tmp_path / f"{name}{apart}"
+            folder.mkdir()
+            store.save(folder, "ladder", content, ENVIRONMENT | {"events_us": events_us})
+        (ladder,) = compare.compare(tmp_path / f"old{apart}", tmp_path / f"new{apart}")
+        found += [change.verdict for change in ladder.changes if change.name == f"{own.stage} cuda fp32"]
+    assert found == [SLOWER, SAME]
+
+
 def test_control_rows_are_counted_apart(folders):
     (cublas,) = (row for row in rows() if row.backend == "cublas")
     control = dataclasses.replace(cublas, stage="control", backend="control")
