@@ -8,7 +8,8 @@ Method: that of `ladder`, for the candidates of the rung that chooses, at random
 on. Tried are those whose predicted time is at most 3 times the least, and of one tile's counts of blocks at most 8,
 evenly over their logarithms; rows say how many candidates there are in all. Regret is the time of the chosen one over
 that of the fastest, less 1. Triton's autotune picks from the same list by its own benchmark, after all of them are
-compiled. The full preset also times the shapes that `python -m experiments fit` makes a GPU's table from.
+compiled. The full preset also times the shapes that `python -m experiments fit` makes a GPU's table from: there fewer
+candidates, in fewer rounds, and without autotune, since nothing is judged by them.
 
 Run: `python -m experiments run choice [--preset full] [--backend triton] [--size 317x4608x3584]`
 """
@@ -38,9 +39,24 @@ from gemm_ref.call import copies_vectors, sms_of
 from gemm_ref.inputs import meta_operands
 
 NAME = "choice"
-PLAN = {DEFAULT: Plan(least=5, most=30, each_s=0.03, total_s=1.5), FULL: Plan(each_s=0.1, total_s=6.0)}
-WITHIN, MOST = 3.0, 8  # times the least predicted time; counts of blocks of one tile: what is tried
 TUNED = "triton"  # the dialect in which Triton's autotune is asked as well
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on a problem."""
+
+    plan: Plan
+    within: float = 3.0  # times the least predicted time: what is tried,
+    most: int = 8  # and of one tile so many counts of blocks
+    autotune: bool = True
+
+
+JUDGED = {
+    DEFAULT: Effort(Plan(least=5, most=30, each_s=0.03, total_s=1.5)),
+    FULL: Effort(Plan(each_s=0.1, total_s=6.0)),
+}
+FITTED = replace(JUDGED[DEFAULT], within=1.5, most=4, autotune=False)
 
 
 @dataclass(frozen=True)
@@ -71,20 +87,27 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Tried]:
     """A row for each candidate that is tried, at each problem, and for cuBLAS beside them."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=Tried)
     gpu, sms = torch.cuda.get_device_name(), sms_of(torch.device("cuda"))
     for problem in timing.problems(request, sizes(request.preset, request.math or "fp32")):
-        tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, gpu).items()}
+        effort = effort_at(problem, request.preset)
+        setting = timing.Setting(NAME, request.device, plan=effort.plan, row=Tried)
+        tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, effort, gpu).items()}
         bars.begin(f"{problem}: compiling", 1)
         build_ahead({who.kernel: who for who in tries}.values(), torch.cuda.get_device_capability())
         with timing.Bench(setting, list(tries), bars) as bench:
             rows = cast(list[Tried], list(bench.time(problem)))
         passed = {(row.dialect, row.variant) for row in rows if row.status == PASS}
         able = [who for who in tries if (who.dialect, who.variant) in passed]
-        yield from said(rows, tries, tuned(able, problem))
+        yield from said(rows, tries, tuned(able, problem) if effort.autotune else {})
 
 
-def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, gpu: str = "") -> dict[Contender, Try]:
+def effort_at(problem: gemm_ref.Problem, preset: str) -> Effort:
+    """That of a problem that tables are fitted on, or of one at which the choice is judged."""
+    fitted = (problem.m, problem.n, problem.k) in workloads.fitted(problem.math)
+    return FITTED if fitted else JUDGED[preset]
+
+
+def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, gpu: str = "") -> dict[Contender, Try]:
     """What is tried of one rung and dialect at a problem, the chosen candidate among them, by contender.
 
     sms, gpu: as for `gemm_ref.choice.choose`.
@@ -94,8 +117,8 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, gpu: str = "") -
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predictions(*asked), choice.choose(*asked)
     least = min(found.values())
-    of_tile = grouped((each.tile, each) for each, took in found.items() if took <= WITHIN * least)
-    kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates))}
+    of_tile = grouped((each.tile, each) for each, took in found.items() if took <= effort.within * least)
+    kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates, effort.most))}
     return {
         dealt(replace(rung.kernel, variant=each.tile), each.blocks): Try(each, took / 1e3, each == taken, len(found))
         for each, took in found.items()
@@ -103,11 +126,11 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, gpu: str = "") -
     }
 
 
-def _spread(candidates: list[choice.Candidate]) -> list[choice.Candidate]:
-    """At most MOST candidates of one tile, the counts of their blocks evenly over the logarithms."""
+def _spread(candidates: list[choice.Candidate], most: int) -> list[choice.Candidate]:
+    """At most so many candidates of one tile, the counts of their blocks evenly over the logarithms."""
     in_order = sorted(candidates, key=lambda each: each.blocks)
     logs = np.log([each.blocks for each in in_order])
-    return [in_order[int(np.abs(logs - at).argmin())] for at in np.linspace(logs[0], logs[-1], MOST)]
+    return [in_order[int(np.abs(logs - at).argmin())] for at in np.linspace(logs[0], logs[-1], most)]
 
 
 def tuned(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "cuda") -> dict[Contender, float]:

@@ -103,13 +103,24 @@ def test_rows_say_what_was_predicted_chosen_and_left_out(rows, rungs):
 
 def test_of_many_counts_of_blocks_some_are_tried_and_the_chosen_one_always():
     rung = _taking_part()[0]
-    found = question.tried(rung, Problem(128, 128, 65536), 132)
+    effort = question.JUDGED[FULL]
+    found = question.tried(rung, Problem(128, 128, 65536), 132, effort)
     tiles = [each.candidate.tile for each in found.values()]
     assert sum(each.chosen for each in found.values()) == 1
-    assert all(tiles.count(tile) <= question.MOST + 1 for tile in tiles)
+    assert all(tiles.count(tile) <= effort.most + 1 for tile in tiles)
     assert max(each.predicted_us for each in found.values()) <= 3 * min(each.predicted_us for each in found.values())
     all_of_them = choice.predictions(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
     assert {each.candidates for each in found.values()} == {len(all_of_them)}
+
+
+def test_less_is_spent_where_nothing_is_judged():
+    """At problems that a table is fitted on: fewer candidates, the chosen one among them, and no autotune."""
+    rung = _taking_part()[0]
+    seen, unseen = (Problem(*of[0]) for of in (workloads.fitted("fp32"), workloads.unseen(FULL, "fp32")))
+    least, most = (question.effort_at(each, FULL) for each in (seen, unseen))
+    assert not least.autotune and least.plan.most < most.plan.most
+    found, more = (question.tried(rung, seen, 132, effort) for effort in (least, most))
+    assert 0 < len(found) < len(more) and sum(each.chosen for each in found.values()) == 1
 
 
 def test_regret_is_beside_the_fastest_that_was_right(rows, tmp_path):
@@ -143,7 +154,7 @@ def test_a_candidate_is_launched_with_its_own_blocks(monkeypatch):
     run = ptx.run
     monkeypatch.setattr(ptx, "run", lambda *given, **named: (launched.append(given[1]), run(*given, **named))[1])
     for rung in _taking_part():
-        for who, each in list(question.tried(rung, problem, 132).items())[:6]:
+        for who, each in list(question.tried(rung, problem, 132, question.JUDGED[FULL]).items())[:6]:
             launched.clear()
             assert torch.equal(who.load()(a, b, out=torch.empty(33, 40)), a @ b), who
             assert launched[0].grid[0] == each.candidate.blocks, who
