@@ -90,7 +90,7 @@ def _rungs(frame: pd.DataFrame, caption: str) -> Figure:
         _marks(right, names[math], own.assign(value=own["tflops"] / own["power_w"]))
         for ax in (left, right):
             style.rows(ax, [f"{style.label_of(name)} {math}" for name in names[math]], size=8)
-            ax.set_xlim(left=0)
+            ax.set_xlim(0, 1.03 * ax.get_xlim()[1])  # a ring is wider than the margin where all values are alike
         style.gaps(left, names[math], own)
     axes[0][0].set_title("TFLOP/s", size=9.5)
     axes[0][1].set_title("TFLOP/s per W, held", size=9.5)
