@@ -35,7 +35,8 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
     passed = run[run["status"] == PASS]
     failures = list(_failures(run))
     subtitle = "\n".join((_what_ran(frame, run), _largest(passed)))
-    title = f"{len(passed):,} of {len(run):,} checks passed"
+    good, count = frames.tally(run)
+    title = f"{good:,} of {count:,} checks passed"
     sheet = Sheet((style.NARROW, 4.5), title, subtitle, caption, failed=failures)
     ax = sheet.figure.subplots()
     sheet.place(0.08, 0.48, left=0.125, right=0.9)
@@ -46,7 +47,7 @@ def _figure(frame: pd.DataFrame, caption: str) -> Figure:
 def _what_ran(frame: pd.DataFrame, run: pd.DataFrame) -> str:
     there = set(zip(*(run[name] for name in _KERNEL), strict=True))
     absent = {(item.stage.id, item.variant, item.dialect) for item in gemm_ref.implementations()} - there
-    parts = [f"{len(there)} kernels at {len(run[['m', 'n', 'k']].drop_duplicates())} sizes"]
+    parts = [f"{len(there)} kernels at {run['k'].nunique()} depths of K"]
     parts += [f"{len(frame) - len(run):,} checks skipped"] if len(run) < len(frame) else []
     parts += [f"{len(absent)} kernels not run"] if absent else []
     return ", ".join(parts)
@@ -63,7 +64,7 @@ def _largest(passed: pd.DataFrame) -> str:
 
 def _failures(run: pd.DataFrame) -> Iterator[str]:
     """A line for each kernel of which a check did not pass."""
-    checks = run.groupby(_KERNEL).size()
+    checks = run.groupby(_KERNEL)["checks"].sum()
     for kernel, own in run[run["status"] != PASS].groupby(_KERNEL, sort=False):
         first = own.iloc[0]
         where = f"{first.math} at {first.m} × {first.n} × {first.k}"

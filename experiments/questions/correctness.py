@@ -26,7 +26,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, Request
-from experiments.records.rows import ERROR, SKIPPED, Checked
+from experiments.records.rows import ERROR, SKIPPED, Proved
 from experiments.records.store import short
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.wait import seconds_on_reference_gpu, spoken
@@ -77,7 +77,7 @@ def covering(
     return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
 
 
-def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Proved]:
     """A row for each contender, problem and kind of inputs."""
     plan = {math: parts_of(request, math) for math in dict.fromkeys(each.math for each in contenders)}
     bars.begin("checking", sum(len(plan[contender.math]) for contender in contenders))
@@ -89,7 +89,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         yield from rows
 
 
-def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[Proved]:
     """Problems are outermost: the largest operands are on the GPU once."""
     able, broken = load_all(contenders, "cuda")
     for math, parts in plan.items():
@@ -99,7 +99,7 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[C
             for contender in (each for each in contenders if each.math == math):
                 bars.doing(f"{contender} {problem}")
                 verdict = _judge(contender, able, broken, a, b, case)
-                yield Checked.about(NAME, contender, problem, inputs=kind, **verdict.columns)
+                yield Proved.about(NAME, contender, problem, inputs=kind, **verdict.columns)
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()
@@ -111,14 +111,14 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[C
 
 def _on_the_reference_gpu(
     contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]
-) -> Iterator[list[Checked]]:
+) -> Iterator[list[Proved]]:
     able, broken = load_all([contender], "cpu")
     for problem, kind in parts:
         verdict = broken.get(contender) or too_slow(problem)
         if verdict is None or verdict.status == ERROR:
             case = _case(problem, kind)
             verdict = _judge(contender, able, broken, case.a, case.b, case)
-        yield [Checked.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
+        yield [Proved.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
         if verdict.lost:
             raise DeviceLost(verdict.lost)
 

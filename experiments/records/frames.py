@@ -11,7 +11,7 @@ import pandas as pd
 import gemm_ref
 from experiments.records import stats, store, workloads
 from experiments.records.controls import CONTROL
-from experiments.records.rows import COLD, MODES
+from experiments.records.rows import COLD, MODES, PASS
 from experiments.records.workloads import LARGEST
 from gemm_ref.baselines import BASELINES
 from gemm_ref.stage import DEFAULT_VARIANT
@@ -155,6 +155,23 @@ def for_all(frame: pd.DataFrame) -> dict[str, tuple[str, float]]:
         if shares.count() == problems:
             means.setdefault(str(dialect), {})[str(stage)] = stats.geometric_mean(shares)
     return {dialect: max(of.items(), key=lambda item: item[1]) for dialect, of in means.items()}
+
+
+def tally(checked: pd.DataFrame) -> tuple[int, int]:
+    """Of rows of `correctness`: how many checks passed, of how many."""
+    return int(checked.loc[checked["status"] == PASS, "checks"].sum()), int(checked["checks"].sum())
+
+
+def worst(checked: pd.DataFrame) -> pd.DataFrame:
+    """Of rows of `correctness` that passed the one that used most of what is allowed, for each kernel, K and inputs.
+
+    It stands for the others. Other rows stay as they are.
+    """
+    passed = checked["status"] == PASS
+    own = checked[passed].sort_values("bound_share", ascending=False, kind="stable")
+    groups = own.groupby(["stage", "variant", "dialect", "math", "k", "inputs"], sort=False)
+    found = own.assign(checks=groups["checks"].transform("sum"))[groups.cumcount() == 0]
+    return pd.concat([found, checked[~passed]]).sort_index()
 
 
 def tried(frame: pd.DataFrame) -> pd.DataFrame:

@@ -95,6 +95,13 @@ class Checked(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Proved(Checked):
+    """A check of `correctness`; or, in a published folder, of several the one that used most of what is allowed."""
+
+    checks: int = 1  # that the row stands for: passed ones of one kernel, K and kind of inputs
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summed(Checked):
     """A product's error and its bits; or, of an instruction by itself, how many of its sums are not as predicted."""
 
@@ -338,7 +345,7 @@ class Counted(Row):
 # They are run in this order: `cost` compiles anew what the others then find compiled.
 EXPERIMENTS: dict[str, type[Row]] = {
     "cost": Cost,
-    "correctness": Checked,
+    "correctness": Proved,
     "ladder": Timed,
     "squares": Timed,
     "shapes": Timed,

@@ -157,13 +157,17 @@ def save(
     merged = merge(read(folder, experiment), new, row_type.KEY)
     runs = read_runs(folder) | dict(earlier or {}) | {run: environment}
     _write_runs(folder, runs)
-    path = csv_path(folder, experiment)
-    text = io.StringIO()
-    merged.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
+    return replace(folder, experiment, merged)
+
+
+def replace(folder: Path, experiment: str, frame: pd.DataFrame) -> Path:
+    """Make `frame` the rows of the experiment and forget runs that no row is of any more; return the CSV's path."""
+    path, text = csv_path(folder, experiment), io.StringIO()
+    frame.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_whole(path, text.getvalue())
     there = [name for name in EXPERIMENTS if csv_path(folder, name).exists()]
     used = {key for name in there for key in read(folder, name)["run"]}
-    _write_runs(folder, {key: value for key, value in runs.items() if key in used})
+    _write_runs(folder, {key: value for key, value in read_runs(folder).items() if key in used})
     return path
 
 

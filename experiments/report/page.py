@@ -18,6 +18,7 @@ from experiments.html import theme
 from experiments.plots import pictures
 from experiments.plots.look import style
 from experiments.progress import Bars
+from experiments.records import frames
 from experiments.report import figures, rungs, views
 from experiments.report.views import Section, View
 from gemm_ref import DIALECTS
@@ -82,7 +83,7 @@ def _banner(found: Sequence[View], own: Path | None) -> View | None | bool:
 def _environment(doc_of: Callable[[str], Markup]) -> jinja2.Environment:
     made = templates(_TEMPLATES, html=True)
     made.filters |= {"words": partial(_words, doc_of=doc_of), "doc": doc_of, "number": style.number}
-    made.filters |= {"sentence": _sentence, "beside": views.beside, "tally": views.tally}
+    made.filters |= {"sentence": _sentence, "beside": views.beside, "tally": frames.tally}
     made.globals["theme"] = Markup(theme())
     made.globals["file"] = lambda name: Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
     return made

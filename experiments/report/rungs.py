@@ -14,10 +14,10 @@ from experiments.documents.tables import ladder as ladder_tables
 from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.plots.look import style
 from experiments.progress import Bars
-from experiments.records import workloads
+from experiments.records import frames, workloads
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
-from experiments.report.views import View, tally
+from experiments.report.views import View
 from gemm_ref import DIALECTS, Launch, Stage
 from gemm_ref.stage import DEFAULT_VARIANT
 
@@ -140,7 +140,7 @@ def _numbers(stage: Stage, below: Stage | None, view: View) -> Numbers:
             for mode in view.answer.modes
             if mode.math in stage.maths
         },
-        checks={d: tally(rows) for d in stage.dialects if not (rows := own[own["dialect"] == d]).empty},
+        checks={d: frames.tally(rows) for d in stage.dialects if not (rows := own[own["dialect"] == d]).empty},
         resources=resources(stage, view.compiled),
     )
 

@@ -16,7 +16,7 @@ from experiments.documents.answer import Answer, Best
 from experiments.documents.outcomes import outcome, trust
 from experiments.records import environment, frames, stats, store
 from experiments.records.controls import explained
-from experiments.records.rows import EXPERIMENTS, PASS, SKIPPED
+from experiments.records.rows import EXPERIMENTS, SKIPPED
 from experiments.report import tables
 from experiments.report.figures import Figure
 
@@ -146,11 +146,6 @@ class View:
             row["driver"] = (run["gpu"] or {}).get("driver") or ""
             rows.append(row)
         return rows
-
-
-def tally(checked: pd.DataFrame) -> tuple[int, int]:
-    """How many checks passed, of how many."""
-    return int((checked["status"] == PASS).sum()), len(checked)
 
 
 def beside(best: Best) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
-from experiments.records.rows import Checked, Timed
+from experiments.records.rows import Proved, Timed
 from gemm_ref import Problem, stages_in
 
 TFLOPS = {
@@ -99,10 +99,10 @@ def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
     ]
 
 
-def checked_row(**values: object) -> Checked:
+def checked_row(**values: object) -> Proved:
     """One check of a kernel, which passed unless `values` say otherwise."""
     who = {"experiment": "correctness", "stage": "s01_naive", "backend": "cuda", "dialect": "cuda"}
-    return Checked(**(who | {"math": "fp32", "dtype": "float32", "m": 3, "n": 5, "k": 7} | values))
+    return Proved(**(who | {"math": "fp32", "dtype": "float32", "m": 3, "n": 5, "k": 7} | values))
 
 
 def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Timed:

@@ -10,11 +10,11 @@ import pytest
 from experiments.cards import examine
 from experiments.cards.examine import open_lacks
 from experiments.cards.submit import submit
-from experiments.records import store
+from experiments.records import frames, store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, FAIL, Timed
 from experiments.records.store import CARD
-from tests.experiments.fixtures import ENVIRONMENT, H200, ladder_rows
+from tests.experiments.fixtures import ENVIRONMENT, H200, checked_row, ladder_rows
 from tests.imports import ROOT
 
 CARDS = store.published()
@@ -153,6 +153,28 @@ def test_excuses_are_written_down(save, tmp_path):
     assert store.published(target) == [done.folder] and open_lacks(done.folder) == ([], [])
     again = submit(done.folder, {"commits": "many"}, target)  # in place, and with an excuse that nothing needs
     assert again.folder is None and again.needless == ["commits"]
+
+
+def test_of_many_checks_that_passed_the_worst_is_published(save, tmp_path):
+    """One for each kernel, K and kind of inputs, which says for how many it stands; the card's own folder keeps all."""
+    checks = [
+        (3, 7, "normal", 0.1),
+        (5, 7, "normal", 0.4),
+        (9, 7, "normal", 0.2),
+        (3, 7, "one_hot", 0.0),
+        (3, 8, "normal", 0.3),
+    ]
+    rows = [checked_row(m=m, k=k, inputs=kind, bound_share=share) for m, k, kind, share in checks]
+    folder = save()
+    store.save(folder, "correctness", rows, RUN)
+    excused = {name: why for name, why in OTHERS.items() if name != "experiment-correctness"}
+    published = store.read(submit(folder, excused, tmp_path / "published").folder, "correctness")
+    found = [(row.m, row.k, row.inputs, row.bound_share, row.checks) for row in published.itertuples()]
+    assert found == [(5, 7, "normal", 0.4, 3), (3, 7, "one_hot", 0.0, 1), (3, 8, "normal", 0.3, 1)]
+    own = store.read(folder, "correctness")
+    assert len(own) == len(rows) and frames.tally(published) == frames.tally(own) == (5, 5)
+    failed = frames.worst(own.assign(status=[FAIL, "pass", "pass", "pass", "pass"]))
+    assert len(failed) == 4 and frames.tally(failed) == (4, 5)  # what failed is never left out
 
 
 def test_the_command_says_what_to_do(invoke, save):

@@ -14,7 +14,19 @@ from experiments.questions.shapes import FIRST
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
-from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, SKIPPED, Ceiling, Checked, Counted, Summed, Timed
+from experiments.records.rows import (
+    FAIL,
+    HARDWARE,
+    PASS,
+    PREDICTED,
+    SKIPPED,
+    Ceiling,
+    Checked,
+    Counted,
+    Proved,
+    Summed,
+    Timed,
+)
 from gemm_ref import STAGES, Problem, stages_in
 from gemm_ref.ptx.count.records import COMPILED
 from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
@@ -24,7 +36,7 @@ from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
 def data(tmp_path):
     store.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
     rows = [
-        Checked.about(
+        Proved.about(
             "correctness",
             contender,
             Problem(33, 31, 33),

@@ -15,7 +15,7 @@ from experiments.bench import side_by_side
 from experiments.records import kept
 from experiments.records.contenders import contenders
 from experiments.records.kept import Kept
-from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Checked
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Proved
 from gemm_ref import Problem, build
 from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
@@ -69,7 +69,7 @@ class Work:
         for problem, kind in parts:
             self.asked.append((problem, kind))
             yield [
-                Checked.about("correctness", contender, problem, inputs=kind, status=self.status, rel_error=0.1 + 0.2)
+                Proved.about("correctness", contender, problem, inputs=kind, status=self.status, rel_error=0.1 + 0.2)
             ]
 
 
