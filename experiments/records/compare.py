@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from experiments.records import stats, store
@@ -98,9 +99,10 @@ def environments(old: Path, new: Path) -> list[tuple[str, str, str]]:
 
 
 def _with_events(folder: Path, name: str) -> pd.DataFrame:
-    """The rows of an experiment, each with what two events around nothing took in its run; 0 where that is unknown."""
-    frame, runs = store.read(folder, name), store.read_runs(folder)
-    return frame.assign(events_us=[runs.get(run, {}).get("events_us") or 0.0 for run in frame["run"]])
+    """The rows of an experiment, each with what two events around nothing took in its run, NaN where none is known."""
+    frame = store.read(folder, name)
+    took = {key: run.get("events_us") for key, run in store.read_runs(folder).items()}
+    return frame.assign(events_us=frame["run"].map(took).astype(float))
 
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
@@ -126,7 +128,8 @@ def _change(row, margin: float) -> Change:
     )
     by_time = row.median_us_old / row.median_us_new
     shorter_us = min(row.median_us_old, row.median_us_old * old.median)  # the kernel's time, and cuBLAS'
-    margin = stats.margin_for(shorter_us, margin) + abs(row.events_us_new - row.events_us_old) / shorter_us
+    apart_us = abs(row.events_us_new - row.events_us_old)
+    margin = stats.margin_for(shorter_us, margin) + (0.0 if np.isnan(apart_us) else apart_us / shorter_us)
     if row.backend == "cublas":
         ratio = stats.Ratio(by_time, row.p20_us_old / row.p80_us_new, row.p80_us_old / row.p20_us_new)
     else:

@@ -81,17 +81,28 @@ def test_a_share_that_moves_with_cublas_is_no_change_of_the_kernel(folders):
 
 def test_what_the_hosts_events_add_is_no_change_of_the_kernel(tmp_path):
     """The time between two events around nothing is part of every time, and differs from host to host."""
-    share = 0.9  # of the time before, and of the share
+    slower = 0.9  # of the speed, and so of cuBLAS'
     own = next(row for row in rows() if row.dialect == "cuda")
     found = []
     for apart in (0.0, own.median_us * 0.1):
-        for name, content, events_us in (("old", rows(), 1.0), ("new", rows(cuda=share), 1.0 + apart)):
+        for name, content, events_us in (("old", rows(), 1.0), ("new", rows(cuda=slower), 1.0 + apart)):
             folder = tmp_path / f"{name}{apart}"
             folder.mkdir()
             store.save(folder, "ladder", content, ENVIRONMENT | {"events_us": events_us})
         (ladder,) = compare.compare(tmp_path / f"old{apart}", tmp_path / f"new{apart}")
         found += [change.verdict for change in ladder.changes if change.name == f"{own.stage} cuda fp32"]
     assert found == [SLOWER, SAME]
+
+
+def test_a_run_that_does_not_know_its_events_widens_no_margin(tmp_path):
+    """Taken as nothing, it would let a kernel change by all that the events of the other run took."""
+    for name, content, known in (("old", rows(), {}), ("new", rows(cuda=0.9), {"events_us": 1e9})):
+        (tmp_path / name).mkdir()
+        store.save(
+            tmp_path / name, "ladder", content, {k: v for k, v in ENVIRONMENT.items() if k != "events_us"} | known
+        )
+    (ladder,) = compare.compare(tmp_path / "old", tmp_path / "new")
+    assert {change.verdict for change in ladder.changes if " cuda " in change.name} == {SLOWER}
 
 
 def test_control_rows_are_counted_apart(folders):
