@@ -147,7 +147,7 @@ def _run_on_reference_gpu(
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
         maps = tensor_map.for_reference_gpu(boxed)
-        matrices: dict[str, Any] = dict(zip(("left", "right", "C"), maps, strict=True))
+        matrices: dict[str, Any] = dict(zip(("left", "right", "C"), (*maps, _rows(c)), strict=False))
         sizes: list[Any] = [rows, columns, k]
         sizes += [launch.shared_tiles] if implementation.stage.deal else []
         if isinstance(a, Split):
@@ -167,6 +167,11 @@ def _run_on_reference_gpu(
         ptx.run(second, launch.then, [room["partials"], c, *sizes, launch.parts], names=("partials", "C"))
     if room["flags"].any():
         raise ptx.LeftOver(f"{first.name} leaves flags that are not 0, and the next launch counts on that")
+
+
+def _rows(c: torch.Tensor) -> ptx.Struct:
+    """`Rows` of include/epilogue.cuh."""
+    return ptx.Struct(((0, "u64", c), (8, "s32", c.shape[0]), (12, "s32", c.shape[1])), names=((0, "C"),))
 
 
 def _of_epilogue(extras: Extras) -> list[torch.Tensor | int | float]:

@@ -2,7 +2,8 @@
 //               leave over in equal shares to all blocks (stream-K).
 // Changed:      from s18, the tile is chosen by shape (gemm_ref/choice), and so is the number of blocks. Who has
 //               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
-//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile.
+//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile. Threads store a
+//               C whose rows the TMA unit cannot.
 // Tile/threads: 64 or 128 by 64 to 256 of C, and by 16 to 256 of C^T, 64 rows per warpgroup, and one more that
 //               loads; gemm_ref/tiles.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
 // Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
@@ -37,9 +38,9 @@ constexpr int READ_AHEAD = 6;
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
 s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
-              const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M, int N,
-              int K, int shared_tiles, const float* scale_a, const float* scale_b, const void* bias, const void* addend,
-              int addend_step, float alpha,
+              const __grid_constant__ Destination<config::C_BY_THREADS> C, Sums* __restrict__ partials,
+              int* __restrict__ flags, int M, int N, int K, int shared_tiles, const float* scale_a,
+              const float* scale_b, const void* bias, const void* addend, int addend_step, float alpha,
               float beta) {  // M and N are those of left @ right
     constexpr int CLUSTER = CLUSTER_M * CLUSTER_K;
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
@@ -69,7 +70,7 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
     const int warpgroup = warpgroup_of_thread();
     constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, BEGIN = 1 + CONSUMERS;
     if (threadIdx.x == MULTIPLIERS) {
-        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
+        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch(C);
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
             mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
         }
@@ -178,12 +179,13 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
     if (CLUSTER_M > 1) cluster_sync_relaxed();  // no block ends while another may still free its slices
 }
 
-extern "C" cudaError_t launch(const void*, const void*, void*, int M, int N, int K, const LaunchShape& shape,
+extern "C" cudaError_t launch(const void*, const void*, void* C, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
     const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
-    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], reinterpret_cast<Sums*>(shape.partials),
-                         shape.flags, M, N, K, shape.shared_tiles, shape.scales[0], shape.scales[1], shape.bias,
-                         shape.addend, shape.addend_step, shape.alpha, shape.beta);
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], destination<C_BY_THREADS>(C, maps + 2, M, N),
+                         reinterpret_cast<Sums*>(shape.partials), shape.flags, M, N, K, shape.shared_tiles,
+                         shape.scales[0], shape.scales[1], shape.bias, shape.addend, shape.addend_step, shape.alpha,
+                         shape.beta);
 }

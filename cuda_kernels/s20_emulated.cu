@@ -26,9 +26,10 @@ constexpr bool MOVES_REGISTERS = CONSUMERS == 2;
 template <int BLOCK_M, int BLOCK_N, int PARTS, int STAGES, int PROMOTE, int CLUSTER_M, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
 s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
-             const __grid_constant__ CUtensorMap C, Sums* __restrict__ partials, int* __restrict__ flags, int M, int N,
-             int K, int shared_tiles, const float* __restrict__ A, const float* __restrict__ B,
-             const int* __restrict__ of_a, const int* __restrict__ of_b) {  // M and N are those of left @ right
+             const __grid_constant__ Destination<config::C_BY_THREADS> C, Sums* __restrict__ partials,
+             int* __restrict__ flags, int M, int N, int K, int shared_tiles, const float* __restrict__ A,
+             const float* __restrict__ B, const int* __restrict__ of_a,
+             const int* __restrict__ of_b) {  // M and N are those of left @ right
     constexpr int STEPS_TOGETHER = PROMOTE / DEPTH;
     static_assert(PROMOTE % DEPTH == 0, "PROMOTE is whole slices");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>[PARTS];
@@ -47,7 +48,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     };
 
     if (threadIdx.x == 0) {
-        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch_tensor_map(C);
+        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch(C);
         for (int stage = 0; stage < STAGES; ++stage) {
             for (int part = 0; part < PARTS; ++part) mbarrier_init(full[stage][part], 1);
             mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
@@ -160,13 +161,14 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     if (CLUSTER_M > 1) cluster_sync_relaxed();  // no block ends while another may still free its slices
 }
 
-extern "C" cudaError_t launch(const void* A, const void* B, void*, int M, int N, int K, const LaunchShape& shape,
+extern "C" cudaError_t launch(const void* A, const void* B, void* C, int M, int N, int K, const LaunchShape& shape,
                               cudaStream_t stream) {
     using namespace config;
     const auto kernel =
         s20_emulated<BLOCK_M, BLOCK_N, PARTS, NUM_STAGES / PARTS, PROMOTE, CLUSTER_M, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
-    return launch_kernel(kernel, shape, stream, maps[0], maps[1], maps[2], reinterpret_cast<Sums*>(shape.partials),
-                         shape.flags, M, N, K, shape.shared_tiles, static_cast<const float*>(A),
-                         static_cast<const float*>(B), shape.exponents[0], shape.exponents[1]);
+    return launch_kernel(kernel, shape, stream, maps[0], maps[1], destination<C_BY_THREADS>(C, maps + 2, M, N),
+                         reinterpret_cast<Sums*>(shape.partials), shape.flags, M, N, K, shape.shared_tiles,
+                         static_cast<const float*>(A), static_cast<const float*>(B), shape.exponents[0],
+                         shape.exponents[1]);
 }

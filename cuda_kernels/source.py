@@ -97,6 +97,8 @@ def _namespace(implementation: Implementation) -> str:
     if (mode := MATHS[implementation.math]).parts > 1:
         parts = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "WIDE": WIDE}
         constants += [_constant(name, value) for name, value in parts.items()]
+    if "cuda" in implementation.stage.any_c:
+        constants += [_constant("C_BY_THREADS", int(implementation.c_by_threads))]
     if "cuda" in implementation.stage.epilogues:
         constants += [_constant(name, value) for name, value in implementation.epilogue.constants().items()]
     return "\n".join((f"namespace registry::{implementation.stage.id} {{", *constants, "}\n"))
@@ -114,8 +116,9 @@ def _key(implementation: Implementation, rules: Sequence[str], *more: object) ->
 
 
 def _stem(implementation: Implementation, rules: Sequence[str]) -> str:
-    about = (implementation.math, implementation.b_layout, str(implementation.epilogue))
-    return "-".join(filter(None, (implementation.stage.id, implementation.variant, *rules, *about)))
+    item, stores = implementation, "c_by_threads" if implementation.c_by_threads else ""
+    about = (item.math, item.b_layout, str(item.epilogue), stores)
+    return "-".join(filter(None, (item.stage.id, item.variant, *rules, *about)))
 
 
 @functools.cache

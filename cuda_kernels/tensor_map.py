@@ -56,6 +56,8 @@ class Boxed:
 def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
     """What a kernel with TMA is given: its left operand, its right one and C, and the rows and columns of left @ right.
 
+    C is left out where threads store it.
+
     a (M, K), b (K, N), c (M, N) have rows as `operands.with_tma_rows` makes them. Left is A, but B^T where the kernel
     turns the product round. Operands in parts are their parts, one below the other.
     """
@@ -67,21 +69,21 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
     boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
     of = (("A", stored_a), ("B", stored_b))
     first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in of)
-    result = Boxed(c, boxes["C"])
+    result = () if implementation.c_by_threads else (Boxed(c, boxes["C"]),)
     if is_turned(implementation.config, problem.math, problem.b_layout):
-        return (second, first, result), problem.n, problem.m
-    return (first, second, result), problem.m, problem.n
+        return (second, first, *result), problem.n, problem.m
+    return (first, second, *result), problem.m, problem.n
 
 
 def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
-    """From the addresses of such matrices to their maps one after another, as CUtensorMaps.
+    """From the addresses of such matrices, and of others after them, to their maps one after another, as CUtensorMaps.
 
     It raises RuntimeError with the driver's error where that refuses one.
     """
     shapes = [(x.element_type, *x.matrix.shape, x.row_bytes, x.box, x.swizzle) for x in boxed]
 
     def maps_at(*addresses: int) -> ctypes.Array:
-        pairs = zip(addresses, shapes, strict=True)
+        pairs = zip(addresses, shapes, strict=False)
         return _aligned(b"".join(_encode(address, *shape) for address, shape in pairs))
 
     return maps_at

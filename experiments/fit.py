@@ -32,7 +32,8 @@ SPRING = 0.4  # the error of one row, that a tile's cost e times another one wei
 LOOSE, HELD = 0.02, 1e3  # the same, of what all tiles share, and of a cost that stays
 SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
 START = "start_ns"
-OF_GPU = [field.name for field in fields(choice.Device) if field.name != "rungs"]
+FACTS = ("l2_bytes",)  # of a GPU, which are known
+OF_GPU = [field.name for field in fields(choice.Device) if field.name not in (*FACTS, "rungs")]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def fit(folder: Path, path: Path = choice.TABLE) -> Fit:
         )
     run = store.runs_of(frame, folder)[-1]
     name, sms = run["device"], run["gpu"]["multiprocessors"]
-    start = choice.devices().get(name) or borrowed(choice.device())
+    start = choice.devices().get(name) or replace(borrowed(choice.device()), l2_bytes=run["gpu"]["l2_bytes"])
     gpu = fitted(rows, start, sms)
     write_whole(path, written({**choice.devices(), name: gpu}))
     unseen = rows_of(seen)
@@ -115,7 +116,7 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 
 
 def _copied(stage: gemm_ref.Stage, dialect: str, problem: gemm_ref.Problem) -> bool:
-    """Whether a rung copies A or B before it reads them, or C behind it."""
+    """Whether a rung copies A or B before it reads them, or stores C otherwise than the TMA unit does."""
     if problem.b_layout not in stage.reads_b(problem.math, dialect):
         return True
     math = gemm_ref.MATHS[problem.math]
@@ -152,7 +153,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
     def predicted(logs: torch.Tensor) -> Any:
         of_gpu, shares, cache, costs = logs.exp()[where].split([len(OF_GPU), *SIZES])
         return choice.took(
-            work, choice.Costs(*costs), choice.Shares(*shares), choice.Cache(*cache), choice.Device(*of_gpu)
+            work, choice.Costs(*costs), choice.Shares(*shares), choice.Cache(*cache), replace(start, **_named(of_gpu))
         )
 
     logs = first
@@ -183,8 +184,12 @@ def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list
         else:
             shares, cache = costs[first : first + SIZES[0]], costs[first + SIZES[0] : first + sum(SIZES[:2])]
             rungs[stage][dialect] = replace(family, shares=choice.Shares(*shares), cache=choice.Cache(*cache))
-    of_gpu: dict[str, Any] = dict(zip(OF_GPU, costs[begins[()] :], strict=False))
-    return choice.Device(**of_gpu, rungs=rungs)
+    return replace(gpu, **_named(costs[begins[()] :]), rungs=rungs)
+
+
+def _named(costs: Sequence[Any]) -> dict[str, Any]:
+    """The first of `costs`, which are those of the GPU, by name."""
+    return dict(zip(OF_GPU, costs, strict=False))
 
 
 def _stacked(works: Sequence[choice.Work]) -> choice.Work:
@@ -217,7 +222,7 @@ def written(table: dict[str, choice.Device]) -> str:
     """
     lines: list[str] = []
     for name, gpu in table.items():
-        lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in OF_GPU), ""]
+        lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in (*OF_GPU, *FACTS)), ""]
         for stage, dialects in gpu.rungs.items():
             for dialect, family in ((key, each) for key, each in dialects.items() if each.fitted):
                 lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]

@@ -262,6 +262,7 @@ _LADDER = (
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
         turned=("cuda", "gluon"),
+        any_c=("cuda", "triton", "gluon"),
         epilogues=("cuda", "triton", "gluon"),
         only_capability=(9, 0),
     ),
@@ -282,6 +283,7 @@ _LADDER = (
         boxes=grids.wgmma_boxes,
         waits=True,
         tma=("A", "B", "C"),
+        any_c=("cuda", "gluon"),
         maths=EMULATED,
         b_layouts=MappingProxyType(dict.fromkeys(EMULATED, ("kn", "nk"))),
         only_capability=(9, 0),
@@ -334,6 +336,7 @@ class Implementation:
     math: str
     b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
     epilogue: Epilogue = Epilogue()
+    c_by_threads: bool = False  # who stores C: threads, where its rows are not as the TMA unit wants them
 
     @property
     def backend(self) -> str:
@@ -354,7 +357,8 @@ class Implementation:
         variant = "" if self.variant == DEFAULT_VARIANT else f":{self.variant}"
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
         epilogue = f"-{self.epilogue}" if self.epilogue else ""
-        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}"
+        stores = "-c_by_threads" if self.c_by_threads else ""
+        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}{stores}"
 
 
 def stages_in(math: str) -> list[Stage]:

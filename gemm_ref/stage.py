@@ -102,6 +102,7 @@ class Stage:
     epilogues: tuple[str, ...] = ()  # dialects in which it has them (`gemm_ref.epilogue`)
     waits: bool = False  # whether its .cu waits for a kernel that still copies its operands (`wait_for_kernel_before`)
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
+    any_c: tuple[str, ...] = ()  # dialects in which threads store a C whose rows that unit cannot
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
 

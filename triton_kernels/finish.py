@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from triton_kernels.tiles import store_elements
+
 
 # One of gemm_ref.epilogue.ACTIVATIONS, or none; cuda_kernels/include/finish.cuh says why in this form.
 @triton.jit
@@ -49,20 +51,25 @@ def _finished(
     return activate(x, ACTIVATION)
 
 
-# As tiles.store_tile, each piece finished.
+# The tile at (row, col) of C (rows, columns), PIECE columns of it at a time: finished, and stored by TMA or by threads.
 @triton.jit
 def store_finished(
-    c_desc, row, col, x, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
+    c, row, col, x, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta, PIECE: tl.constexpr,
+    C_BY_THREADS: tl.constexpr, FINISHES: tl.constexpr, ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):  # fmt: skip
     COLUMNS: tl.constexpr = x.shape[1]
-    if COLUMNS == c_desc.block_shape[1]:
-        x = _finished(x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                      ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
-        c_desc.store([row, col], x.to(c_desc.dtype))
+    if COLUMNS == PIECE:
+        if FINISHES:
+            x = _finished(x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                          ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        if C_BY_THREADS:
+            store_elements(c, row, col, x, rows, columns)
+        else:
+            c.store([row, col], x.to(c.dtype))
     else:
         left, right = x.reshape(x.shape[0], 2, COLUMNS // 2).permute(0, 2, 1).split()
-        store_finished(c_desc, row, col, left, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
-        store_finished(c_desc, row, col + COLUMNS // 2, right, rows, columns, bias_ptr, addend_ptr, addend_step,
-                       alpha, beta, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        store_finished(c, row, col, left, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                       PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        store_finished(c, row, col + COLUMNS // 2, right, rows, columns, bias_ptr, addend_ptr, addend_step,
+                       alpha, beta, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip

@@ -57,6 +57,7 @@ def prepare(
         shape = replace(shape, block=(32 * num_warps, 1, 1))
     epilogue = {**implementation.epilogue.constants(), "FINISHES": bool(implementation.epilogue)}
     epilogue["VECTOR"] = _vector(problem) if implementation.epilogue.adds_c else 1
+    epilogue["C_BY_THREADS"] = int(implementation.c_by_threads)
     constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **epilogue, **more}
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     blocks = implementation.config.BLOCKS_PER_SM or 1
@@ -111,7 +112,7 @@ def prepare_shared(
     device: torch.device,
     *,
     turned: bool,
-    describe: Callable[..., tuple[Descriptor, ...]],
+    describe: Callable[..., tuple[Operand, ...]],
     **about: Any,
 ) -> Launcher:
     """As `prepare`, for `kernel(left, right, c, partials, flags, M, N, K, shared, constants)`, which adds up shares.
@@ -214,7 +215,7 @@ class Prepared:
         shape: gemm_ref.Launch,
         names: tuple[str, ...],
         sizes: tuple[int, ...],
-        describe: Callable[..., tuple[Descriptor, ...]] | None = None,
+        describe: Callable[..., tuple[Operand, ...]] | None = None,
         *,
         num_stages: int = 1,
         **constants: int | str,

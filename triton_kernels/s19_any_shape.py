@@ -3,7 +3,7 @@
 Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
 Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice). After
     its whole tiles a program multiplies its share of the others, and leaves the sums in memory; the program that has
-    the tile's first slice adds them to its own.
+    the tile's first slice adds them to its own. Threads store a C whose rows TMA cannot.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, what is dealt to the programs, the order in
     which shares are added. Left to the compiler: as in s18, and who holds which sums of a share. Not here: clusters,
     and sides that are no powers of 2, which Triton does not have.
@@ -20,9 +20,9 @@ from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import WGMMA_M, is_turned
 from triton_kernels import launcher
-from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
+from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.finish import store_finished
-from triton_kernels.tiles import STORE_BYTES, load_b, scaled, store_tile, tile_place
+from triton_kernels.tiles import STORE_BYTES, load_b, scaled, tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
 ADD_AT_ONCE: tl.constexpr = tl.constexpr(128 * 128)  # sums of a tile that are added at a time: 64 of a thread or 128
@@ -41,20 +41,17 @@ def _load_slices(left_desc, right_desc, row, col, k, TURNED: tl.constexpr, B_LAY
 # The tile at (row, col) of what is multiplied, which is M x N, to its place in C.
 @triton.jit
 def _store(
-    c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-    TURNED: tl.constexpr, FINISHES: tl.constexpr, ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr,
-    VECTOR: tl.constexpr,
+    c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+    TURNED: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr, FINISHES: tl.constexpr,
+    ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    c = scaled(acc, scale_a, scale_b)
+    x = scaled(acc, scale_a, scale_b)
     if TURNED:
         row, col = col, row
         M, N = N, M
-        c = c.T
-    if FINISHES:
-        store_finished(c_desc, row, col, c, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                       ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
-    else:
-        store_tile(c_desc, row, col, c)
+        x = x.T
+    store_finished(c, row, col, x, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                   PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
 
 
 # The columns of a tile from `first` on, and what the programs before this one have of them: half of them at a time
@@ -94,11 +91,11 @@ def _begin_of(share, slices):
 # M and N are those of what is multiplied.
 @triton.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
-    left_desc, right_desc, c_desc, partials_ptr, flags_ptr,
+    left_desc, right_desc, c, partials_ptr, flags_ptr,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    TURNED: tl.constexpr, B_LAYOUT: tl.constexpr, FINISHES: tl.constexpr, ACTIVATION: tl.constexpr,
-    BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
+    TURNED: tl.constexpr, B_LAYOUT: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr,
+    FINISHES: tl.constexpr, ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     tl.assume(K > 0)  # a loop that may be skipped has ptxas wait after every wgmma
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -115,8 +112,8 @@ def _gemm_kernel(
         for step in range(slices):
             left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TURNED, B_LAYOUT)
             acc = tl.dot(left, right, acc, input_precision="tf32")
-        _store(c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-               TURNED, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+        _store(c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+               TURNED, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
 
     # My share of the slices of the other tiles, all in a row. Programs go down as slices go up: whoever has the first
     # slice of a tile waits for programs that were started before it.
@@ -151,20 +148,22 @@ def _gemm_kernel(
                 while tl.atomic_cas(flag_ptr, 1, 0, sem="acquire", scope="gpu") == 0:  # and 0 for the next launch
                     pass
             acc = _add_shares(acc, partials_ptr, others, 0, BLOCK_M, BLOCK_N)
-            _store(c_desc, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                   TURNED, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+            _store(c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                   TURNED, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
         at += count
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, problem, adds_c = call.implementation.config, call.problem, call.implementation.epilogue.adds_c
+    item, problem = call.implementation, call.problem
+    config, adds_c = item.config, item.epilogue.adds_c
     turned = is_turned(config, problem.math, problem.b_layout)
+    rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
+    most = STORE_BYTES // 2 if adds_c else STORE_BYTES
+    piece = min(columns, most // rows // c.itemsize)
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
-        rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
-        most = STORE_BYTES // 2 if adds_c else STORE_BYTES
-        of_c = describe(c, rows, min(columns, most // rows // c.itemsize))
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
+        of_c = c if item.c_by_threads else describe(c, rows, piece)
         return *describe_operands(call, a, b, turned=turned), of_c
 
     # What is added to a piece is arranged in shared memory as floats: so half as much at once, and beside the small
@@ -172,5 +171,5 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     num_stages = config.NUM_STAGES - (adds_c and config.SWAPPED)
     return launcher.prepare_shared(
         _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=num_stages,
-        num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(call),
+        num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(call), PIECE=piece,
     )  # fmt: skip

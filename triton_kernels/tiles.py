@@ -46,3 +46,12 @@ def store_tile(c_desc, row, col, acc):
         left, right = acc.reshape(acc.shape[0], 2, COLUMNS // 2).permute(0, 2, 1).split()
         store_tile(c_desc, row, col, left)
         store_tile(c_desc, row, col + COLUMNS // 2, right)
+
+
+# The same by threads, where c_ptr points to rows of C (rows, columns) that TMA cannot store.
+@triton.jit
+def store_elements(c_ptr, row, col, x, rows, columns):
+    m = row + tl.arange(0, x.shape[0])
+    n = col + tl.arange(0, x.shape[1])
+    at = m.to(tl.int64)[:, None] * columns + n[None, :]
+    tl.store(c_ptr + at, x.to(c_ptr.dtype.element_ty), mask=(m < rows)[:, None] & (n < columns)[None, :])

@@ -203,6 +203,7 @@ inline constexpr int CLUSTER_K = 1;
 inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
+inline constexpr int C_BY_THREADS = 0;
 inline constexpr Activation ACTIVATION = Activation::none;
 inline constexpr Bias BIAS = Bias::none;
 inline constexpr int BIAS_BY_ROWS = 0;
@@ -226,6 +227,7 @@ inline constexpr BLayout B_LAYOUT = BLayout::kn;
 inline constexpr int PARTS = 2;
 inline constexpr int PART_SHIFT = 12;
 inline constexpr int WIDE = 1073741824;
+inline constexpr int C_BY_THREADS = 0;
 }
 
 #endif

@@ -198,10 +198,12 @@ def _plan(
         lay, laid_a, laid_b = _lay_out(a, b, b_layout, False, copied_b)
     call = replace(call, early=stage.waits and lay is not None)
     c = out if direct else a.new_empty(shape, dtype=dtype)
-    if "C" in stage.tma and not has_stored_rows(c):
-        launch = _beside(prepare(call, laid_a, laid_b, padded(c)))
+    by_unit = "C" not in stage.tma or has_stored_rows(c)
+    if by_unit or call.implementation.dialect in stage.any_c:
+        by_whom = replace(call.implementation, c_by_threads=not by_unit)
+        launch = prepare(replace(call, implementation=by_whom), laid_a, laid_b, c)
     else:
-        launch = prepare(call, laid_a, laid_b, c)
+        launch = _beside(prepare(call, laid_a, laid_b, padded(c)))
     return plan(lay, _lay_extras if extras.finish else None, launch)
 
 

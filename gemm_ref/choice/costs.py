@@ -48,8 +48,8 @@ class Cache:
     in_two: float  # times as many bytes, where rows of boxes are in two of its lines
     in_five: float  # times as many bytes, where they begin within one of its sectors of 32 bytes
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
-    again: float  # share of what several tiles read that device memory brings once more
-    scattered: float  # times as much more of it, of slices that no other block reads at the same time
+    again: float  # share of what several tiles read that device memory brings once more, of what L2 does not hold
+    scattered: float  # the same of what each of them reads, of slices that no other block reads at the same time
     short: float  # times as many bytes more, of rows of B that blocks read piece by piece at different times
 
 
@@ -70,6 +70,7 @@ class Device:
     start_ns: float  # a kernel that does nothing
     copy_ns: float  # a copy of B in front of it, but for its bytes
     bytes_per_ns: float  # of device memory
+    l2_bytes: float  # that the L2 cache holds; a fact, not fitted
     rungs: dict[str, dict[str, Family]] = field(default_factory=dict)
 
 
@@ -125,7 +126,8 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
     cached = work.cached + (cache.in_two - 1) * work.in_two + (cache.in_five - 1) * work.in_five
     cached = cached * (1 + cache.apart * work.apart)
-    read = work.read + cache.again * work.again * (1 + cache.scattered * work.apart)
+    lost = 1 - 1 / _longest(IN_A_WAVE, 1.0, work.operands / gpu.l2_bytes)  # of A and B, before they are read again
+    read = work.read + lost * (cache.again * work.again + cache.scattered * work.each * work.apart)
     read = read + cache.short * work.short * work.apart
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
     time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)

@@ -41,7 +41,9 @@ class Work:
     last: Wave
     copied: float  # bytes that are read and written to copy B first; 0 where it is not
     read: float  # bytes of device memory, each once
+    operands: float  # of those, the bytes of A and B
     again: float  # of those, what more than one tile reads: nearly all of an operand that many do
+    each: float  # bytes of A and B that tiles read after another has: each tile's own, and not once for all
     cached: float  # bytes that tiles read of the L2 cache
     in_two: float  # bytes of those in rows of boxes that begin within a line, and at a sector
     in_five: float  # bytes of those in rows of boxes that begin within a sector, and so are in five of them
@@ -151,18 +153,19 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
     return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
 
 
-def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float, float]:
-    """`read`, `again`, `cached`, `in_two`, `in_five` and `short` of a `Work`."""
+def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float, float, float, float]:
+    """`read`, `operands`, `again`, `each`, `cached`, `in_two`, `in_five` and `short` of a `Work`."""
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
     rows, columns = _sides(config, problem)
     down, right, _ = tiles_of(config, problem)
-    read, again, cached, in_two, in_five = element_c * rows * columns, 0.0, 0.0, 0.0, 0.0
+    operands = again = each = cached = in_two = in_five = 0.0
     lines = _lines(config, problem, mode.part_dtype.itemsize)
     for side, times, (asked, row_bytes) in zip((rows, columns), (right, down), lines, strict=True):
         once = element * problem.k * side
-        read += once
+        operands += once
         again += once * (1 - 1 / times)
+        each += once * (times - 1)
         of_side = mode.parts * asked * times
         cached += of_side
         if row_bytes % SECTOR_BYTES:
@@ -174,7 +177,7 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
     if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
         of_tile = config.BLOCK_M * (config.CLUSTER_M or 1) if turned else config.BLOCK_N
         short = element * problem.k * problem.n / (of_tile * mode.part_dtype.itemsize / LINE_BYTES)
-    return read, again, cached, in_two, in_five, short
+    return operands + element_c * rows * columns, operands, again, each, cached, in_two, in_five, short
 
 
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:

@@ -57,6 +57,23 @@ def test_every_tile_bit_exact_whole_and_shared(tile, mode, device):
         assert not run(tile, math, layout, SIZES, clusters * cluster, device)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("tile", "mode"),
+    [
+        ("tile128x64", ("bf16", "kn")), ("tile64x32", ("fp16", "nk")), ("pair128x256", ("fp8", "nk")),
+        ("tile128x192", ("tf32", "nk")), ("swapped64x16", ("bf16", "nk")), ("swappedpair64x96", ("tf32", "nk")),
+        ("swapped128x32", ("tf32", "kn")),
+    ],
+)  # fmt: skip
+def test_threads_store_a_c_whose_rows_begin_anywhere(tile, mode, device):
+    """Whole tiles, and shares; none of it beside C."""
+    sizes = 77, 201, 264
+    tiles, cluster = clusters_of(tile, *mode, sizes)
+    for clusters in (tiles, 3):
+        assert not run(tile, *mode, sizes, clusters * cluster, device)
+
+
 @pytest.mark.parametrize("tile", ["tile64x128", "swapped128x32", "pair128x256", "swappedpair128x192"])
 def test_a_tile_has_many_shares_and_a_block_many_tiles(tile):
     """More shares than a thread reads at a time, each of one tile only; and one block that takes tile after tile."""

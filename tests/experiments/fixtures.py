@@ -33,7 +33,8 @@ ENVIRONMENT = {
     "triton": "3.6.0",
     "numpy": "2.3.5",
 }
-H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980}  # as environment.json has it
+# As environment.json has it.
+H200 = {"capability": "9.0", "multiprocessors": 132, "max_sm_clock_mhz": 1980, "l2_bytes": 52428800}
 
 
 def right(a, b, out=None):

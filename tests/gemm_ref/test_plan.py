@@ -69,6 +69,16 @@ def test_the_second_call_is_not_planned_again(gemm):
     assert len(gemm.calls) == 1
 
 
+@pytest.mark.parametrize(("stage", "n", "by_threads"), [("s19", 24, False), ("s19", 25, True), ("s18", 25, False)])
+def test_who_stores_c_depends_on_its_rows(gemm, stage, n, by_threads):
+    """Rows of whole vectors the TMA unit; others threads, or a rung that has no such stores is given another C."""
+    a, b = matrices(n=n, k=8, dtype=torch.bfloat16)
+    out = torch.empty(8, n, dtype=torch.bfloat16)
+    assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
+    (call,) = gemm.calls
+    assert call.implementation.c_by_threads == by_threads
+
+
 def test_for_the_reference_gpu_every_call_is_planned():
     gemm = Backend()
     for _ in range(2):

@@ -48,6 +48,17 @@ def test_every_tile_and_mode_bit_exact_whole_and_shared(dialect, tile, mode, dev
         assert not run(dialect, tile, *mode, sizes, blocks, device)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", [("bf16", "kn"), ("tf32", "nk")])
+@pytest.mark.parametrize("tile", ["tile128x256", "swapped64x32"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_threads_store_a_c_whose_rows_begin_anywhere(dialect, tile, mode, device):
+    """Whole tiles, in pieces, and shares; none of it beside C."""
+    sizes = 77, 301, 200
+    for blocks in (tiles_of(dialect, tile, *mode, sizes), 3):
+        assert not run(dialect, tile, *mode, sizes, blocks, device)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_there_are_fewer_slices_to_share_than_programs(dialect):
     """Some programs have none, and nobody waits for them."""

@@ -94,3 +94,22 @@ def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr, TURNED: gl.cons
             tma_store(c_desc, [col + i * COLUMNS, row], piece)
         else:
             tma_store(c_desc, [row, col + i * COLUMNS], piece)
+
+
+# The same by threads, COLUMNS of x at a time, where c_ptr points to rows of C that TMA cannot store. x is of what is
+# multiplied, which is M x N. Lanes are side by side in a row of C.
+@gluon.jit
+def store_elements(c_ptr, row, col, x, M, N, COLUMNS: gl.constexpr, TURNED: gl.constexpr):
+    ACROSS: gl.constexpr = 0 if TURNED else 1  # of x, where C's rows go
+    layout: gl.constexpr = gl.BlockedLayout(
+        [1, 1], [32, 1] if TURNED else [1, 32], [1, gl.num_warps()] if TURNED else [gl.num_warps(), 1],
+        [ACROSS, 1 - ACROSS]
+    )  # fmt: skip
+    PARTS: gl.constexpr = x.shape[1] // COLUMNS
+    parts = columns(x, PARTS)
+    m = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
+    for i in gl.static_range(PARTS):
+        n = col + i * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))[None, :]
+        piece = gl.convert_layout(parts[i].to(c_ptr.dtype.element_ty), layout)
+        at = n.to(gl.int64) * M + m if TURNED else m.to(gl.int64) * N + n
+        gl.store(c_ptr + at, piece, mask=(m < M) & (n < N))

@@ -3,7 +3,7 @@
 Idea: small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape.
 Changed from s18: the tile is one of a family, and the number of programs is chosen with it (gemm_ref/choice). A
     consumer leaves its sums of a share of a tile in memory; the program that has the tile's first slice adds them to
-    its own.
+    its own. Threads store a C whose rows TMA cannot.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles, 64 rows of a tile per consumer, what is dealt to
     the programs, the order in which shares are added. Left to the compiler: barriers within a partition, and how many
     loads of a share are on their way. Not here: clusters, and sides that are no powers of 2, which Gluon does not have.
@@ -21,9 +21,18 @@ from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
 from gemm_ref.grids import is_turned
 from triton_kernels import launcher
-from triton_kernels.descriptors import Descriptor, block_k, describe, describe_operands
+from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.gluon.finish import finished
-from triton_kernels.gluon.hopper import PIECES, as_kn, load_slice, scaled, store_tile, sums_layout, swizzled
+from triton_kernels.gluon.hopper import (
+    PIECES,
+    as_kn,
+    load_slice,
+    scaled,
+    store_elements,
+    store_tile,
+    sums_layout,
+    swizzled,
+)
 from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
 from triton_kernels.gluon.tiles import tile_place
 
@@ -58,11 +67,12 @@ def _produce(
 
 @gluon.jit
 def _consume(
-    which: gl.constexpr, c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+    which: gl.constexpr, c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
     GROUP_M: gl.constexpr, TURNED: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
-    FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
+    PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr,
+    BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     SUMS: gl.constexpr = WGMMA_M * BLOCK_N  # of a consumer
@@ -129,17 +139,21 @@ def _consume(
             if FINISHES:
                 acc = finished(acc, row, tile_n * BLOCK_N, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
                                ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
-            store_tile(c_desc, row, tile_n * BLOCK_N, acc, c_smem, which * PIECES, TURNED)
+            if C_BY_THREADS:
+                store_elements(c, row, tile_n * BLOCK_N, acc, M, N, PIECE, TURNED)
+            else:
+                store_tile(c, row, tile_n * BLOCK_N, acc, c_smem, which * PIECES, TURNED)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "shared", "addend_step"])
 def _gemm_kernel(
-    left_desc, right_desc, c_desc, partials_ptr, flags_ptr,
+    left_desc, right_desc, c, partials_ptr, flags_ptr,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr, FINISHES: gl.constexpr,
-    ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
+    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr, PIECE: gl.constexpr,
+    C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr,
+    VECTOR: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
@@ -147,31 +161,34 @@ def _gemm_kernel(
     RIGHT_LAYOUT: gl.constexpr = "nk" if TURNED else B_LAYOUT
     left_smem = gl.allocate_shared_memory(left_desc.dtype, [NUM_STAGES] + left_desc.block_shape, left_desc.layout)
     right_smem = gl.allocate_shared_memory(right_desc.dtype, [NUM_STAGES] + right_desc.block_shape, right_desc.layout)
-    c_smem = gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS * PIECES] + c_desc.block_shape, c_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
+    if C_BY_THREADS:
+        c_smem = full  # nothing is stored from there
+    else:
+        c_smem = gl.allocate_shared_memory(c.dtype, [CONSUMERS * PIECES] + c.block_shape, c.layout)
     for i in gl.static_range(NUM_STAGES):
         mbarrier.init(full.index(i), count=1)
         mbarrier.init(empty.index(i), count=CONSUMERS)
     if CONSUMERS == 2:
         gl.warp_specialize([
-            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+            (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
-            (_consume, (gl.constexpr(1), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
+            (_consume, (gl.constexpr(1), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+            (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
-                        FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
+                        PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [1], [PRODUCER_REGISTERS])  # fmt: skip
@@ -181,15 +198,15 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
     config, problem = call.implementation.config, call.problem
     turned = is_turned(config, problem.math, problem.b_layout)
+    piece = min(config.BLOCK_N, TURNED_ROWS if turned else 128 // c.itemsize)  # columns of what is multiplied
 
-    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Descriptor, ...]:
-        rows, columns = WGMMA_M.value, min(config.BLOCK_N, 128 // c.itemsize)
-        if turned:
-            rows, columns = min(config.BLOCK_N, TURNED_ROWS), WGMMA_M.value
-        of_c = describe(c, rows, columns, swizzled(c.dtype, columns))
+    def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
+        rows, columns = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
+        by_threads = call.implementation.c_by_threads
+        of_c = c if by_threads else describe(c, rows, columns, swizzled(c.dtype, columns))
         return *describe_operands(call, a, b, swizzled, turned), of_c
 
     return launcher.prepare_shared(
         _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
-        other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=block_k(call),
+        other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=block_k(call), PIECE=piece,
     )  # fmt: skip

@@ -21,7 +21,16 @@ from gemm_ref.operands.split import Split
 from gemm_ref.problem import MATHS, WIDE
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
-from triton_kernels.gluon.hopper import PIECES, SWIZZLE, columns, store_tile, sums_layout, swizzled, tma_load
+from triton_kernels.gluon.hopper import (
+    PIECES,
+    SWIZZLE,
+    columns,
+    store_elements,
+    store_tile,
+    sums_layout,
+    swizzled,
+    tma_load,
+)
 from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_row, part_of, shares_behind
 from triton_kernels.gluon.tiles import tile_place
 
@@ -140,16 +149,15 @@ def _finished(
 
 @gluon.jit
 def _consume(
-    which: gl.constexpr, c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+    which: gl.constexpr, c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
     of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
     GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TURNED: gl.constexpr,
-    LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
+    LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr, PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     SUMS: gl.constexpr = WGMMA_M * BLOCK_N  # of a consumer
     PRODUCTS: gl.constexpr = PARTS * (PARTS + 1) // 2
-    COLUMNS: gl.constexpr = c_desc.block_shape[0 if TURNED else 1]  # of the sums, that are stored at once
     AT_ONCE: gl.constexpr = PROMOTE // BLOCK_K  # slices whose first products the tensor cores add
     layout: gl.constexpr = sums_layout(gl.num_warps(), BLOCK_N, left_smem.dtype)
     tiles_m = gl.cdiv(M, BLOCK_M)
@@ -216,20 +224,24 @@ def _consume(
             # Store, while the other consumer still multiplies and the producer runs ahead.
             row = tile_m * BLOCK_M + which * WGMMA_M
             col = tile_n * BLOCK_N
-            parts = columns(acc, BLOCK_N // COLUMNS)
-            for i in gl.static_range(BLOCK_N // COLUMNS):
-                x = _finished(parts[i], row, col + i * COLUMNS, M, N, K, of_rows, of_columns, left_ptr, right_ptr,
+            parts = columns(acc, BLOCK_N // PIECE)
+            for i in gl.static_range(BLOCK_N // PIECE):
+                x = _finished(parts[i], row, col + i * PIECE, M, N, K, of_rows, of_columns, left_ptr, right_ptr,
                               left_step, right_step, LEFT_LAYOUT, RIGHT_LAYOUT)  # fmt: skip
-                store_tile(c_desc, row, col + i * COLUMNS, x, c_smem, which * PIECES + i % PIECES, TURNED)
+                if C_BY_THREADS:
+                    store_elements(c, row, col + i * PIECE, x, M, N, PIECE, TURNED)
+                else:
+                    store_tile(c, row, col + i * PIECE, x, c_smem, which * PIECES + i % PIECES, TURNED)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "left_step", "right_step", "shared"])
 def _gemm_kernel(
-    left_desc, right_desc, c_desc, partials_ptr, flags_ptr, of_rows, of_columns, left_ptr, right_ptr,
+    left_desc, right_desc, c, partials_ptr, flags_ptr, of_rows, of_columns, left_ptr, right_ptr,
     M, N, K, left_step, right_step, shared,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
     GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr,
+    PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
@@ -238,32 +250,35 @@ def _gemm_kernel(
     left_smem = gl.allocate_shared_memory(left_desc.dtype, [STAGES * PARTS] + left_desc.block_shape, left_desc.layout)
     right_smem = gl.allocate_shared_memory(right_desc.dtype, [STAGES * PARTS] + right_desc.block_shape,
                                            right_desc.layout)  # fmt: skip
-    c_smem = gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS * PIECES] + c_desc.block_shape, c_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES * PARTS, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    if C_BY_THREADS:
+        c_smem = full  # nothing is stored from there
+    else:
+        c_smem = gl.allocate_shared_memory(c.dtype, [CONSUMERS * PIECES] + c.block_shape, c.layout)
     for i in gl.static_range(STAGES * PARTS):
         mbarrier.init(full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(empty.index(i), count=CONSUMERS)
     if CONSUMERS == 2:
         gl.warp_specialize([
-            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+            (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
-                        LEFT_LAYOUT, RIGHT_LAYOUT)),
-            (_consume, (gl.constexpr(1), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+                        LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
+            (_consume, (gl.constexpr(1), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
-                        LEFT_LAYOUT, RIGHT_LAYOUT)),
+                        LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [4, 1], [CONSUMER_REGISTERS, PRODUCER_REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_consume, (gl.constexpr(0), c_desc, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
+            (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
-                        LEFT_LAYOUT, RIGHT_LAYOUT)),
+                        LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
         ], [1], [PRODUCER_REGISTERS])  # fmt: skip
@@ -274,18 +289,19 @@ def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
     config, problem, mode = call.implementation.config, call.problem, MATHS[call.problem.math]
     depth = config.BLOCK_K_BYTES // mode.part_dtype.itemsize
     turned = is_turned(config, problem.math, problem.b_layout)
+    piece = min(config.BLOCK_N, TURNED_ROWS if turned else SWIZZLE // c.itemsize)  # columns of what is multiplied
 
     def layout(columns: int) -> gl.NVMMASharedLayout:
         return gl.NVMMASharedLayout(min(SWIZZLE, columns * mode.part_dtype.itemsize), 8 * mode.part_dtype.itemsize, 3)
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
-        rows, across = WGMMA_M.value, min(config.BLOCK_N, SWIZZLE // c.itemsize)
-        if turned:
-            rows, across = min(config.BLOCK_N, TURNED_ROWS), WGMMA_M.value
-        of_c = describe(c, rows, across, swizzled(c.dtype, across))
+        rows, across = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)
+        by_threads = call.implementation.c_by_threads
+        of_c = c if by_threads else describe(c, rows, across, swizzled(c.dtype, across))
         return *describe_parts(call, a, b, depth, layout, turned), of_c
 
     return launcher.prepare_split(
         _gemm_kernel, call, a, b, describe=described, turned=turned, num_stages=1, num_warps=WARPGROUP,
         other_warps=call.launch.num_warps - WARPGROUP, BLOCK_K=depth, STAGES=config.NUM_STAGES // mode.parts,
+        PIECE=piece,
     )  # fmt: skip
