@@ -36,6 +36,8 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, HARDWARE, PASS, PREDICTED, Summed
+from gemm_ref.call import Call, gpu_of, settle, sms_of
+from gemm_ref.operands import layout_of
 
 NAME = "rounding"
 KIND = "normal"
@@ -96,8 +98,19 @@ def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, ver
     if verdict.lost:
         raise DeviceLost(verdict.lost)
     told = {"inputs": case.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
-    checksum = sums[-1] if verdict.accuracy else ""
-    return Summed.about(NAME, contender, case.problem, **told, **verdict.columns, checksum=checksum)
+    bits = {"checksum": sums[-1] if verdict.accuracy else "", "dealt": _dealt(contender, case, device)}
+    return Summed.about(NAME, contender, case.problem, **told, **verdict.columns, **bits)
+
+
+def _dealt(contender: Contender, case: Case, device: str) -> str:
+    """What a rung chooses by shape, which decides the order in which it adds; empty for other rungs."""
+    item = contender.kernel
+    if item is None or item.dialect not in item.stage.tiles:
+        return ""
+    layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
+    problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
+    call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
+    return f"{call.implementation.variant} x{call.blocks}"
 
 
 def _checksum(c: torch.Tensor) -> str:

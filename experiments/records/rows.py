@@ -108,6 +108,7 @@ class Summed(Checked):
     KEY: ClassVar[tuple[str, ...]] = (*Checked.KEY, "view")
     view: str = ""  # HARDWARE or PREDICTED
     checksum: str = ""  # CRC-32 of C's bytes
+    dealt: str = ""  # the tile, and the blocks that its tiles are dealt to, of a rung that chooses them by shape
     vectors: int | None = None  # that an instruction was given,
     mismatches: int | None = None  # and of how many the sum has other bits than the reference GPU's
 

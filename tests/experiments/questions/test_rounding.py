@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+import pandas as pd
 import pytest
 
+from experiments.documents import rounding as documents
 from experiments.questions import rounding
 from experiments.questions.parts.dots import DOTS, modelled
 from experiments.records import workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED
-from gemm_ref import Problem
+from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, Summed
+from gemm_ref import Problem, get_stage
 from tests.experiments.fixtures import NoBars
 
 CHOSEN = [item for item in contenders() if not rounding.unsuited(item, Request("cpu")) and item.dialect == "cuda"]
@@ -38,7 +42,20 @@ def test_what_chooses_by_shape_how_it_adds_has_no_chain(monkeypatch):
     monkeypatch.setattr(workloads, "ROUNDING_DEPTHS", {"default": (64, 128)})
     monkeypatch.setattr(workloads, "ROUNDING_KNOWN", 64)
     monkeypatch.setattr(workloads, "ROUNDING_WHOLE", 64)
-    assert [row.k for row in rounding.measure(Request("cpu"), [named("s19", "bf16")], NoBars())] == [64]
+    (row,) = rounding.measure(Request("cpu"), [named("s19", "bf16")], NoBars())
+    tile, _, blocks = row.dealt.partition(" x")
+    assert row.k == 64 and tile in get_stage("s19").tiles["cuda"] and int(blocks) > 0
+
+
+def test_products_that_were_dealt_otherwise_are_no_pair():
+    values = {"inputs": "normal", "rel_error": 1e-3, "checksum": "0"}
+    problem = Problem(64, 64, 64, "bf16")
+    rows = [
+        Summed.about("rounding", named(stage, "bf16"), problem, **values, view=view, dealt=dealt)
+        for stage, (predicted, made) in {"s17": ("", ""), "s19": ("tile64 x1", "tile64 x2")}.items()
+        for view, dealt in ((PREDICTED, predicted), (HARDWARE, made))
+    ]
+    assert documents.pairs(pd.DataFrame(map(asdict, rows)))["stage"].tolist() == ["s17_wgmma_tma"]
 
 
 def test_an_instruction_with_another_bit_fails(monkeypatch):
