@@ -52,6 +52,15 @@ def test_one_card_says_what_two_would_show(two, tmp_path):
     assert "One card is published" in text and "| NVIDIA H200 | 132 | 1980 |" in text and "## " not in text
 
 
+@pytest.fixture
+def of_one(monkeypatch):
+    """A table of the H200 alone: an H100's costs are those of the H200."""
+    first = costs.device()
+    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": first, H100: costs.borrowed(first)})
+    return first
+
+
+@pytest.mark.usefixtures("of_one")
 def test_two_cards_are_told_apart(two):
     text = devices.render(two[0])
     assert f"## {H100}" in text and "2 cards are published" in text
@@ -63,12 +72,15 @@ def test_two_cards_are_told_apart(two):
     assert text.count("| 21 | 2,100,000 | 0 |") == 2
 
 
-def test_a_table_is_a_cards_own_where_the_rungs_that_choose_have_costs_of_it(two, monkeypatch):
-    """An H100's costs of s14, the rung that chose, are those of an H200; those of s19 do not count here."""
-    first = costs.device()
-    other = replace(costs.devices()[H100], rungs=first.rungs)  # as if they were fitted there
-    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": first, H100: other})
-    assert OTHERS_TABLE not in devices.render(two[0])
+@pytest.mark.parametrize(("rung", "of_another"), [("s14_register_banks", False), ("s19_any_shape", True)])
+def test_a_table_is_a_cards_own_where_the_rungs_that_choose_have_costs_of_it(
+    two, of_one, monkeypatch, rung, of_another
+):
+    """In the fixture that is s14; costs of s19 that were fitted on the H100 do not count."""
+    borrowed = costs.borrowed(of_one)
+    other = replace(borrowed, rungs={**borrowed.rungs, rung: of_one.rungs[rung]})
+    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": of_one, H100: other})
+    assert (OTHERS_TABLE in devices.render(two[0])) == of_another
 
 
 def test_what_a_card_has_not_run_is_said(two, tmp_path):
