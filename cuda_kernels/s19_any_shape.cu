@@ -3,7 +3,7 @@
 // Changed:      from s18, the tile is chosen by shape (gemm_ref/choice), and so is the number of blocks. Who has
 //               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
 //               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile. Threads store a
-//               C whose rows the TMA unit cannot.
+//               C whose rows the TMA unit cannot, and that reads an A whose rows it cannot find in phases (phases.cuh).
 // Tile/threads: 64 or 128 by 64 to 256 of C, and by 16 to 256 of C^T, 64 rows per warpgroup, and one more that
 //               loads; gemm_ref/tiles.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
 // Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
@@ -13,8 +13,8 @@
 // Sources:      Osama et al., 'Stream-K', PPoPP 2023; PTX ISA 8.0, wgmma, stmatrix.
 #include "launch.cuh"
 namespace config = registry::s19_any_shape;
+#include "destination.cuh"
 #include "early_start.cuh"
-#include "epilogue.cuh"
 #include "finish.cuh"
 #include "shares.cuh"
 #include "tensor_tile.cuh"
@@ -32,17 +32,22 @@ constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGI
 // the other has the tensor cores for itself.
 constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_REGISTERS ? 3 : 0;
 
+// The matrices that A is for the TMA unit, and so are the rows of C, which are D's columns in a tile of C^T.
+constexpr int PHASES = config::A_PHASES, LEFT_PHASES = TURNED ? 1 : PHASES, RIGHT_PHASES = TURNED ? PHASES : 1;
+
 // Steps before the end of a tile at which the c is asked for that is added to it: longer than device memory takes.
 constexpr int READ_AHEAD = 6;
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
-s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ CUtensorMap right,
-              const __grid_constant__ Destination<config::C_BY_THREADS> C, Sums* __restrict__ partials,
+s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
+              const __grid_constant__ TensorMaps<RIGHT_PHASES> right,
+              const __grid_constant__ Destination<config::C_BY_THREADS, PHASES> C, Sums* __restrict__ partials,
               int* __restrict__ flags, int M, int N, int K, int shared_tiles, const float* scale_a,
               const float* scale_b, const void* bias, const void* addend, int addend_step, float alpha,
               float beta) {  // M and N are those of left @ right
     constexpr int CLUSTER = CLUSTER_M * CLUSTER_K;
+    static_assert(PHASES == 1 || B_BY_ROWS, "rows of B meet those of A wherever they begin");
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
     extern __shared__ char smem[];
@@ -53,11 +58,13 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
 
     // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step; or one, and of K a part each
     const int in_cluster = cluster_rank(), rank = CLUSTER_M > 1 ? in_cluster : 0;
-    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(M, N, K, DEPTH, shared_tiles, blockIdx.x / CLUSTER,
-                                                  gridDim.x / CLUSTER);
-    const auto place = [&](int tile, int& row, int& col) {
+    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(in_whole_tiles<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M),
+                                                  in_whole_tiles<RIGHT_PHASES>(N, BLOCK_N), K + MOST_BEFORE<PHASES>,
+                                                  DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
+    const auto place = [&](int tile, int& row, int& col, int& phase) {  // of a phase
         const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
-        row = (at.m * CLUSTER_M + rank) * BLOCK_M, col = at.n * BLOCK_N;
+        row = (at.m / LEFT_PHASES * CLUSTER_M + rank) * BLOCK_M, col = at.n / RIGHT_PHASES * BLOCK_N;
+        phase = (TURNED ? at.n : at.m) % PHASES;
     };
     const auto take_part = [&](int& first, int& steps) {
         if constexpr (CLUSTER_K > 1) {
@@ -70,7 +77,7 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
     const int warpgroup = warpgroup_of_thread();
     constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, BEGIN = 1 + CONSUMERS;
     if (threadIdx.x == MULTIPLIERS) {
-        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch(C);
+        left.prefetch(), right.prefetch(), C.prefetch();
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
             mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
         }
@@ -98,17 +105,22 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
         if (threadIdx.x == MULTIPLIERS) {
             wait_for_kernel_before();  // which may copy an operand
             deal.each_part([&](int tile, int first, int steps) {
-                int row, col;
-                place(tile, row, col);
+                int row, col, phase;
+                place(tile, row, col, phase);
                 take_part(first, steps);
+                const CUtensorMap& of_left = left.of_phase(TURNED ? 0 : phase);
+                const CUtensorMap& of_right = right.of_phase(TURNED ? phase : 0);
+                const int before = elements_before(phase, K);
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
                     mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
                     Slice& slice = slices[stage];
-                    load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, left, row, step * DEPTH, full[stage]);
-                    load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, right, col, step * DEPTH, full[stage],
-                                                                     rank);
+                    const int k_of_a = step * DEPTH, k_of_b = k_of_a - before;
+                    load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, of_left, row, TURNED ? k_of_b : k_of_a,
+                                                         full[stage]);
+                    load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, of_right, col,
+                                                                     TURNED ? k_of_a : k_of_b, full[stage], rank);
                     next_stage();
                 }
             });
@@ -118,8 +130,8 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
-        const auto my_place = [&](int tile, int& row, int& col) {
-            place(tile, row, col);
+        const auto my_place = [&](int tile, int& row, int& col, int& phase) {
+            place(tile, row, col, phase);
             row += warpgroup * WGMMA_M;
         };
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -127,13 +139,23 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
             if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };
+        const auto clear = [&](int tile, Slice& slice) {  // of A, what is before its rows
+            int row, col, phase;
+            place(tile, row, col, phase);
+            const int before = elements_before(phase, K);
+            if constexpr (TURNED) clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
+            else {
+                char* const my_rows = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
+                clear_before<WGMMA_M, WARPGROUP>(my_rows, before, threadIdx.x % WARPGROUP, 1 + warpgroup);
+            }
+        };
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
-            int row, col;
+            int row, col, phase;
             auto finish = [&] {
                 if constexpr (PLAIN) return Untouched();
                 else {
-                    my_place(tile, row, col);
+                    my_place(tile, row, col, phase);
                     return Finished(extras, row, col);
                 }
             }();
@@ -149,6 +171,9 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
                     if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
                 }
                 mbarrier_wait(full[stage], parity);
+                if constexpr (PHASES > 1) {
+                    if (first + step == 0) clear(tile, slices[stage]);
+                }
                 multiply_slice(acc, slices[stage], warpgroup, step > 0);
                 if (STEPS_UNDER_WAY == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
@@ -171,8 +196,9 @@ s19_any_shape(const __grid_constant__ CUtensorMap left, const __grid_constant__ 
                 collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
                              1 + warpgroup);
             }
-            my_place(tile, row, col);
-            store_tile(C, acc, PLAIN ? scale : 1.0f, pieces + warpgroup * PIECES, row, col, 1 + warpgroup, finish);
+            my_place(tile, row, col, phase);
+            store_tile(C.of_phase(phase), acc, PLAIN ? scale : 1.0f, pieces + warpgroup * PIECES, row, col,
+                       1 + warpgroup, finish);
         });
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }
@@ -184,7 +210,9 @@ extern "C" cudaError_t launch(const void*, const void*, void* C, int M, int N, i
     using namespace config;
     const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
-    return launch_kernel(kernel, shape, stream, maps[0], maps[1], destination<C_BY_THREADS>(C, maps + 2, M, N),
+    const auto left = TensorMaps<LEFT_PHASES>::taken_from(maps);
+    const auto right = TensorMaps<RIGHT_PHASES>::taken_from(maps);
+    return launch_kernel(kernel, shape, stream, left, right, destination<C_BY_THREADS, PHASES>(C, maps, M, N),
                          reinterpret_cast<Sums*>(shape.partials), shape.flags, M, N, K, shape.shared_tiles,
                          shape.scales[0], shape.scales[1], shape.bias, shape.addend, shape.addend_step, shape.alpha,
                          shape.beta);

@@ -11,8 +11,8 @@
 // Sources:      Ootomo and Yokota, IJHPCA 36 (2022); CUTLASS, example 54, for sums that leave the tensor core.
 #include "launch.cuh"
 namespace config = registry::s20_emulated;
+#include "destination.cuh"
 #include "early_start.cuh"
-#include "epilogue.cuh"
 #include "parts.cuh"
 #include "shares.cuh"
 #include "tensor_tile.cuh"
@@ -48,7 +48,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     };
 
     if (threadIdx.x == 0) {
-        prefetch_tensor_map(left), prefetch_tensor_map(right), prefetch(C);
+        prefetch_tensor_map(left), prefetch_tensor_map(right), C.prefetch();
         for (int stage = 0; stage < STAGES; ++stage) {
             for (int part = 0; part < PARTS; ++part) mbarrier_init(full[stage][part], 1);
             mbarrier_init(empty[stage], CONSUMERS * CLUSTER_M);
@@ -154,7 +154,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             place(tile, row, col);
             row += warpgroup * WGMMA_M;
             finish_sums(acc, whole, row, col);
-            store_tile(C, acc, 1.0f, pieces + warpgroup * PIECES, row, col, 1 + warpgroup);
+            store_tile(C.of_phase(0), acc, 1.0f, pieces + warpgroup * PIECES, row, col, 1 + warpgroup);
         });
         if (threadIdx.x % WARPGROUP == 0) tma_store_wait_read<0>();  // shared memory lives as long as its block
     }

@@ -99,6 +99,8 @@ def _namespace(implementation: Implementation) -> str:
         constants += [_constant(name, value) for name, value in parts.items()]
     if "cuda" in implementation.stage.any_c:
         constants += [_constant("C_BY_THREADS", int(implementation.c_by_threads))]
+    if "cuda" in implementation.stage.any_a:
+        constants += [_constant("A_PHASES", implementation.a_phases)]
     if "cuda" in implementation.stage.epilogues:
         constants += [_constant(name, value) for name, value in implementation.epilogue.constants().items()]
     return "\n".join((f"namespace registry::{implementation.stage.id} {{", *constants, "}\n"))
@@ -117,7 +119,8 @@ def _key(implementation: Implementation, rules: Sequence[str], *more: object) ->
 
 def _stem(implementation: Implementation, rules: Sequence[str]) -> str:
     item, stores = implementation, "c_by_threads" if implementation.c_by_threads else ""
-    about = (item.math, item.b_layout, str(item.epilogue), stores)
+    phases = f"a_phases{item.a_phases}" if item.a_phases > 1 else ""
+    about = (item.math, item.b_layout, str(item.epilogue), stores, phases)
     return "-".join(filter(None, (item.stage.id, item.variant, *rules, *about)))
 
 

@@ -13,11 +13,12 @@ import torch
 from gemm_ref import ptx
 from gemm_ref.call import Call
 from gemm_ref.grids import is_turned
-from gemm_ref.operands import row_elements
+from gemm_ref.launch import cdiv
+from gemm_ref.operands import TMA_BYTES, row_elements
 from gemm_ref.operands.split import Split
 from gemm_ref.stage import Box
 
-MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
+MAP_ALIGNMENT = 64  # of a CUtensorMap
 # CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 _TFLOAT32 = 11
@@ -31,6 +32,7 @@ class Boxed:
     matrix: torch.Tensor
     box: Box
     to_tf32: bool = False  # rounded to nearest on its way into shared memory, where wgmma would cut it
+    phases: int = 1  # matrices that it is for the unit, of every so-manyth row each (`operands.phases_at`)
 
     @property
     def row_bytes(self) -> int:
@@ -53,6 +55,26 @@ class Boxed:
         return _TFLOAT32 if self.to_tf32 else _TYPES[self.matrix.dtype]
 
 
+@dataclass(frozen=True)
+class Phase:
+    """One of the matrices that a `Boxed` is for the unit."""
+
+    offset: int  # bytes from the first element of the matrix to its own
+    rows: int
+    columns: int
+    row_bytes: int  # from a row to the next
+
+    @classmethod
+    def all_of(cls, boxed: Boxed) -> list[Phase]:
+        (rows, columns), phases, item = boxed.matrix.shape, boxed.phases, boxed.matrix.itemsize
+        begins = [phase * boxed.row_bytes for phase in range(phases)]
+        return [
+            cls(begin - begin % TMA_BYTES, cdiv(rows - phase, phases), columns + begin % TMA_BYTES // item,
+                phases * boxed.row_bytes)
+            for phase, begin in enumerate(begins)
+        ]  # fmt: skip
+
+
 def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
     """What a kernel with TMA is given: its left operand, its right one and C, and the rows and columns of left @ right.
 
@@ -68,8 +90,9 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
         stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
     boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
     of = (("A", stored_a), ("B", stored_b))
-    first, second = (Boxed(x, boxes[name], problem.math == "tf32") for name, x in of)
-    result = () if implementation.c_by_threads else (Boxed(c, boxes["C"]),)
+    to_tf32, phases = problem.math == "tf32", problem.a_phases
+    first, second = (Boxed(x, boxes[name], to_tf32, phases if name == "A" else 1) for name, x in of)
+    result = () if implementation.c_by_threads else (Boxed(c, boxes["C"], phases=phases),)
     if is_turned(implementation.config, problem.math, problem.b_layout):
         return (second, first, *result), problem.n, problem.m
     return (first, second, *result), problem.m, problem.n
@@ -78,35 +101,43 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
 def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
     """From the addresses of such matrices, and of others after them, to their maps one after another, as CUtensorMaps.
 
-    It raises RuntimeError with the driver's error where that refuses one.
+    A map for each phase of each. It raises RuntimeError with the driver's error where that refuses one.
     """
-    shapes = [(x.element_type, *x.matrix.shape, x.row_bytes, x.box, x.swizzle) for x in boxed]
+    phases = [(x, Phase.all_of(x)) for x in boxed]
 
     def maps_at(*addresses: int) -> ctypes.Array:
-        pairs = zip(addresses, shapes, strict=False)
-        return _aligned(b"".join(_encode(address, *shape) for address, shape in pairs))
+        return _aligned(
+            b"".join(
+                _encode(address + of.offset, x.element_type, of.rows, of.columns, of.row_bytes, x.box, x.swizzle)
+                for address, (x, own) in zip(addresses, phases, strict=False)
+                for of in own
+            )
+        )
 
     return maps_at
 
 
-def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[ptx.TensorMap]:
-    """The maps as the reference GPU takes them."""
-    return [
-        ptx.TensorMap(
-            x.matrix,
-            box=(x.box.columns, x.box.rows),
-            swizzle=x.box_bytes,
-            sizes=x.matrix.shape[::-1],
-            strides=(x.row_bytes,),
-            to_tf32=x.to_tf32,
-        )
-        for x in boxed
-    ]
+def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[tuple[ptx.TensorMap, ...]]:
+    """The maps as the reference GPU takes them: of each matrix those of its phases."""
+    return [tuple(_for_reference_gpu(x, of) for of in Phase.all_of(x)) for x in boxed]
+
+
+def _for_reference_gpu(boxed: Boxed, of: Phase) -> ptx.TensorMap:
+    matrix, item = boxed.matrix, boxed.matrix.itemsize
+    first = matrix.storage_offset() + of.offset // item
+    return ptx.TensorMap(
+        matrix.as_strided((of.rows, of.columns), (of.row_bytes // item, 1), first) if boxed.phases > 1 else matrix,
+        box=(boxed.box.columns, boxed.box.rows),
+        swizzle=boxed.box_bytes,
+        sizes=(of.columns, of.rows),
+        strides=(of.row_bytes,),
+        to_tf32=boxed.to_tf32,
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box, swizzle: int) -> bytes:
-    whole = _aligned(bytes(MAP_BYTES))
+    whole = _aligned(bytes(ptx.MAP_BYTES))
     error = _encoder()(
         ctypes.byref(whole),
         element_type,

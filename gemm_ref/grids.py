@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import gcd
 
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.problem import MATHS
+from gemm_ref.problem import MATHS, Problem
 from gemm_ref.stage import Box, Config
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
@@ -193,6 +193,15 @@ def _hopper_bytes(config: Config) -> int:
 def is_turned(config: Config, math: str, b_layout: str) -> bool:
     """Whether a kernel computes C^T = B^T @ A^T: in a swapped tile, and where tf32's B is not stored along k."""
     return bool(config.SWAPPED) or (math == "tf32" and b_layout == "kn")
+
+
+def sides(config: Config, problem: Problem) -> tuple[int, int]:
+    """Rows and columns of what a kernel computes, C or C^T, where each of `a_phases` matrices of A has whole tiles."""
+    turned, rows = is_turned(config, problem.math, problem.b_layout), problem.m
+    if problem.a_phases > 1:
+        of_tile = config.BLOCK_N if turned else config.BLOCK_M * (config.CLUSTER_M or 1)
+        rows = cdiv(cdiv(rows, problem.a_phases), of_tile) * of_tile * problem.a_phases
+    return (problem.n, rows) if turned else (rows, problem.n)
 
 
 def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:

@@ -102,7 +102,8 @@ EMULATED = tuple(math.name for math in _TABLE if math.parts > 1)  # what s20 mak
 class Problem:
     """C[m, n] = A[m, k] @ B[k, n]; any size may be 0 (k = 0 gives zeros, as in BLAS).
 
-    A and C are row-major; B is as `b_layout` says, one of B_LAYOUTS.
+    A and C are row-major; B is as `b_layout` says, one of B_LAYOUTS. a_phases: as how many matrices the TMA unit reads
+    A (`operands.phases_at`).
     """
 
     m: int
@@ -110,6 +111,7 @@ class Problem:
     k: int
     math: str = "fp32"
     b_layout: str = "kn"
+    a_phases: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Problem:

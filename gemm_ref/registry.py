@@ -263,6 +263,7 @@ _LADDER = (
         b_layouts=_WGMMA_B,
         turned=("cuda", "gluon"),
         any_c=("cuda", "triton", "gluon"),
+        any_a=("cuda",),
         epilogues=("cuda", "triton", "gluon"),
         only_capability=(9, 0),
     ),
@@ -337,6 +338,7 @@ class Implementation:
     b_layout: str = "kn"  # of operands.B_LAYOUTS: how its kernel reads B
     epilogue: Epilogue = Epilogue()
     c_by_threads: bool = False  # who stores C: threads, where its rows are not as the TMA unit wants them
+    a_phases: int = 1  # as how many matrices the TMA unit reads A (`operands.phases_at`)
 
     @property
     def backend(self) -> str:
@@ -358,7 +360,8 @@ class Implementation:
         layout = "" if self.b_layout == "kn" else f"-{self.b_layout}"
         epilogue = f"-{self.epilogue}" if self.epilogue else ""
         stores = "-c_by_threads" if self.c_by_threads else ""
-        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}{stores}"
+        phases = f"-a_phases{self.a_phases}" if self.a_phases > 1 else ""
+        return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}{stores}{phases}"
 
 
 def stages_in(math: str) -> list[Stage]:

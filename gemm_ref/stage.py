@@ -103,6 +103,7 @@ class Stage:
     waits: bool = False  # whether its .cu waits for a kernel that still copies its operands (`wait_for_kernel_before`)
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
     any_c: tuple[str, ...] = ()  # dialects in which threads store a C whose rows that unit cannot
+    any_a: tuple[str, ...] = ()  # dialects in which that unit reads an A whose rows it cannot, as several matrices
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it
     only_capability: tuple[int, int] | None = None  # set when it runs on this architecture alone
 

@@ -1,5 +1,6 @@
 // From a warpgroup's accumulators through shared memory to C: in pieces of 8 KB at most, of rows of 128 bytes in the
-// swizzle, which the TMA unit stores one after another while the next is written; or threads, where it cannot.
+// swizzle, which the TMA unit stores one after another while the next is written; or threads, where it cannot
+// (destination.cuh).
 #pragma once
 #include "tensor_tile.cuh"
 
@@ -98,22 +99,6 @@ struct Untouched {
     __device__ __forceinline__ void finish(float (&)[ACCUMULATORS]) {}
 };
 
-// C as the TMA unit knows it; or as threads do, where its rows are not as that wants them.
-struct Rows {  // one after another
-    Result* first;
-    int rows, columns;
-};
-template <bool BY_THREADS>
-using Destination = std::conditional_t<BY_THREADS, Rows, CUtensorMap>;
-// By the rows and columns of D.
-template <bool BY_THREADS>
-Destination<BY_THREADS> destination(void* C, const CUtensorMap* map, int rows, int columns) {
-    if constexpr (BY_THREADS) return {static_cast<Result*>(C), TURNED ? columns : rows, TURNED ? rows : columns};
-    else return *map;
-}
-__device__ __forceinline__ void prefetch(const CUtensorMap& C) { prefetch_tensor_map(C); }
-__device__ __forceinline__ void prefetch(const Rows&) {}
-
 // Has a piece stored at (down, across) of C.
 __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& piece, int down, int across) {
     if (threadIdx.x % WARPGROUP > 0) return;
@@ -123,19 +108,6 @@ __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& p
     }
     tma_store_commit();
 }
-// The same by all threads, neighbours in a row side by side.
-__device__ __forceinline__ void store_piece(const Rows& C, const Piece& piece, int down, int across) {
-    constexpr int ELEMENTS = sizeof(Piece) / sizeof(Result), ROWS = PIECE_PANEL_BYTES / LINE_BYTES;
-#pragma unroll 8
-    for (int i = threadIdx.x % WARPGROUP; i < ELEMENTS; i += WARPGROUP) {
-        const int column = i % LINE, row = i / LINE % ROWS, panel = i / LINE / ROWS;
-        const int byte = column * sizeof(Result), to_row = down + row, to = across + panel * LINE + column;
-        if (to_row >= C.rows || to >= C.columns) continue;
-        const char* const from = piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
-        C.first[static_cast<size_t>(to_row) * C.columns + to] = *reinterpret_cast<const Result*>(from);
-    }
-}
-
 // Stores a warpgroup's 64 rows of sums, finished, at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of
 // its own.
 template <int FIRST = 0, typename To, typename Finish = Untouched>

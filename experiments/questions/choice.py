@@ -114,6 +114,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     """
     assert rung.kernel
     vectors = copies_vectors(rung.dialect, *meta_operands(problem, ())[:2])
+    problem = choice.in_phases(rung.kernel.stage, rung.dialect, problem, sms, gpu)
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predictions(*asked), choice.choose(*asked)
     least = min(found.values())

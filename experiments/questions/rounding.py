@@ -36,6 +36,7 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.request import Request
 from experiments.records.rows import ERROR, FAIL, HARDWARE, PASS, PREDICTED, Summed
+from gemm_ref import choice
 from gemm_ref.call import Call, gpu_of, settle, sms_of
 from gemm_ref.operands import layout_of
 
@@ -109,6 +110,7 @@ def _dealt(contender: Contender, case: Case, device: str) -> str:
         return ""
     layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
     problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
+    problem = choice.in_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
     call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
     return f"{call.implementation.variant} x{call.blocks}"
 

@@ -41,8 +41,7 @@ class Call:
             sizes = problem.m, problem.n, problem.k
             launch = item.stage.launch(*sizes, item.variant, dialect=item.dialect, sms=self.sms)
         else:
-            turned = grids.is_turned(item.config, problem.math, problem.b_layout)
-            sides = (problem.n, problem.m) if turned else (problem.m, problem.n)
+            sides = grids.sides(item.config, problem)
             launch = item.stage.deal(item.config, *sides, problem.k, self.blocks, self.sms)
         return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes), early=self.early)
 

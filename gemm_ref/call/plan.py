@@ -14,10 +14,21 @@ from typing import Any
 
 import torch
 
+from gemm_ref import choice
 from gemm_ref.call import Call, check_overlap, settle, span, validate
 from gemm_ref.call.extras import settled
 from gemm_ref.epilogue import Extras, apply
-from gemm_ref.operands import TMA_BYTES, Lay, as_operand, has_stored_rows, laying, layout_of, padded, with_pairs
+from gemm_ref.operands import (
+    TMA_BYTES,
+    Lay,
+    as_operand,
+    has_phases,
+    has_stored_rows,
+    laying,
+    layout_of,
+    padded,
+    with_pairs,
+)
 from gemm_ref.operands.split import Operand, Split, in_place_of, splitting, watch
 from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.wait import warn_if_long
@@ -192,7 +203,8 @@ def _plan(
         laid_a, laid_b = lay(*given)
         plan = functools.partial(plan, watch=functools.partial(watch, on_range=on_range))
     else:
-        lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma))
+        call = _in_phases(call, a)
+        lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma), in_phases=call.problem.a_phases > 1)
     call = settle(call, laid_a, laid_b)
     if copied_b := bool(call.implementation.config.COPIED_B):
         lay, laid_a, laid_b = _lay_out(a, b, b_layout, False, copied_b)
@@ -207,10 +219,19 @@ def _plan(
     return plan(lay, _lay_extras if extras.finish else None, launch)
 
 
+def _in_phases(call: Call, a: torch.Tensor) -> Call:
+    """The call with A read in its phases, where that takes less time than to copy it, and nothing is added by rows."""
+    item = call.implementation
+    if not has_phases(a) or item.epilogue.adds_c or item.epilogue.bias_by_rows:
+        return call
+    problem = choice.in_phases(item.stage, item.dialect, call.problem, call.sms, call.gpu)
+    return replace(call, problem=problem, implementation=replace(item, a_phases=problem.a_phases))
+
+
 def _lay_out(
-    a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False
+    a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False, in_phases: bool = False
 ) -> tuple[Lay | None, torch.Tensor, torch.Tensor]:
-    lay = laying(a, b, b_layout, tma, copied_b)
+    lay = laying(a, b, b_layout, tma, copied_b, in_phases)
     return (None, a, b) if lay is None else (lay, *lay(a, b))
 
 

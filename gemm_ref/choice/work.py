@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemm_ref.grids import is_turned
+from gemm_ref.grids import is_turned, sides
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
 from gemm_ref.problem import MATHS, Problem
@@ -71,15 +71,11 @@ def cluster_of(config: Config) -> int:
 
 def tiles_of(config: Config, problem: Problem) -> tuple[int, int, int]:
     """Tiles of a cluster down and to the right in what the kernel computes, C or C^T, and slices along K."""
-    rows, columns = _sides(config, problem)
+    rows, columns = sides(config, problem)
     depth = config.BLOCK_K or config.BLOCK_K_BYTES // MATHS[problem.math].part_dtype.itemsize
     down, right = cdiv(rows, config.BLOCK_M * (config.CLUSTER_M or 1)), cdiv(columns, config.BLOCK_N)
-    return down, right, max(1, cdiv(problem.k, depth))
-
-
-def _sides(config: Config, problem: Problem) -> tuple[int, int]:
-    turned = is_turned(config, problem.math, problem.b_layout)
-    return (problem.n, problem.m) if turned else (problem.m, problem.n)
+    before = (TMA_BYTES - TMA_BYTES // problem.a_phases) // MATHS[problem.math].dtype.itemsize  # the rows of a phase
+    return down, right, max(1, cdiv(problem.k + before, depth))
 
 
 def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
@@ -157,7 +153,8 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
     """`read`, `operands`, `again`, `each`, `cached`, `in_two`, `in_five` and `short` of a `Work`."""
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
-    rows, columns = _sides(config, problem)
+    turned = is_turned(config, problem.math, problem.b_layout)
+    rows, columns = (problem.n, problem.m) if turned else (problem.m, problem.n)
     down, right, _ = tiles_of(config, problem)
     operands = again = each = cached = in_two = in_five = 0.0
     lines = _lines(config, problem, mode.part_dtype.itemsize)
@@ -173,7 +170,6 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
         elif row_bytes % LINE_BYTES:
             in_two += of_side
     short = 0.0
-    turned = is_turned(config, problem.math, problem.b_layout)
     if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
         of_tile = config.BLOCK_M * (config.CLUSTER_M or 1) if turned else config.BLOCK_N
         short = element * problem.k * problem.n / (of_tile * mode.part_dtype.itemsize / LINE_BYTES)
@@ -183,14 +179,16 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:
     """Of the left operand and of the right one: bytes that are asked of L2, and those from one row to the next.
 
-    The TMA unit asks for whole lines. Rows that it cannot take are copied first, and count as 0 bytes apart, as if they
-    began at lines; so do those that threads copy vector by vector, which may begin anywhere.
+    The TMA unit asks for whole lines. Rows that it cannot take are copied first, if it does not read them in phases,
+    and count as 0 bytes apart, as if they began at lines; so do those that threads copy vector by vector.
     """
     by_rows = problem.b_layout == "kn"
     found = []
-    for rows, columns in ((problem.m, problem.k), (problem.k, problem.n) if by_rows else (problem.n, problem.k)):
+    stored_b = (problem.k, problem.n) if by_rows else (problem.n, problem.k)
+    for rows, columns, phases in ((problem.m, problem.k, problem.a_phases), (*stored_b, 1)):
         row_bytes, tma = columns * element, uses_tma(config)
         asked = cdiv(row_bytes, LINE_BYTES) * LINE_BYTES if tma else row_bytes
-        found.append((float(rows * asked), row_bytes if tma and row_bytes % TMA_BYTES == 0 else 0))
+        as_stored = tma and row_bytes * phases % TMA_BYTES == 0
+        found.append((float(rows * asked), row_bytes if as_stored else 0))
     a, b = found
     return (b, a) if is_turned(config, problem.math, problem.b_layout) else (a, b)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 import torch
 
 from gemm_ref.launch import cdiv
 from gemm_ref.operands.lay_out import copy_all, transposed
-from gemm_ref.problem import MATHS
+from gemm_ref.problem import MATHS, Problem
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
 LINE_BYTES, SECTOR_BYTES = 128, 32  # of the L2 cache: a box of the TMA unit is as wide as a line of it
 MANY_LINES = 4  # in which a row is copied that shall begin at one
+MOST_IN_PHASES = 2**30  # rows of an A that is read in phases: with all their tiles they are counted in 32 bits
 TMA_BYTES = 16  # what the TMA unit wants the first address and the step from row to row to be a multiple of
 
 
@@ -93,15 +95,34 @@ def layout_of(b: torch.Tensor, layouts: tuple[str, ...]) -> str:
     return (*stored, layouts[0])[0]
 
 
+def phases_at(problem: Problem) -> int:
+    """As how many matrices the TMA unit can read A (M, K), whose rows follow each other, where they are stored.
+
+    Rows begin at any multiple of an element, and the unit wants them at multiples of TMA_BYTES. But a row and the one
+    that is so many rows further begin equally far behind such a multiple. So each phase, every so-manyth row, is a
+    matrix for the unit, whose first columns belong to the rows before (cuda_kernels/include/phases.cuh). 1 where all
+    rows begin at multiples, where A has too few rows, and where B is not stored by rows.
+    """
+    phases = TMA_BYTES // gcd(TMA_BYTES, problem.k * MATHS[problem.math].dtype.itemsize)
+    return phases if phases <= problem.m <= MOST_IN_PHASES and problem.b_layout == "kn" else 1
+
+
+def has_phases(a: torch.Tensor) -> bool:
+    """Whether rows of a follow each other, from an address on that the TMA unit takes."""
+    return a.is_contiguous() and a.data_ptr() % TMA_BYTES == 0
+
+
 Lay = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-def laying(a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False) -> Lay | None:
+def laying(
+    a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b: bool = False, in_phases: bool = False
+) -> Lay | None:
     """What lays out operands like a (M, K) and b (K, N) as a kernel reads them; None where they are stored so.
 
     That is outside autograd, with a lazy negation carried out, A by rows and B as one of B_LAYOUTS says: one row after
     another or, for a rung that uses the TMA unit, where that finds them. What is copied is copied in one launch.
-    copied_b: whether rows of B shall begin at lines of the L2 cache.
+    copied_b: whether rows of B shall begin at lines of the L2 cache. in_phases: whether A is read in its phases.
     """
     fits, room = (has_tma_rows, padded) if tma else (torch.Tensor.is_contiguous, _dense)
     rooms = room, lined if copied_b else room
@@ -111,6 +132,7 @@ def laying(a: torch.Tensor, b: torch.Tensor, b_layout: str, tma: bool, copied_b:
         return [a, b if b_layout == "kn" else b.t()]
 
     copied = [not fits(x) for x in lines(a, b)]
+    copied[0] &= not in_phases
     copied[1] |= copied_b
     if not any(copied) and _plain(a) is a and _plain(b) is b:
         return None

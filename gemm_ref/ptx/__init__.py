@@ -37,6 +37,7 @@ from gemm_ref.ptx.text.errors import (
     Unsupported,
     WarpFault,
 )
+from gemm_ref.ptx.text.parser import MAP_BYTES
 from gemm_ref.ptx.units.tensor_map import TensorMap
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "KernelTrap",
     "LaunchFault",
     "LeftOver",
+    "MAP_BYTES",
     "MemoryFault",
     "Observer",
     "ParseError",

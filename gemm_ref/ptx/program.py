@@ -24,7 +24,7 @@ from gemm_ref.ptx.isa.numbers.fused import with_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import LaunchFault, ParseError
-from gemm_ref.ptx.text.parser import TENSOR_MAP, Entry, parse
+from gemm_ref.ptx.text.parser import MAP_BYTES, TENSOR_MAP, Entry, parse
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies
 from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
@@ -149,15 +149,15 @@ _parsed = functools.lru_cache(maxsize=8)(parse)  # a module's kernels are loaded
 def run(
     kernel: Kernel,
     launch: Launch,
-    args: Sequence[torch.Tensor | Pointers | TensorMap | Struct | int | float],
+    args: Sequence[torch.Tensor | Pointers | TensorMap | tuple[TensorMap, ...] | Struct | int | float],
     observers: Sequence[Observer] = (),
     names: Sequence[str] = (),
 ) -> int:
     """Run a kernel over the whole grid; tensors are read and written in place.
 
     args: one for each parameter: contiguous CPU tensors for pointers, Pointers for a pointer to pointers, a TensorMap
-    for a CUtensorMap, a Struct for what is passed by value. names: what messages call them. The observers of a
-    `watched` around the call see it too.
+    for a CUtensorMap, a tuple for an array of them, a Struct for what is passed by value. names: what messages call
+    them. The observers of a `watched` around the call see it too.
     Returns the number of instructions executed (each once for a batch of blocks in lockstep). Raises PtxError at the
     first fault, naming the source line and the thread, and ValueError for arguments that do not fit the kernel.
     """
@@ -165,18 +165,16 @@ def run(
     if len(args) != len(entry.parameters):
         raise ValueError(f"{kernel.name} takes {len(entry.parameters)} arguments and was given {len(args)}")
     memory = GlobalMemory()
-    parameters: list[Tile | np.generic | np.ndarray] = []
+    parameters: list[list[Tile] | np.generic | np.ndarray] = []
     for index, ((parameter, kind), value) in enumerate(zip(entry.parameters, args, strict=True)):
         name = names[index] if index < len(names) else f"tensor argument {index}"
-        if not isinstance(value, _fitting(kind)):
+        if not isinstance(value, _fitting(kind)) and not _are_maps(value, kind):
             raise ValueError(
                 f"{kernel.name} takes for {parameter} (argument {index}) a {kind}, and was given a "
                 f"{type(value).__name__}: a TensorMap is for a CUtensorMap, a Struct for other bytes by value"
             )
-        if isinstance(value, TensorMap):
-            memory.add(name, value.memory())
-            memory.tensors[-1].reached = value.reached
-            parameters.append(Tile(value, memory.tensors[-1]))
+        if isinstance(value, TensorMap | tuple):
+            parameters.append([_tile(memory, name, map_) for map_ in (value if isinstance(value, tuple) else (value,))])
         elif isinstance(value, Struct):
             parameters.append(_by_value(memory, name, value, kind))
         elif isinstance(value, Pointers):
@@ -227,6 +225,12 @@ def run(
     return executed
 
 
+def _tile(memory: GlobalMemory, name: str, map_: TensorMap) -> Tile:
+    memory.add(name, map_.memory())
+    memory.tensors[-1].reached = map_.reached
+    return Tile(map_, memory.tensors[-1])
+
+
 def _with_cluster(kernel: Kernel, launch: Launch) -> Launch:
     """The launch with the cluster that the kernel itself says; raises ValueError for one that contradicts it."""
     declared = kernel.entry.cluster
@@ -259,6 +263,11 @@ def _meeting_place(kernel: Kernel, launch: Launch, memory: GlobalMemory) -> int:
     address = memory.add("the grid's barrier", torch.zeros(64, dtype=torch.uint8))
     memory.tensors[-1].reached = functools.partial(np.zeros, 64, bool)
     return address
+
+
+def _are_maps(value: object, kind: str) -> bool:
+    """Whether it is as many tensor maps as an array of them has, the type of a parameter."""
+    return isinstance(value, tuple) and kind == f"b8[{MAP_BYTES * len(value)}]"
 
 
 def _fitting(kind: str) -> Any:

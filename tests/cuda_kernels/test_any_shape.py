@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from cuda_kernels import source
 from experiments.records.contenders import dealt
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Call
-from gemm_ref.operands import as_layout
+from gemm_ref.operands import as_layout, copy_all, phases_at
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 
@@ -114,6 +115,49 @@ def test_what_is_chosen_can_be_launched(shape):
             assert found.tile == (name or found.tile)
             call = Call(Implementation(RUNG, found.tile, "cuda", math, layout), problem, blocks=found.blocks)
             assert 0 < call.launch.grid[0] <= found.blocks
+
+
+def in_phases(monkeypatch, tile, math, sizes, clusters=None):
+    """A and B, and what gives their product with A read in its phases, its tiles dealt to so many clusters if any."""
+    monkeypatch.setattr(choice, "in_phases", lambda stage, dialect, x, *_: replace(x, a_phases=phases_at(x)))
+    problem = Problem(*sizes, math)
+    a, b = make_inputs(problem, "integers", seed=sum(sizes))
+    item = Implementation(RUNG, tile, "cuda", math)
+    if clusters is None:
+        return a, b, lambda a, b: cuda_kernels.gemm(a, b, stage=RUNG.id, variant=tile, math=math)
+    return a, b, dealt(item, clusters * TILES[tile].CLUSTER_M * TILES[tile].CLUSTER_K).load()
+
+
+BY_ROWS = [math for math in RUNG.maths if "kn" in RUNG.reads_b(math, "cuda")]
+# K of odd rows, of a slice and of one more with what is before a row; and C that the unit can store, and cannot
+PHASED = in_turn(list(TILES), BY_ROWS, [(77, 64, 131), (150, 72, 63), (40, 33, 21), (77, 136, 66)])
+
+
+@pytest.mark.parametrize("tile, math, sizes", PHASED)
+def test_a_whose_rows_begin_anywhere_is_read_in_phases(tile, math, sizes, monkeypatch):
+    """In whole tiles, and in shares; a NaN stays in its row, though the next row's box holds it too."""
+    shared = [3] if TILES[tile].CLUSTER_K == 1 else []
+    for clusters in (None, *shared):
+        a, b, gemm = in_phases(monkeypatch, tile, math, sizes, clusters)
+        with ptx.watched(detectors := ptx.Detectors()):
+            assert torch.equal(gemm(a, b), (a.double() @ b.double()).to(gemm_ref.problem.MATHS[math].out_dtype))
+        assert not detectors.findings
+    a[::2, -1] = float("nan")
+    c = gemm(a, b)
+    assert c[::2].isnan().all() and not c[1::2].isnan().any()
+
+
+@pytest.mark.parametrize("math", BY_ROWS)
+def test_phases_of_a_are_told_from_its_sizes(math, monkeypatch):
+    """A is copied where a c is added by rows; and with an epilogue along columns it is not."""
+    a, b, gemm = in_phases(monkeypatch, "tile64", math, (50, 64, 75))
+    wanted = a.double() @ b.double() + 1
+    bias, c = (torch.ones(shape, dtype=gemm_ref.problem.MATHS[math].out_dtype) for shape in (64, (50, 64)))
+    names = {"stage": RUNG.id, "variant": "tile64", "math": math}
+    copied = []
+    monkeypatch.setattr("gemm_ref.operands.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
+    assert torch.equal(cuda_kernels.gemm(a, b, bias=bias, **names), wanted.to(bias.dtype)) and not copied
+    assert torch.equal(cuda_kernels.gemm(a, b, c=c, **names), wanted.to(bias.dtype)) and copied
 
 
 @pytest.mark.parametrize("rung", ["s17", "s19"])

@@ -238,7 +238,11 @@ def test_what_must_be_copied_is_copied_at_once_and_the_product_starts_early(gemm
         ("s19", (wide[0], in_wider(by_columns(B).t()).t()), 0),
         ("s17", odd, 2),
         ("s19", odd, 2),
-        ("s19", (odd[0], matrices(7, 8, 5)[1]), 1),
+        ("s19", (odd[0], matrices(7, 8, 5)[1]), 0),  # A in its four phases
+        ("s19", (by_columns(odd[0]), matrices(7, 8, 5)[1]), 1),
+        ("s19", (shifted(odd[0]), matrices(7, 8, 5)[1]), 1),
+        ("s19", (odd[0][:3], matrices(7, 8, 5)[1]), 1),  # fewer rows than phases
+        ("s19", (odd[0], by_columns(matrices(7, 8, 5)[1])), 2),
         ("s19", (A[:1, :3], B[:3]), 0),  # one row is where it is
         ("s14", wide, 2),
         ("s08", (by_columns(A), B), 1),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Address, Negated, Operand, Register, TensorAddress
-from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.text.parser import MAP_BYTES, Instruction
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies, Loads, Stores
 from gemm_ref.ptx.units.mbarriers import MBarriers
+from gemm_ref.ptx.units.tensor_map import PIECE
 from gemm_ref.ptx.units.tile import Line, Tile
 
 _BARRIERS = ("", ".shared", ".shared::cta")
@@ -32,7 +33,7 @@ _KNOWN |= {
     *(f"{rank}d" for rank in range(1, 6)),
 }
 # The global sides of copies that some lanes start: which tile, and where each lane's is.
-GlobalSide = Callable[[Machine, np.ndarray], tuple[Tile | Line, np.ndarray]]
+GlobalSide = Callable[[Machine, np.ndarray], Iterator[tuple[Tile | Line, np.ndarray, np.ndarray]]]
 
 
 def cp(decoder: Decoder, instruction: Instruction) -> Execute:
@@ -179,7 +180,16 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
         lanes = np.flatnonzero(machine.lanes_of(mask))
         if not lanes.size:
             return
-        tile, where = global_side(machine, lanes)
+        for tile, of_tile, where in global_side(machine, lanes):
+            start(machine, tile, of_tile, where)
+
+    def start(machine: Machine, tile: Tile | Line, lanes: np.ndarray, where: np.ndarray) -> None:
+        if isinstance(tile, Tile) and (where[:, 0] * tile.element_size % PIECE).any():
+            raise AsyncFault(
+                f"{instruction.origin}: {machine.describe_lane(int(lanes[0]))}: the first column of a tile that is "
+                f"loaded begins at a multiple of {PIECE} bytes (an H100 says 'illegal instruction' to another), and it "
+                f"is {int(where[0, 0])}, of {tile.element_size} bytes each"
+            )
         blocks, offsets = cluster.locate(machine, instruction, lanes, to_place(machine), tile.bytes, align)
         barriers = machine.unit(MBarriers).numbers(instruction, lanes, barrier_place(machine))
         per_block = max(machine.shared.stride // 8, 1)
@@ -223,16 +233,16 @@ def _store(decoder: Decoder, instruction: Instruction) -> Execute:
         lanes = np.flatnonzero(machine.lanes_of(mask))
         if not lanes.size:
             return
-        tile, where = global_side(machine, lanes)
-        blocks, offsets = cluster.locate(machine, instruction, lanes, place(machine), tile.bytes, align)
         copies = machine.unit(BulkCopies)
-        copies.store(Stores(instruction, tile, lanes, where, blocks, offsets, copies.groups(lanes)))
+        for tile, some, where in global_side(machine, lanes):
+            blocks, offsets = cluster.locate(machine, instruction, some, place(machine), tile.bytes, align)
+            copies.store(Stores(instruction, tile, some, where, blocks, offsets, copies.groups(some)))
 
     return execute
 
 
 def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, size: Operand) -> GlobalSide:
-    """What gives, for lane numbers, the tile that they copy and where it is in global memory."""
+    """What gives, for lane numbers, the tiles that they copy: of each map, the lanes, and where each one's is."""
     if isinstance(operand, Address):
         return _line(decoder, instruction, operand, decoder.source(size, DTYPES["u32"]))
     tiled = expect(operand, TensorAddress)
@@ -242,20 +252,24 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, s
     map_ = decoder.place(tiled.map)
     reads = [decoder.source(coordinate, DTYPES["s32"]) for coordinate in tiled.coordinates]
 
-    def tensor(machine: Machine, lanes: np.ndarray) -> tuple[Tile, np.ndarray]:
-        addresses = np.unique(per_lane(map_(machine), machine.lanes)[lanes])
-        if addresses.size > 1:
-            raise Unsupported(f"{instruction.origin}: lanes that name different tensor maps in one instruction")
-        number, within = divmod(int(addresses[0]) - PARAMETER_WINDOW, PARAMETER_SPACING)
-        tile = machine.parameters[number] if 0 <= number < len(machine.parameters) and not within else None
-        if not isinstance(tile, Tile):
+    def tensor(machine: Machine, lanes: np.ndarray) -> Iterator[tuple[Tile, np.ndarray, np.ndarray]]:
+        addresses = per_lane(map_(machine), machine.lanes)[lanes]
+        where = np.stack([per_lane(read(machine), machine.lanes)[lanes] for read in reads], axis=1).astype(np.int64)
+        for address in np.unique(addresses):
+            chosen = addresses == address
+            tile = tile_at(machine, int(address), int(lanes[chosen][0]))
+            tile.require_rank(rank, instruction)
+            yield tile, lanes[chosen], where[chosen]
+
+    def tile_at(machine: Machine, address: int, lane: int) -> Tile:
+        number, within = divmod(address - PARAMETER_WINDOW, PARAMETER_SPACING)
+        tiles = machine.parameters[number] if 0 <= number < len(machine.parameters) else None
+        if not isinstance(tiles, list) or within % MAP_BYTES or within // MAP_BYTES >= len(tiles):
             raise MemoryFault(
-                f"{instruction.origin}: {machine.describe_lane(int(lanes[0]))}: there is no tensor map at "
-                f"{int(addresses[0]):#x}; it must be a kernel parameter (__grid_constant__)"
+                f"{instruction.origin}: {machine.describe_lane(lane)}: there is no tensor map at {address:#x}; it must "
+                "be a kernel parameter (__grid_constant__)"
             )
-        tile.require_rank(rank, instruction)
-        where = [per_lane(read(machine), machine.lanes)[lanes] for read in reads]
-        return tile, np.stack(where, axis=1).astype(np.int64)
+        return tiles[within // MAP_BYTES]
 
     return tensor
 
@@ -263,7 +277,7 @@ def _global_side(decoder: Decoder, instruction: Instruction, operand: Operand, s
 def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Read) -> GlobalSide:
     place = decoder.place(address)
 
-    def line(machine: Machine, lanes: np.ndarray) -> tuple[Line, np.ndarray]:
+    def line(machine: Machine, lanes: np.ndarray) -> Iterator[tuple[Line, np.ndarray, np.ndarray]]:
         sizes = np.unique(per_lane(size(machine), machine.lanes)[lanes])
         if sizes.size > 1:
             raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")
@@ -272,6 +286,6 @@ def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Re
             raise MemoryFault(f"{instruction.origin}: a bulk copy's size and address are multiples of 16 bytes")
         line = Line(int(sizes[0]), instruction)
         line.require_inside(machine, lanes, where)
-        return line, where[:, None]
+        yield line, lanes, where[:, None]
 
     return line

@@ -112,7 +112,8 @@ class Entry:
         return names, len(names) < len({str(target) for target in targets})
 
 
-TENSOR_MAP = "b8[128]"  # the type of a parameter that is a CUtensorMap
+MAP_BYTES = 128  # of a CUtensorMap
+TENSOR_MAP = f"b8[{MAP_BYTES}]"  # the type of a parameter that is one
 
 _HEADER = re.compile(
     r"\.(?:entry|func)\s+(?:\.noreturn\s+)?(?:\(([^)]*)\)\s*)?([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])", re.S

@@ -79,7 +79,7 @@ def numbered(*shape: int, dtype=torch.float32) -> torch.Tensor:
 @covers("cp", "prefetch")
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.uint8])
-@pytest.mark.parametrize("where", [(0, 0), (16, 5), (-16, -3), (48, 50), (200, 0), (3, 60), (-5, 1)])
+@pytest.mark.parametrize("where", [(0, 0), (16, 5), (-16, -3), (48, 50), (208, 0), (32, 60), (-32, 1)])
 def test_a_tile_in_every_swizzle_with_zeros_outside_of_the_tensor(swizzle, dtype, where):
     tensor = numbered(64, 64, dtype=dtype)
     box = ((swizzle or 32) // tensor.element_size(), 24)
@@ -87,7 +87,7 @@ def test_a_tile_in_every_swizzle_with_zeros_outside_of_the_tensor(swizzle, dtype
 
 
 @covers("cp")
-@pytest.mark.parametrize("where", [(0, 0), (-3, 50)])
+@pytest.mark.parametrize("where", [(0, 0), (-4, 50)])
 def test_a_tile_that_is_rounded_to_tf32(where):
     """To nearest, ties to even, where a tensor core would cut (measured on an H200)."""
     bits = torch.arange(64 * 64, dtype=torch.int32) * 1237 % (1 << 23) + (127 << 23)
@@ -116,6 +116,15 @@ def test_the_swizzle_is_that_of_the_address(offset):
 def test_tiles_of_one_to_five_dimensions(shape, box, where, space, tile):
     tensor = numbered(*shape)
     assert loaded(ptx.TensorMap(tensor, box), where, space=space, tile=tile) == expected(tensor, box, where, 0)
+
+
+@pytest.mark.parametrize(
+    "column, dtype", [(1, torch.float32), (-1, torch.bfloat16), (4, torch.bfloat16), (8, torch.uint8)]
+)
+def test_the_first_column_is_at_a_multiple_of_16_bytes(column, dtype):
+    """An H100 says 'illegal instruction' to others, in every swizzle and without."""
+    with pytest.raises(ptx.PtxError, match=f"begins at a multiple of 16 bytes .* and it is {column}, of"):
+        loaded(ptx.TensorMap(numbered(16, 64, dtype=dtype), (16, 8)), (column, 0))
 
 
 def test_sizes_and_strides_of_a_padded_tensor():

@@ -1,0 +1,39 @@
+// Where the pieces of epilogue.cuh go: to C as the TMA unit knows it; or as threads do, where its rows are not as that wants
+// them.
+#pragma once
+#include "epilogue.cuh"
+#include "phases.cuh"
+
+// Rows of C one after another, or those of a phase.
+template <int PHASES>
+struct Rows {
+    Result* first;
+    int rows, columns;
+
+    __device__ __forceinline__ Rows of_phase(int phase) const {
+        return {first + static_cast<size_t>(phase) * columns, (rows - phase + PHASES - 1) / PHASES, columns};
+    }
+    __device__ __forceinline__ void prefetch() const {}
+};
+template <bool BY_THREADS, int PHASES = 1>
+using Destination = std::conditional_t<BY_THREADS, Rows<PHASES>, TensorMaps<PHASES>>;
+// By the rows and columns of D.
+template <bool BY_THREADS, int PHASES = 1>
+Destination<BY_THREADS, PHASES> destination(void* C, const CUtensorMap* maps, int rows, int columns) {
+    if constexpr (BY_THREADS) return {static_cast<Result*>(C), TURNED ? columns : rows, TURNED ? rows : columns};
+    else return TensorMaps<PHASES>::taken_from(maps);
+}
+
+// Has a piece stored at (down, across) of them by all threads, neighbours in a row side by side.
+template <int PHASES>
+__device__ __forceinline__ void store_piece(const Rows<PHASES>& C, const Piece& piece, int down, int across) {
+    constexpr int ELEMENTS = sizeof(Piece) / sizeof(Result), ROWS = PIECE_PANEL_BYTES / LINE_BYTES;
+#pragma unroll 8
+    for (int i = threadIdx.x % WARPGROUP; i < ELEMENTS; i += WARPGROUP) {
+        const int column = i % LINE, row = i / LINE % ROWS, panel = i / LINE / ROWS;
+        const int byte = column * sizeof(Result), to_row = down + row, to = across + panel * LINE + column;
+        if (to_row >= C.rows || to >= C.columns) continue;
+        const char* const from = piece.bytes + panel * PIECE_PANEL_BYTES + swizzled_line(row, byte / 16) + byte % 16;
+        C.first[static_cast<size_t>(to_row) * PHASES * C.columns + to] = *reinterpret_cast<const Result*>(from);
+    }
+}
