@@ -112,7 +112,8 @@ def _dealt(contender: Contender, case: Case, device: str) -> str:
     problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
     problem = choice.in_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
     call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
-    return f"{call.implementation.variant} x{call.blocks}"
+    phases = f" in {problem.a_phases} phases" if problem.a_phases > 1 else ""
+    return f"{call.implementation.variant} x{call.blocks}{phases}"
 
 
 def _checksum(c: torch.Tensor) -> str:
