@@ -29,6 +29,7 @@ from unittest import mock
 
 import torch
 
+import cuda_kernels
 import gemm_ref
 import triton_kernels
 from cuda_kernels import source
@@ -131,10 +132,7 @@ def _compiled(trial: Trial) -> bool:
 
 def _run(implementation: Implementation, problem: Problem, shifted: str, *observers: ptx.Observer) -> tuple[str, str]:
     """What told of a fault, empty where nothing did, and in which words."""
-    a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
-    if shifted == WIDE:
-        a, b = matrices.wide(a, b)
-    a, b = (matrices.shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
+    a, b = _operands(problem, shifted)
     gemm = gemm_of(implementation)
 
     def fn(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -164,6 +162,14 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
     return "", ""
 
 
+def _operands(problem: Problem, shifted: str) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = gemm_ref.make_inputs(problem, "integers", seed=1)
+    if shifted == WIDE:
+        a, b = matrices.wide(a, b)
+    a, b = (matrices.shifted(x) if name == shifted else x for name, x in (("a", a), ("b", b)))
+    return a, b
+
+
 def _choose(choose: Callable[..., choice.Candidate], stage: Stage, dialect: str, *about) -> choice.Candidate:
     """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
 
@@ -187,13 +193,9 @@ def _mutated(trial: Trial) -> Iterator[bool]:
     """Inside, the rung's `gemm` runs the mutant; False if that is the same kernel."""
     with tempfile.TemporaryDirectory() as folder:
         if trial.implementation.dialect == "cuda":
-            items = _that_run(trial.implementation)
-            texts = {name: _compile(trial, item, Path(folder)) for name, item in items.items()}
-            originals = {name: source.ptx(item) for name, item in items.items()}
-            changed = any(_instructions(texts[name]) != _instructions(originals[name]) for name in items)
-            with mock.patch.object(
-                source, "ptx", lambda item, *_: texts[item.variant if item.variant in texts else ""]
-            ):
+            texts = {item: _compile(trial, item, Path(folder)) for item in _that_run(trial.implementation)}
+            changed = any(_instructions(text) != _instructions(source.ptx(item)) for item, text in texts.items())
+            with mock.patch.object(source, "ptx", lambda item, *_: texts[item]):
                 yield changed
         else:
             module = _import(trial, Path(folder))
@@ -201,14 +203,21 @@ def _mutated(trial: Trial) -> Iterator[bool]:
                 yield True
 
 
-def _that_run(implementation: Implementation) -> dict[str, Implementation]:
-    """What runs at the sizes: by name the tiles that are chosen there, or without a name the rung itself."""
-    stage, dialect = implementation.stage, implementation.dialect
-    if dialect not in stage.tiles:
-        return {"": implementation}
-    about = ((problem, vectors) for problem, _ in runs(implementation) for vectors in (True, False))
-    tiles = {_choose(choice.choose, stage, dialect, problem, REFERENCE_SMS, vectors).tile for problem, vectors in about}
-    return {tile: replace(implementation, variant=tile) for tile in sorted(tiles)}
+@functools.cache
+def _that_run(implementation: Implementation) -> tuple[Implementation, ...]:
+    """The kernels that run at the sizes: tiles, and forms of them, by who stores C and how A is read."""
+    found: dict[Implementation, None] = {}
+
+    def record(ran: call.Call, *matrices: object) -> None:
+        found[ran.implementation] = None
+
+    with (
+        mock.patch.object(cuda_kernels, "_run_on_reference_gpu", record),
+        mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
+    ):
+        for problem, shifted in runs(implementation):
+            gemm_of(implementation)(*_operands(problem, shifted))
+    return tuple(found)
 
 
 @contextlib.contextmanager
