@@ -108,6 +108,7 @@ __device__ __forceinline__ void store_piece(const CUtensorMap& C, const Piece& p
     }
     tma_store_commit();
 }
+
 // Stores a warpgroup's 64 rows of sums, finished, at (row, col) of D; `pieces` are PIECES of its own, `barrier` a number of
 // its own.
 template <int FIRST = 0, typename To, typename Finish = Untouched>

@@ -6,7 +6,7 @@ tensor cores one or two fill it: they go on from tile to tile, and load the next
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemm_ref.grids import is_turned, sides
 from gemm_ref.launch import cdiv
@@ -154,7 +154,7 @@ def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, f
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
     turned = is_turned(config, problem.math, problem.b_layout)
-    rows, columns = (problem.n, problem.m) if turned else (problem.m, problem.n)
+    rows, columns = sides(config, replace(problem, a_phases=1))  # none of a tile that is past the edge
     down, right, _ = tiles_of(config, problem)
     operands = again = each = cached = in_two = in_five = 0.0
     lines = _lines(config, problem, mode.part_dtype.itemsize)
