@@ -50,17 +50,18 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
     static_assert(PHASES == 1 || B_BY_ROWS, "rows of B meet those of A wherever they begin");
     static_assert(CLUSTER_M == 1 || CLUSTER_K == 1, "a cluster shares the right operand, or the K of a tile");
     using Slice = TensorSlice<BLOCK_M, BLOCK_N>;
+    using Stage = Slice[SLICES];
     extern __shared__ char smem[];
-    auto* const slices = reinterpret_cast<Slice*>(aligned_to_swizzle(smem));
+    auto* const slices = reinterpret_cast<Stage*>(aligned_to_swizzle(smem));
     auto* const pieces = reinterpret_cast<Piece*>(slices + NUM_STAGES);
     auto* const sums = reinterpret_cast<Sums*>(pieces + CONSUMERS * PIECES);  // (block from 1 on, warpgroup)
     __shared__ Mbarrier full[NUM_STAGES], empty[NUM_STAGES], sums_there[CONSUMERS];
 
     // Tiles are dealt to clusters: its blocks have one below the other, and walk K in step; or one, and of K a part each
     const int in_cluster = cluster_rank(), rank = CLUSTER_M > 1 ? in_cluster : 0;
-    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(in_whole_tiles<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M),
-                                                  in_whole_tiles<RIGHT_PHASES>(N, BLOCK_N), K + MOST_BEFORE<PHASES>,
-                                                  DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
+    const Deal<BLOCK_M * CLUSTER_M, BLOCK_N> deal(
+        in_whole_tiles<LEFT_PHASES>(M, BLOCK_M * CLUSTER_M), in_whole_tiles<RIGHT_PHASES>(N, BLOCK_N),
+        K + MOST_BEFORE<PHASES>, SLICES * DEPTH, shared_tiles, blockIdx.x / CLUSTER, gridDim.x / CLUSTER);
     const auto place = [&](int tile, int& row, int& col, int& phase) {  // of a phase
         const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
         row = (at.m / LEFT_PHASES * CLUSTER_M + rank) * BLOCK_M, col = at.n / RIGHT_PHASES * BLOCK_N;
@@ -114,13 +115,16 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
-                    mbarrier_arrive_expect_tx(full[stage], sizeof(Slice));
-                    Slice& slice = slices[stage];
-                    const int k_of_a = step * DEPTH, k_of_b = k_of_a - before;
-                    load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, of_left, row, TURNED ? k_of_b : k_of_a,
-                                                         full[stage]);
-                    load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, of_right, col,
-                                                                     TURNED ? k_of_a : k_of_b, full[stage], rank);
+                    mbarrier_arrive_expect_tx(full[stage], sizeof(Stage));
+#pragma unroll
+                    for (int i = 0; i < SLICES; ++i) {
+                        Slice& slice = slices[stage][i];
+                        const int k_of_a = (step * SLICES + i) * DEPTH, k_of_b = k_of_a - before;
+                        load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, of_left, row, TURNED ? k_of_b : k_of_a,
+                                                             full[stage]);
+                        load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, of_right, col,
+                                                                         TURNED ? k_of_a : k_of_b, full[stage], rank);
+                    }
                     next_stage();
                 }
             });
@@ -170,11 +174,12 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
                 if constexpr (config::ADDS_C) {
                     if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
                 }
+                const Descriptors at(slices[stage][0], warpgroup);
                 mbarrier_wait(full[stage], parity);
                 if constexpr (PHASES > 1) {
-                    if (first + step == 0) clear(tile, slices[stage]);
+                    if (first + step == 0) clear(tile, slices[stage][0]);
                 }
-                multiply_slice(acc, slices[stage], warpgroup, step > 0);
+                multiply_slices(acc, slices[stage], at, warpgroup, step > 0);
                 if (STEPS_UNDER_WAY == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
                 before = stage;

@@ -104,9 +104,9 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             int before = stage;
 #pragma unroll 1
             for (int step = 0; step < steps; ++step) {
+                const Descriptors at(slices[stage][0], warpgroup);
                 const auto start = [&](auto& sums, int i, int j, bool accumulate) {
-                    const char* const my_left = slices[stage][i].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
-                    start_product(sums, my_left, slices[stage][j].right, accumulate);
+                    start_product(sums, at.left(i), at.right(j), accumulate);
                 };
                 wgmma_fence_accumulators(first);
                 wgmma_fence_accumulators(small);

@@ -136,7 +136,7 @@ def persistent_clusters(config: Config, m: int, n: int, k: int, sms: int) -> Lau
     """
     across = max(_clusters(config, m, n), _clusters(config, n, m))
     clusters = (
-        min(across, max(1, sms * (config.BLOCKS_PER_SM or 1) // config.CLUSTER_M)) if config.PERSISTENT else across
+        min(across, clusters_at_once(sms, config.BLOCKS_PER_SM or 1, config.CLUSTER_M)) if config.PERSISTENT else across
     )
     threads = (config.BLOCK_M // WGMMA_M + 1) * WARPGROUP
     grid, cluster = (clusters * config.CLUSTER_M, 1, 1), (config.CLUSTER_M, 1, 1)
@@ -161,7 +161,7 @@ def deal_wgmma(config: Config, m: int, n: int, k: int, blocks: int, sms: int) ->
         if clusters != tiles:
             raise ValueError(f"this tile takes {tiles * cluster} blocks, a cluster per tile of C, and not {blocks}")
     elif clusters == tiles:
-        clusters = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
+        clusters = min(tiles, clusters_at_once(sms, config.BLOCKS_PER_SM, cluster))
     else:
         left = tiles % clusters
     consumers = config.BLOCK_M // WGMMA_M
@@ -172,6 +172,16 @@ def deal_wgmma(config: Config, m: int, n: int, k: int, blocks: int, sms: int) ->
         return launch
     room, flags = clusters * cluster * config.BLOCK_M * config.BLOCK_N, clusters * cluster * consumers
     return replace(launch, partials=room, flags=flags, shared_tiles=left, partly=("partials", "flags"))
+
+
+def clusters_at_once(sms: int, blocks_per_sm: int, cluster: int) -> int:
+    """How many clusters of so many blocks a GPU holds.
+
+    The blocks of one are on multiprocessors of the same GPC. Those come in pairs, so that clusters of two find room on
+    all of them. A GPC has 14 to 18: of 132, clusters of four are on 120 (cudaOccupancyMaxActiveClusters on an H200).
+    """
+    room = sms if cluster <= 2 else sms * 10 // 11
+    return max(1, room * blocks_per_sm // cluster)
 
 
 def _clusters(config: Config, rows: int, columns: int) -> int:
@@ -207,14 +217,14 @@ def sides(config: Config, problem: Problem) -> tuple[int, int]:
 def wgmma_boxes(config: Config, math: str, b_layout: str) -> dict[str, Box]:
     """What TMA copies at once, with 128 bytes per row, as the swizzle wants.
 
-    Of an operand that is stored along k a block's rows, or the share of them that one block of a cluster loads for
-    all; of B by rows, panels. C goes out in pieces of a warpgroup's rows, or of as many columns where it is turned.
+    Of an operand that is stored along k a block's rows; of B by rows, panels; or the share of either that one block of
+    a cluster loads for all. C goes out in pieces of a warpgroup's rows, or of as many columns where it is turned.
     """
     operand, result = (SWIZZLE_ROW // dtype.itemsize for dtype in (MATHS[math].part_dtype, MATHS[math].out_dtype))
-    share = config.BLOCK_N // (config.CLUSTER_M or 1)
-    panel = Box(operand, operand)
+    sharers = config.CLUSTER_M or 1
+    share = config.BLOCK_N // sharers
     if is_turned(config, math, b_layout):
-        b = Box(config.BLOCK_M, operand) if b_layout == "nk" else panel
+        b = Box(config.BLOCK_M if b_layout == "nk" else operand, operand)
         return {"A": Box(share, operand), "B": b, "C": Box(gcd(config.BLOCK_N, result), result)}
-    b = Box(share, operand) if b_layout == "nk" else panel
+    b = Box(share if b_layout == "nk" else operand // sharers, operand)
     return {"A": Box(config.BLOCK_M, operand), "B": b, "C": Box(WGMMA_M, gcd(config.BLOCK_N, result))}

@@ -113,11 +113,11 @@ REGISTER_BANKS: Mapping[str, Mapping[str, Config]] = MappingProxyType(
 
 def _wgmma_tile(
     BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
-    BLOCKS_PER_SM: int = 1, **more: Any,
+    BLOCK_K_BYTES: int = 128, BLOCKS_PER_SM: int = 1, **more: Any,
 ) -> Config:  # fmt: skip
     """A tile of s19; and of s20, with PROMOTE and NUM_STAGES slices of one part each."""
     return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=128, GROUP_M=8, NUM_STAGES=NUM_STAGES,
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=BLOCK_K_BYTES, GROUP_M=8, NUM_STAGES=NUM_STAGES,
         BLOCKS_PER_SM=BLOCKS_PER_SM, CLUSTER_M=CLUSTER_M, SWAPPED=SWAPPED, CLUSTER_K=CLUSTER_K,
         **more,
     )  # fmt: skip
@@ -125,8 +125,11 @@ def _wgmma_tile(
 
 _WGMMA_TILES = MappingProxyType(
     {
+        "quad128x64": _wgmma_tile(128, 64, NUM_STAGES=8, CLUSTER_M=4),
+        "quad64": _wgmma_tile(64, 64, NUM_STAGES=12, CLUSTER_M=4),
         "pair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, CLUSTER_M=2),
         "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2),
+        "pair128x64": _wgmma_tile(128, 64, NUM_STAGES=8, CLUSTER_M=2),
         "pair64x128": _wgmma_tile(64, 128, NUM_STAGES=8, CLUSTER_M=2),
         "tile192": _wgmma_tile(192, 192, NUM_STAGES=3),
         "tile128x256": _wgmma_tile(128, 256, NUM_STAGES=4),
@@ -155,9 +158,9 @@ _WGMMA_TILES = MappingProxyType(
         "swapped64x192": _wgmma_tile(64, 192, NUM_STAGES=6, SWAPPED=1),
         "swapped64x96": _wgmma_tile(64, 96, NUM_STAGES=8, SWAPPED=1),
         "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1),
-        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
+        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=5, BLOCKS_PER_SM=2, SWAPPED=1, BLOCK_K_BYTES=256),
         "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, SWAPPED=1, CLUSTER_K=2),
-        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=18, SWAPPED=1, CLUSTER_K=2),
+        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, SWAPPED=1, CLUSTER_K=2, BLOCK_K_BYTES=256),
     }
 )
 # What Triton and Gluon have of them, of those that earn their place there: sides that are powers of 2, and no clusters.

@@ -20,8 +20,9 @@ constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
 constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
 constexpr bool TURNED = config::SWAPPED || THROUGH_REGISTERS;
 constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
-constexpr int ACCUMULATORS = config::BLOCK_N / 2;  // of a thread
-static_assert(config::BLOCK_K_BYTES == SWIZZLE_ROW_BYTES, "a slice is as deep as a row of the swizzle");
+constexpr int ACCUMULATORS = config::BLOCK_N / 2;                  // of a thread
+constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // of a stage, one behind the other along k
+static_assert(config::BLOCK_K_BYTES % SWIZZLE_ROW_BYTES == 0, "a slice is as deep as a row of the swizzle");
 static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
               "in shared memory only 16-bit operands can be MN-major");
 
@@ -41,22 +42,20 @@ struct TensorSlice {
     char right[PANELS * SWIZZLE_ROW_BYTES];
 };
 
-// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. The boxes are
-// shared out among the SHARERS blocks of the cluster: each loads its share for all of them.
+// Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. They are shared out
+// among the SHARERS blocks of the cluster, each of which loads its share for all of them: of an operand that is stored along
+// k a part of the rows, and else of every panel.
 template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
 load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
-    constexpr int BOXED = MN_MAJOR ? (COUNT + DEPTH - 1) / DEPTH * DEPTH : COUNT;  // in whole boxes
-    constexpr int SHARE = BOXED / SHARERS, BOX = MN_MAJOR ? SWIZZLE_ROW_BYTES / sizeof(Element) : SHARE;
-    constexpr int BOX_BYTES = MN_MAJOR ? PANEL_BYTES : BOX * SWIZZLE_ROW_BYTES;
+    constexpr int BOXES = MN_MAJOR ? (COUNT + DEPTH - 1) / DEPTH : 1, SHARE = (MN_MAJOR ? DEPTH : COUNT) / SHARERS;
     constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
-    static_assert(SHARE % BOX == 0, "a share is made of whole boxes");
 #pragma unroll
-    for (int i = 0; i < SHARE / BOX; ++i) {
-        const int box = rank * (SHARE / BOX) + i;
-        const int column = MN_MAJOR ? first + box * BOX : k, row = MN_MAJOR ? k : first + box * BOX;
-        if (SHARERS == 1) tma_load(to + box * BOX_BYTES, map, column, row, full);
-        else tma_load_multicast(to + box * BOX_BYTES, map, column, row, full, EVERYONE);
+    for (int box = 0; box < BOXES; ++box) {
+        const int column = MN_MAJOR ? first + box * DEPTH : k, row = (MN_MAJOR ? k : first) + rank * SHARE;
+        char* const at = to + box * PANEL_BYTES + rank * SHARE * SWIZZLE_ROW_BYTES;
+        if (SHARERS == 1) tma_load(at, map, column, row, full);
+        else tma_load_multicast(at, map, column, row, full, EVERYONE);
     }
 }
 
@@ -97,17 +96,37 @@ inline constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
 // speaks for all; where warps also read the slice themselves, each must.
 inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
 
-// Has acc += left @ right done, or = where it does not accumulate, for a warpgroup's 64 rows of a slice's left operand: in
-// the group that is closed next, between fences of the caller's.
-__device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], const char* my_left, const char* right,
-                                              bool accumulate) {
+// Where wgmma finds its operands in slices that are one behind the other: a warpgroup's 64 rows of the left one, and the right
+// one. The addresses are those of lane 0: so the compiler knows them for the same in all lanes, and counts on from them in
+// uniform registers, where wgmma wants its descriptors. Else each was computed by itself and moved there, and a step of
+// 64 x 128 took 400 clocks for 350 (bf16) or 386 for 300 (fp8, on an H100), of which the tensor cores need 256.
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
+class Descriptors {
+    static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
+    const unsigned long long of_left, of_right;
+
+    static __device__ __forceinline__ unsigned long long uniform(unsigned long long descriptor) {
+        return descriptor >> 32 << 32 | __shfl_sync(~0u, static_cast<unsigned>(descriptor), 0);
+    }
+
+   public:
+    __device__ __forceinline__ Descriptors(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& first, int warpgroup)
+        : of_left(uniform(wgmma_descriptor(first.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES,
+                                           LEFT_MN_MAJOR ? PANEL_BYTES : 16))),
+          of_right(uniform(wgmma_descriptor(first.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16))) {}
+    __device__ __forceinline__ unsigned long long left(int slice) const { return of_left + slice * NEXT; }
+    __device__ __forceinline__ unsigned long long right(int slice) const { return of_right + slice * NEXT; }
+};
+
+// Has acc += left @ right done, or = where it does not accumulate, for a slice of both: in the group that is closed next,
+// between fences of the caller's.
+__device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsigned long long left,
+                                              unsigned long long right, bool accumulate) {
     constexpr int K_MAJOR_STEP = WGMMA_K_BYTES / 16, MN_MAJOR_STEP = 2 * ATOM_BYTES / 16;
-    const auto a = wgmma_descriptor(my_left, LEFT_MN_MAJOR ? PANEL_BYTES : 16);
-    const auto b = wgmma_descriptor(right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
 #pragma unroll
     for (int i = 0; i < SWIZZLE_ROW_BYTES / WGMMA_K_BYTES; ++i) {
-        const auto left_at = a + i * (LEFT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
-        const auto right_at = b + i * (RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
+        const auto left_at = left + i * (LEFT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
+        const auto right_at = right + i * (RIGHT_MN_MAJOR ? MN_MAJOR_STEP : K_MAJOR_STEP);
         const bool add = accumulate || i > 0;
         if constexpr (std::is_same_v<Element, float>) wgmma_k8_f32_tf32_tf32(acc, left_at, right_at, add);
         else if constexpr (std::is_same_v<Element, __nv_bfloat16>)
@@ -118,14 +137,14 @@ __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], const 
     }
 }
 
-// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate: a group of its own. Returns when no
-// more than STEPS_UNDER_WAY - 1 groups, this one among them, are still to be waited for.
+// acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate, over all slices of a stage: a group of its
+// own, or one for each slice where the left operand's registers are written in between. Returns when no more than
+// STEPS_UNDER_WAY - 1 groups are still to be waited for.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
-__device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
-                                               const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
-                                               bool accumulate) {
+__device__ __forceinline__ void
+multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT> (&slices)[SLICES],
+                const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& at, int warpgroup, bool accumulate) {
     static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
-    const char* const my_left = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
     const auto multiply = [&](auto&& start) {
         wgmma_fence_accumulators(acc);
         wgmma_fence();
@@ -135,17 +154,34 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
         wgmma_wait_group<STEPS_UNDER_WAY - 1>();
     };
     if constexpr (THROUGH_REGISTERS) {
-        const TurnedFragments fragments(my_left);
-        const auto right = wgmma_descriptor(slice.right);
+#pragma unroll
+        for (int slice = 0; slice < SLICES; ++slice) {
+            const TurnedFragments fragments(slices[slice].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
+            multiply([&] {
+#pragma unroll
+                for (int i = 0; i < TurnedFragments::STEPS; ++i) {
+                    wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], at.right(slice) + i * (WGMMA_K_BYTES / 16),
+                                           accumulate || slice > 0 || i > 0);
+                }
+            });
+        }
+    } else {
         multiply([&] {
 #pragma unroll
-            for (int i = 0; i < TurnedFragments::STEPS; ++i) {
-                wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], right + i * (WGMMA_K_BYTES / 16), accumulate || i > 0);
+            for (int slice = 0; slice < SLICES; ++slice) {
+                start_product(acc, at.left(slice), at.right(slice), accumulate || slice > 0);
             }
         });
-    } else {
-        multiply([&] { start_product(acc, my_left, slice.right, accumulate); });
     }
+}
+
+// The same of a stage that is one slice.
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
+__device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
+                                               const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
+                                               bool accumulate) {
+    const auto& alone = reinterpret_cast<const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>(&)[1]>(slice);
+    multiply_slices(acc, alone, Descriptors(slice, warpgroup), warpgroup, accumulate);
 }
 
 __device__ __forceinline__ float product_of_scales(const float* scale_a, const float* scale_b) {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gemm_ref.grids import is_turned, sides
+from gemm_ref.grids import clusters_at_once, is_turned, sides
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
 from gemm_ref.problem import MATHS, Problem
@@ -86,9 +86,9 @@ def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
         return [tiles * cluster]
     if config.WARPS:  # a strip is never shared
         return [tiles]
-    most = max(1, sms * config.BLOCKS_PER_SM // cluster)
+    most = clusters_at_once(sms, config.BLOCKS_PER_SM, cluster)
     # all places of the multiprocessors, one on each, and as many for each tile, where those are few
-    some, parts = {most, max(1, sms // cluster)}, most // tiles
+    some, parts = {most, clusters_at_once(sms, 1, cluster)}, most // tiles
     while parts > 1:
         some.add(tiles * parts)
         parts -= 1 + parts // STEP
@@ -111,7 +111,7 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
         parts = rounds + (0 if not left else 1 if ends else 2)
         last = _wave(config, cdiv(blocks, sms), products * (rounds * slices + share), parts)
     elif uses_tma(config):
-        at_once = min(tiles, max(1, sms * config.BLOCKS_PER_SM // cluster))
+        at_once = min(tiles, clusters_at_once(sms, config.BLOCKS_PER_SM, cluster))
         rounds = cdiv(tiles, at_once)
         last = _wave(config, cdiv(at_once * cluster, sms), products * rounds * slices, rounds)
     else:  # a tile for each block, so many blocks at a time

@@ -106,6 +106,14 @@ def test_blocks_are_whole_clusters_and_have_slices(sizes):
         assert config.CLUSTER_K == 1 or len(found) == 1
 
 
+def test_clusters_of_four_leave_some_multiprocessors_idle():
+    assert [grids.clusters_at_once(SMS, 1, cluster) for cluster in (1, 2, 4)] == [132, 66, 30]
+    assert grids.clusters_at_once(SMS, 2, 2) == 132 and grids.clusters_at_once(1, 1, 4) == 1
+    quad = WGMMA_TILES["quad64"]
+    many = grids.deal_wgmma(quad, 64 * 4 * 100, 64, 64, 400, SMS)
+    assert quad.CLUSTER_M == 4 and many.grid == (120, 1, 1) and many.cluster == (4, 1, 1)
+
+
 def test_what_is_chosen_on_tensor_cores_for_plain_cases():
     def chosen(*sizes):
         found = choice.choose(S19, "cuda", Problem(*sizes, "bf16"), SMS, vectors=True)
