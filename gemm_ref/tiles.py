@@ -125,12 +125,12 @@ def _wgmma_tile(
 
 _WGMMA_TILES = MappingProxyType(
     {
-        "quad128x64": _wgmma_tile(128, 64, NUM_STAGES=8, CLUSTER_M=4),
-        "quad64": _wgmma_tile(64, 64, NUM_STAGES=12, CLUSTER_M=4),
         "pair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, CLUSTER_M=2),
         "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2),
         "pair128x64": _wgmma_tile(128, 64, NUM_STAGES=8, CLUSTER_M=2),
         "pair64x128": _wgmma_tile(64, 128, NUM_STAGES=8, CLUSTER_M=2),
+        "quad128x64": _wgmma_tile(128, 64, NUM_STAGES=8, CLUSTER_M=4),
+        "quad64": _wgmma_tile(64, 64, NUM_STAGES=12, CLUSTER_M=4),
         "tile192": _wgmma_tile(192, 192, NUM_STAGES=3),
         "tile128x256": _wgmma_tile(128, 256, NUM_STAGES=4),
         "tile128x192": _wgmma_tile(128, 192, NUM_STAGES=4),

@@ -148,6 +148,8 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
     yield Problem(3, 2, 1, math), ""
     yield (replace(chunks, n=n) if implementation.stage.tma else chunks), ""
     yield Problem(m + 1, n + 3, deep + 1, math), ""
+    if implementation.dialect in implementation.stage.any_a:  # A is read in phases, where B need not be copied
+        yield Problem(m + 1, n, deep + 1, math), ""
     if math in gemm_ref.EMULATED:
         yield Problem(m + 1, n + 3, 9, math), WIDE
     if config.GROUP_M and not config.CLUSTER_M:  # more tiles down than a group has
