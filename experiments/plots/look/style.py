@@ -270,7 +270,7 @@ def _draw(figure: Figure, end: str) -> bytes:
 
 def number(value: float) -> str:
     """Three significant digits, without an exponent for the sizes that occur in tables and plots."""
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def percent(value: float) -> str:

@@ -286,3 +286,9 @@ def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(drawn):
     (both,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)] + [row(HARDWARE, k) for k in (64, 256)]).values()
     assert "<!-- fp16 s17 -->" in alone and "rings" not in alone and "rings: the GPU" in both
     assert [len(re.findall("<use [^>]*stroke-width: 1.1", svg)) for svg in (alone, both)] == [0, 1]
+
+
+def test_three_digits_where_they_round_up():
+    assert [style.number(x) for x in (0.978, 9.876, 99.94, 99.96, 100.4, 1234.5)] == [
+        "0.978", "9.88", "99.9", "100", "100", "1234",
+    ]  # fmt: skip
