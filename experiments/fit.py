@@ -23,7 +23,7 @@ from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
 from gemm_ref.build import write_whole
-from gemm_ref.choice.costs import CACHE, SHARES, borrowed
+from gemm_ref.choice.costs import CACHE, SHARES, borrowed, family_name
 from gemm_ref.operands import TMA_BYTES
 
 ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
@@ -135,7 +135,8 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
     places: list[list[int]] = []  # of the costs of each row
     of_gpu = [getattr(start, each) for each in OF_GPU]
     for row in rows:
-        of, family = (row.stage.id, row.dialect), start.rungs[row.stage.id][row.dialect]
+        of = row.stage.id, family_name(row.stage.id, row.dialect, row.problem.math)
+        family = start.rungs[of[0]][of[1]]
         shared = (*astuple(family.shares), *astuple(family.cache))
         costs = {(): of_gpu, of: shared, (*of, row.tile): astuple(family.tiles[row.tile])}
         for name in costs.keys() - begins.keys():

@@ -17,6 +17,9 @@ SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
 # A rung that was not fitted on a GPU has the figures of the tiles of these names: the slices are the same, and `work`
 # counts each once for every product of parts.
 _AS = {"s20_emulated": ("s19_any_shape", EMULATED)}
+# Rung, dialect and math mode whose slices take another time, since the kernel reads them otherwise: in CUDA's tf32 a B
+# by rows goes through registers. Their tiles have costs of their own.
+_APART = {("s19_any_shape", "cuda", "tf32")}
 TABLE = Path(__file__).with_name("costs.toml")
 
 
@@ -71,7 +74,16 @@ class Device:
     copy_ns: float  # a copy of B in front of it, but for its bytes
     bytes_per_ns: float  # of device memory
     l2_bytes: float  # that the L2 cache holds; a fact, not fitted
-    rungs: dict[str, dict[str, Family]] = field(default_factory=dict)
+    rungs: dict[str, dict[str, Family]] = field(default_factory=dict)  # by rung, and by `family_name`
+
+    def family(self, stage: str, dialect: str, math: str) -> Family:
+        """The tiles of a rung in one dialect and math mode."""
+        return self.rungs[stage][family_name(stage, dialect, math)]
+
+
+def family_name(stage: str, dialect: str, math: str) -> str:
+    """What the tiles of a rung are called in the table: as the dialect, and after the mode where that has its own."""
+    return f"{dialect}_{math}" if (stage, dialect, math) in _APART else dialect
 
 
 @functools.cache
@@ -87,6 +99,8 @@ def devices() -> dict[str, Device]:
         first = borrowed(next(iter(found.values()))).rungs if found else {}
         for rung in first.keys() - _AS.keys():
             rungs[rung] = first[rung] | rungs.get(rung, {})
+        for rung, dialect, math in _APART:
+            rungs[rung].setdefault(family_name(rung, dialect, math), replace(rungs[rung][dialect], fitted=False))
         for rung, (like, tiles) in _AS.items():
             rungs.setdefault(rung, {name: _some(rungs[like][name], tiles[name]) for name in tiles})
         found[name] = Device(**shared, rungs=rungs)

@@ -48,9 +48,9 @@ def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
 @pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
 def test_every_tile_has_its_costs(stage, dialect):
     for name, gpu in choice.devices().items():
-        family = gpu.rungs[stage.id][dialect]
-        assert family.tiles.keys() == stage.tiles[dialect].keys(), name
-        assert all(min(astuple(each)) > 0 for each in (family.shares, *family.tiles.values()))
+        for family in (gpu.family(stage.id, dialect, math) for math in stage.maths):
+            assert family.tiles.keys() == stage.tiles[dialect].keys(), name
+            assert all(min(astuple(each)) > 0 for each in (family.shares, *family.tiles.values()))
         assert choice.device(name) == gpu
     assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
 
@@ -185,6 +185,17 @@ def test_without_a_stage_it_is_the_last_that_fits():
         validate(a.double(), b.double(), stage=None)
     with pytest.raises(ValueError, match="a must be a torch.Tensor, not list"):
         validate([1.0], b, stage=None)
+
+
+def test_a_mode_that_a_kernel_reads_otherwise_has_its_own_costs():
+    gpu, problem = choice.device("NVIDIA H100 80GB HBM3"), Problem(2048, 2048, 2048, "bf16")
+    candidate = choice.Candidate("tile128", 256)
+    took = {
+        math: choice.predict(S19, "cuda", candidate, replace(problem, math=math), SMS, gpu) for math in ("bf16", "fp16")
+    }
+    assert took["bf16"] == took["fp16"]
+    assert gpu.family("s19_any_shape", "cuda", "tf32") != gpu.family("s19_any_shape", "cuda", "bf16")
+    assert gpu.family("s19_any_shape", "gluon", "tf32") == gpu.family("s19_any_shape", "gluon", "bf16")
 
 
 def test_what_was_not_fitted_on_a_gpu_has_the_first_ones_costs():
