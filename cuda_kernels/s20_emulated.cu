@@ -104,9 +104,9 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
             int before = stage;
 #pragma unroll 1
             for (int step = 0; step < steps; ++step) {
-                const Descriptors at(slices[stage][0], warpgroup);
                 const auto start = [&](auto& sums, int i, int j, bool accumulate) {
-                    start_product(sums, at.left(i), at.right(j), accumulate);
+                    const auto& slice = slices[stage];
+                    start_product(sums, left_descriptor(slice[i], warpgroup), right_descriptor(slice[j]), accumulate);
                 };
                 wgmma_fence_accumulators(first);
                 wgmma_fence_accumulators(small);

@@ -96,16 +96,27 @@ inline constexpr int STEPS_UNDER_WAY = THROUGH_REGISTERS ? 1 : 2;
 // speaks for all; where warps also read the slice themselves, each must.
 inline constexpr int SIGNALLERS = THROUGH_REGISTERS ? 4 : 1;
 
-// Where wgmma finds its operands in slices that are one behind the other: a warpgroup's 64 rows of the left one, and the right
-// one. The addresses are those of lane 0: so the compiler knows them for the same in all lanes, and counts on from them in
-// uniform registers, where wgmma wants its descriptors. Else each was computed by itself and moved there, and a step of
-// 64 x 128 took 400 clocks for 350 (bf16) or 386 for 300 (fp8, on an H100), of which the tensor cores need 256.
+// Where wgmma finds a warpgroup's 64 rows of the left operand of a slice, and the right one.
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
+__device__ __forceinline__ unsigned long long
+left_descriptor(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup) {
+    return wgmma_descriptor(slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES, LEFT_MN_MAJOR ? PANEL_BYTES : 16);
+}
+template <int BLOCK_LEFT, int BLOCK_RIGHT>
+__device__ __forceinline__ unsigned long long right_descriptor(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice) {
+    return wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
+}
+
+// Both, in slices that are one behind the other. The addresses are those of lane 0: so the compiler knows them for the same
+// in all lanes, and counts on from them in uniform registers, where wgmma wants its descriptors. Else each is computed by
+// itself and moved there, and a step of 64 x 128 took 400 clocks for 350 (bf16) or 386 for 300 (fp8, on an H100), of which
+// the tensor cores need 256. Not so where each step reads the left operand into registers first: two shuffles made it 5%
+// slower there (64 x 128).
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 class Descriptors {
     static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
     const unsigned long long of_left, of_right;
 
-    // Not where each step reads the left operand into registers first: two shuffles there made it 5% slower (64 x 128).
     static __device__ __forceinline__ unsigned long long uniform(unsigned long long descriptor) {
         if (THROUGH_REGISTERS) return descriptor;
         return descriptor >> 32 << 32 | __shfl_sync(~0u, static_cast<unsigned>(descriptor), 0);
@@ -113,9 +124,7 @@ class Descriptors {
 
    public:
     __device__ __forceinline__ Descriptors(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& first, int warpgroup)
-        : of_left(uniform(wgmma_descriptor(first.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES,
-                                           LEFT_MN_MAJOR ? PANEL_BYTES : 16))),
-          of_right(uniform(wgmma_descriptor(first.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16))) {}
+        : of_left(uniform(left_descriptor(first, warpgroup))), of_right(uniform(right_descriptor(first))) {}
     __device__ __forceinline__ unsigned long long left(int slice) const { return of_left + slice * NEXT; }
     __device__ __forceinline__ unsigned long long right(int slice) const { return of_right + slice * NEXT; }
 };
