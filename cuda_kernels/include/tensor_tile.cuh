@@ -20,8 +20,8 @@ constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
 constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
 constexpr bool TURNED = config::SWAPPED || THROUGH_REGISTERS;
 constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
-constexpr int ACCUMULATORS = config::BLOCK_N / 2;                  // of a thread
-constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // of a stage, one behind the other along k
+constexpr int ACCUMULATORS = config::BLOCK_N / 2;                         // of a thread
+inline constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // of a stage, one behind the other along k
 static_assert(config::BLOCK_K_BYTES % SWIZZLE_ROW_BYTES == 0, "a slice is as deep as a row of the swizzle");
 static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
               "in shared memory only 16-bit operands can be MN-major");
@@ -153,7 +153,7 @@ __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsign
 // STEPS_UNDER_WAY - 1 groups are still to be waited for.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void
-multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT> (&slices)[SLICES],
+multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>* slices,
                 const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& at, int warpgroup, bool accumulate) {
     static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
     const auto multiply = [&](auto&& start) {
@@ -191,8 +191,8 @@ template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
                                                const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
                                                bool accumulate) {
-    const auto& alone = reinterpret_cast<const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>(&)[1]>(slice);
-    multiply_slices(acc, alone, Descriptors(slice, warpgroup), warpgroup, accumulate);
+    static_assert(SLICES * sizeof(slice) == sizeof(slice), "a stage is one slice");
+    multiply_slices(acc, &slice, Descriptors(slice, warpgroup), warpgroup, accumulate);
 }
 
 __device__ __forceinline__ float product_of_scales(const float* scale_a, const float* scale_b) {
