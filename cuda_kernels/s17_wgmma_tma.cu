@@ -30,7 +30,7 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
     const int tiles_n = (N + BLOCK_N - 1) / BLOCK_N, tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
     const TilePlace tile = tile_place<GROUP_M>(blockIdx.x, tiles_m, tiles_n);
     const int row = tile.m * BLOCK_M, col = tile.n * BLOCK_N;
-    const int warpgroup = warpgroup_of_thread();
+    const int warpgroup = warpgroup_of_thread(), warp = warp_of_thread();
     const int steps = (K + DEPTH - 1) / DEPTH;
 
     // Have the slice of one step copied
@@ -50,16 +50,17 @@ s17_wgmma_tma(const __grid_constant__ CUtensorMap A, const __grid_constant__ CUt
     }
     __syncthreads();  // the barriers are initialised
 
+    const Descriptors of_slices(slices[0], warpgroup);
     float acc[ACCUMULATORS];
     for (int step = 0; step < steps; ++step) {
         const int stage = step % NUM_STAGES, round = step / NUM_STAGES;
         mbarrier_wait(full[stage], round % 2);
-        multiply_slice(acc, slices[stage], warpgroup, step > 0);
+        multiply_stage(acc, slices, of_slices, stage, warpgroup, step > 0);
         if (step == 0) continue;
         // The step before is done, and its slice free once every warpgroup has said so
         const int before = (step - 1) % NUM_STAGES;
         if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(empty[before]);
-        if (threadIdx.x == 0 && step - 1 + NUM_STAGES < steps) {
+        if (step - 1 + NUM_STAGES < steps && warp == 0 && elect_one()) {
             mbarrier_wait(empty[before], (step - 1) / NUM_STAGES % 2);
             load_slice(step - 1 + NUM_STAGES);
         }

@@ -47,14 +47,14 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     if (CLUSTER_M > 1) cluster_sync_relaxed();  // the barriers of every block are initialised
     else __syncthreads();
 
-    const int warpgroup = warpgroup_of_thread();
+    const int warpgroup = warpgroup_of_thread(), warp = warp_of_thread();
     int row, col, stage = 0, parity = 0;
     const auto next_stage = [&] {
         if (++stage == NUM_STAGES) stage = 0, parity ^= 1;
     };
     if (warpgroup == CONSUMERS) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP) {
+        if (warp == CONSUMERS * 4 && elect_one()) {
             for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
                 place(tile, row, col);
                 for (int step = 0; step < steps; ++step) {
@@ -71,17 +71,18 @@ s18_warp_specialized(const __grid_constant__ CUtensorMap left, const __grid_cons
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         const float scale = product_of_scales(scale_a, scale_b);
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        const int lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
-            if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
+            if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
         };
+        const Descriptors of_slices(slices[0], warpgroup);
         float acc[ACCUMULATORS];
         for (int tile = blockIdx.x / CLUSTER_M; tile < tiles_m * tiles_n; tile += gridDim.x / CLUSTER_M) {
             place(tile, row, col);
             int before = stage;
             for (int step = 0; step < steps; ++step) {
                 mbarrier_wait(full[stage], parity);
-                multiply_slice(acc, slices[stage], warpgroup, step > 0);
+                multiply_stage(acc, slices, of_slices, stage, warpgroup, step > 0);
                 if (STEPS_UNDER_WAY == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
                 before = stage;

@@ -75,7 +75,7 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
     };
 
     // The warp that loads makes the barriers, and does not wait for those that multiply
-    const int warpgroup = warpgroup_of_thread();
+    const int warpgroup = warpgroup_of_thread(), warp = warp_of_thread();
     constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, BEGIN = 1 + CONSUMERS;
     if (threadIdx.x == MULTIPLIERS) {
         left.prefetch(), right.prefetch(), C.prefetch();
@@ -87,14 +87,7 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
         }
         fence_mbarrier_init();
     }
-    if (CLUSTER_M > 1) {
-        cluster_sync_relaxed();  // the barriers of every block are initialised
-    } else if (warpgroup < CONSUMERS) {
-        bar_sync(BEGIN, MULTIPLIERS + 32);  // they are
-    } else if (threadIdx.x < MULTIPLIERS + 32) {
-        __syncwarp();
-        bar_arrive(BEGIN, MULTIPLIERS + 32);
-    }
+    if (CLUSTER_M > 1) cluster_sync_relaxed();    // the barriers of every block are initialised
     if (CLUSTER_K > 1) cluster_arrive_relaxed();  // those of the other blocks are needed at the end alone
 
     int stage = 0, parity = 0;
@@ -103,7 +96,9 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
     };
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (threadIdx.x == MULTIPLIERS) {
+        if (warp == MULTIPLIERS / 32) {
+            __syncwarp();
+            bar_arrive(BEGIN, MULTIPLIERS + 32);
             wait_for_kernel_before();  // which may copy an operand
             deal.each_part([&](int tile, int first, int steps) {
                 int row, col, phase;
@@ -112,6 +107,7 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
                 const CUtensorMap& of_left = left.of_phase(TURNED ? 0 : phase);
                 const CUtensorMap& of_right = right.of_phase(TURNED ? phase : 0);
                 const int before = elements_before(phase, K);
+                if (!elect_one()) return;
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
@@ -132,16 +128,17 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
         if (CLUSTER_K > 1) cluster_wait();
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
+        bar_sync(BEGIN, MULTIPLIERS + 32);  // the barriers are initialised
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
         const auto my_place = [&](int tile, int& row, int& col, int& phase) {
             place(tile, row, col, phase);
             row += warpgroup * WGMMA_M;
         };
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        const int lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
-            if (warp < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
+            if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };
         const auto clear = [&](int tile, Slice& slice) {  // of A, what is before its rows
             int row, col, phase;
@@ -153,6 +150,7 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
                 clear_before<WGMMA_M, WARPGROUP>(my_rows, before, threadIdx.x % WARPGROUP, 1 + warpgroup);
             }
         };
+        const Descriptors of_slices(slices[0][0], warpgroup);
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
             int row, col, phase;
@@ -174,12 +172,11 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
                 if constexpr (config::ADDS_C) {
                     if (first == 0 && step == max(steps - READ_AHEAD, 0)) finish.begin();
                 }
-                const Descriptors at(slices[stage][0], warpgroup);
                 mbarrier_wait(full[stage], parity);
                 if constexpr (PHASES > 1) {
                     if (first + step == 0) clear(tile, slices[stage][0]);
                 }
-                multiply_slices(acc, slices[stage], at, warpgroup, step > 0);
+                multiply_stage(acc, slices[0], of_slices, stage, warpgroup, step > 0);
                 if (STEPS_UNDER_WAY == 1) free_slice(stage);
                 else if (step > 0) free_slice(before);
                 before = stage;

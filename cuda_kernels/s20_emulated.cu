@@ -66,10 +66,11 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
     };
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP) {
+        if (warp_of_thread() == CONSUMERS * 4) {
             deal.each_part([&](int tile, int first, int steps) {
                 int row, col;
                 place(tile, row, col);
+                if (!elect_one()) return;
 #pragma unroll 1
                 for (int step = first; step < first + steps; ++step) {
                     mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free

@@ -74,6 +74,15 @@ __device__ __forceinline__ void mbarrier_wait_cluster(Mbarrier& barrier, int par
         : "memory");
 }
 
+// Whether this thread is the one that its warp elects, always the same one; the whole warp asks (PTX ISA, 'elect.sync').
+// The compiler knows then that it is one thread, and computes what the TMA unit is told in uniform registers. Behind a
+// comparison of threadIdx.x it puts a loop over different lanes' values around every instruction to the unit.
+__device__ __forceinline__ bool elect_one() {
+    int elected;
+    asm volatile("{\n.reg .pred one;\nelect.sync _|one, 0xFFFFFFFF;\nselp.b32 %0, 1, 0, one;\n}" : "=r"(elected));
+    return elected;
+}
+
 // Which block of its cluster this is.
 __device__ __forceinline__ int cluster_rank() {
     int rank;

@@ -42,8 +42,8 @@ struct Deal {
     // Calls act(tile, first slice, slices) for each part that this block has, one after another.
     template <typename Act>
     __device__ __forceinline__ void each_part(Act act) const {
-        int next_shared = begin_of(my_share());
-        const int end = begin_of(my_share() + 1);
+        int next_shared = uniform(begin_of(my_share()));  // a division is computed lane by lane
+        const int end = uniform(begin_of(my_share() + 1));
 #pragma unroll 1
         for (int next = block; next < whole || next_shared < end; next += blocks) {
             const bool is_whole = next < whole;

@@ -26,8 +26,13 @@ static_assert(config::BLOCK_K_BYTES % SWIZZLE_ROW_BYTES == 0, "a slice is as dee
 static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
               "in shared memory only 16-bit operands can be MN-major");
 
-// Which warpgroup of the block this is, from lane 0, so that the compiler knows it for the same in all lanes of a warp.
-__device__ __forceinline__ int warpgroup_of_thread() { return __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0); }
+// A number that is the same in all lanes of a warp, told to the compiler. What follows from such numbers it computes in
+// uniform registers, where wgmma wants its descriptors, if it also knows that the lanes are together: behind a barrier that
+// all of them pass, in branches and loops that such numbers decide. All of s19's step is so: else its descriptors are computed
+// lane by lane and moved, which narrow tiles have no time for. 1024 x 896 x 4864 in bf16, an H100, two runs: 22.1 -> 18.3 us.
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
+__device__ __forceinline__ int warp_of_thread() { return uniform(threadIdx.x / 32); }
+__device__ __forceinline__ int warpgroup_of_thread() { return uniform(threadIdx.x / WARPGROUP); }
 
 __device__ __forceinline__ char* aligned_to_swizzle(char* smem) {
     return smem + (SWIZZLE_ALIGNMENT - shared_address(smem) % SWIZZLE_ALIGNMENT) % SWIZZLE_ALIGNMENT;
@@ -107,24 +112,20 @@ __device__ __forceinline__ unsigned long long right_descriptor(const TensorSlice
     return wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
 }
 
-// Both, in slices that are one behind the other. The addresses are those of lane 0: so the compiler knows them for the same
-// in all lanes, and counts on from them in uniform registers, where wgmma wants its descriptors. Else each is computed by
-// itself and moved there, and a step of 64 x 128 took 400 clocks for 350 (bf16) or 386 for 300 (fp8, on an H100), of which
-// the tensor cores need 256. Not so where each step reads the left operand into registers first: two shuffles made it 5%
-// slower there (64 x 128).
+// Both, of slices that are one behind the other in shared memory.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 class Descriptors {
     static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
     const unsigned long long of_left, of_right;
 
-    static __device__ __forceinline__ unsigned long long uniform(unsigned long long descriptor) {
-        if (THROUGH_REGISTERS) return descriptor;
-        return descriptor >> 32 << 32 | __shfl_sync(~0u, static_cast<unsigned>(descriptor), 0);
+    static __device__ __forceinline__ unsigned long long in_uniform_registers(unsigned long long descriptor) {
+        return descriptor >> 32 << 32 | static_cast<unsigned>(uniform(static_cast<int>(descriptor)));
     }
 
    public:
     __device__ __forceinline__ Descriptors(const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& first, int warpgroup)
-        : of_left(uniform(left_descriptor(first, warpgroup))), of_right(uniform(right_descriptor(first))) {}
+        : of_left(in_uniform_registers(left_descriptor(first, warpgroup))),
+          of_right(in_uniform_registers(right_descriptor(first))) {}
     __device__ __forceinline__ unsigned long long left(int slice) const { return of_left + slice * NEXT; }
     __device__ __forceinline__ unsigned long long right(int slice) const { return of_right + slice * NEXT; }
 };
@@ -150,11 +151,12 @@ __device__ __forceinline__ void start_product(float (&acc)[ACCUMULATORS], unsign
 
 // acc += a warpgroup's 64 rows of left @ right, or = where it does not accumulate, over all slices of a stage: a group of its
 // own, or one for each slice where the left operand's registers are written in between. Returns when no more than
-// STEPS_UNDER_WAY - 1 groups are still to be waited for.
+// STEPS_UNDER_WAY - 1 groups are still to be waited for. `of` describes the slices of all stages.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 __device__ __forceinline__ void
-multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>* slices,
-                const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& at, int warpgroup, bool accumulate) {
+multiply_stage(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>* slices,
+               const Descriptors<BLOCK_LEFT, BLOCK_RIGHT>& of, int stage, int warpgroup, bool accumulate) {
+    const int first = stage * SLICES;
     static_assert(BLOCK_RIGHT == config::BLOCK_N, "a warpgroup multiplies all columns of the slice");
     const auto multiply = [&](auto&& start) {
         wgmma_fence_accumulators(acc);
@@ -167,11 +169,11 @@ multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_
     if constexpr (THROUGH_REGISTERS) {
 #pragma unroll
         for (int slice = 0; slice < SLICES; ++slice) {
-            const TurnedFragments fragments(slices[slice].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
+            const TurnedFragments fragments(slices[first + slice].left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES);
             multiply([&] {
 #pragma unroll
                 for (int i = 0; i < TurnedFragments::STEPS; ++i) {
-                    wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], at.right(slice) + i * (WGMMA_K_BYTES / 16),
+                    wgmma_k8_f32_tf32_tf32(acc, fragments.words[i], of.right(first + slice) + i * (WGMMA_K_BYTES / 16),
                                            accumulate || slice > 0 || i > 0);
                 }
             });
@@ -180,19 +182,10 @@ multiply_slices(float (&acc)[ACCUMULATORS], const TensorSlice<BLOCK_LEFT, BLOCK_
         multiply([&] {
 #pragma unroll
             for (int slice = 0; slice < SLICES; ++slice) {
-                start_product(acc, at.left(slice), at.right(slice), accumulate || slice > 0);
+                start_product(acc, of.left(first + slice), of.right(first + slice), accumulate || slice > 0);
             }
         });
     }
-}
-
-// The same of a stage that is one slice.
-template <int BLOCK_LEFT, int BLOCK_RIGHT>
-__device__ __forceinline__ void multiply_slice(float (&acc)[ACCUMULATORS],
-                                               const TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>& slice, int warpgroup,
-                                               bool accumulate) {
-    static_assert(SLICES * sizeof(slice) == sizeof(slice), "a stage is one slice");
-    multiply_slices(acc, &slice, Descriptors(slice, warpgroup), warpgroup, accumulate);
 }
 
 __device__ __forceinline__ float product_of_scales(const float* scale_a, const float* scale_b) {

@@ -15,6 +15,7 @@ from gemm_ref import Problem, make_inputs
 from gemm_ref.call import validate
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
+from gemm_ref.stage import Box
 
 STREAM = 7
 
@@ -108,6 +109,14 @@ def test_tensor_maps_are_of_the_matrices_of_each_call(library, stage, math):
         assert (shape.scales[0], shape.scales[1]) == (extras.scale_a.data_ptr(), None)
         kept.append((shape, addresses))
     assert all(_maps(shape) == addresses for shape, addresses in kept), "a launch changed what another was given"
+
+
+@pytest.mark.parametrize("columns, begins, promotion", [(1024, 0, 3), (1024, 8, 2), (1000, 0, 2)])
+def test_the_cache_completes_two_lines_where_rows_begin_at_one(monkeypatch, columns, begins, promotion):
+    told = []
+    monkeypatch.setattr(tensor_map, "_encoder", lambda: lambda *given: told.append(given[-2]) or 0)
+    tensor_map._encode.__wrapped__(1024 + 2 * begins, 9, 64, columns, 2 * columns, Box(64, 64), 3)
+    assert told == [promotion]
 
 
 def _maps(shape) -> tuple[int, ...]:
