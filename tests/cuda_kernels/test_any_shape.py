@@ -84,7 +84,7 @@ def test_a_tile_has_many_shares_and_a_block_many_tiles(tile):
     assert not run(tile, "bf16", "kn", (260, 330, 70), cluster)
 
 
-@pytest.mark.parametrize("tile", ["tile64", "swappedpair64"])
+@pytest.mark.parametrize("tile", ["tile64", "swappedpair64x96"])
 def test_there_are_fewer_slices_to_share_than_blocks(tile):
     """Some blocks have none, and nobody waits for them."""
     cluster = TILES[tile].CLUSTER_M
