@@ -47,7 +47,7 @@ class Mutant:
         last = self.source.find("\n", self.end)
         before = self.source[first:last]
         after = self.source[first : self.start] + self.put + self.source[self.end : last]
-        twins = self.source[:first].splitlines().count(before)
+        twins = [line.strip() for line in self.source[:first].splitlines()].count(before.strip())
         number = f" (number {twins + 1})" if twins else ""
         comment = "#" if self.file.endswith(".py") else "//"
         code, changed = (re.sub(rf"\s+{comment} .*", "", line).strip() for line in (before, after))
