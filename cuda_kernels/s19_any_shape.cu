@@ -128,7 +128,7 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
         if (CLUSTER_K > 1) cluster_wait();
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        bar_sync(BEGIN, MULTIPLIERS + 32);  // the barriers are initialised
+        bar_sync(BEGIN, MULTIPLIERS + 32);  // the barriers are initialised; and all lanes are together (`uniform`)
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
         const auto my_place = [&](int tile, int& row, int& col, int& phase) {

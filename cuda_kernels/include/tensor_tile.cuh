@@ -29,7 +29,7 @@ static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
 // A number that is the same in all lanes of a warp, told to the compiler. What follows from such numbers it computes in
 // uniform registers, where wgmma wants its descriptors, if it also knows that the lanes are together: behind a barrier that
 // all of them pass, in branches and loops that such numbers decide. All of s19's step is so: else its descriptors are computed
-// lane by lane and moved, which narrow tiles have no time for. 1024 x 896 x 4864 in bf16, an H100, two runs: 22.1 -> 18.3 us.
+// lane by lane and moved, which narrow tiles have no time for. 1024 x 896 x 4864 in bf16, H100, in turn: 22.1 -> 18.3 us.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 __device__ __forceinline__ int warp_of_thread() { return uniform(threadIdx.x / 32); }
 __device__ __forceinline__ int warpgroup_of_thread() { return uniform(threadIdx.x / WARPGROUP); }
