@@ -14,7 +14,7 @@ from gemm_ref import ptx
 from gemm_ref.call import Call
 from gemm_ref.grids import is_turned
 from gemm_ref.launch import cdiv
-from gemm_ref.operands import TMA_BYTES, row_elements
+from gemm_ref.operands import LINE_BYTES, TMA_BYTES, row_elements
 from gemm_ref.operands.split import Split
 from gemm_ref.stage import Box
 
@@ -23,7 +23,6 @@ MAP_ALIGNMENT = 64  # of a CUtensorMap
 _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 _TFLOAT32 = 11
 _SWIZZLES, _PROMOTIONS = {64: 2, 128: 3}, {128: 2, 256: 3}
-LINE_BYTES = 128  # of the L2 cache
 
 
 @dataclass(frozen=True)

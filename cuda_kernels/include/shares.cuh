@@ -39,7 +39,7 @@ struct Deal {
         return static_cast<int>((end * sharers - 1) / shared) - my_share();
     }
 
-    // Calls act(tile, first slice, slices) for each part that this block has, one after another.
+    // Calls act(tile, first slice, slices) for each part that this block has, one after another. Whole warps call it.
     template <typename Act>
     __device__ __forceinline__ void each_part(Act act) const {
         int next_shared = uniform(begin_of(my_share()));  // a division is computed lane by lane

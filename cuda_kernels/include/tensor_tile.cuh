@@ -30,7 +30,10 @@ static_assert(!B_BY_ROWS || THROUGH_REGISTERS || sizeof(Element) == 2,
 // uniform registers, where wgmma wants its descriptors, if it also knows that the lanes are together: behind a barrier that
 // all of them pass, in branches and loops that such numbers decide. All of s19's step is so: else its descriptors are computed
 // lane by lane and moved, which narrow tiles have no time for. 1024 x 896 x 4864 in bf16, H100, in turn: 22.1 -> 18.3 us.
-__device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
+template <typename Number>
+__device__ __forceinline__ Number uniform(Number x) {
+    return __shfl_sync(~0u, x, 0);
+}
 __device__ __forceinline__ int warp_of_thread() { return uniform(threadIdx.x / 32); }
 __device__ __forceinline__ int warpgroup_of_thread() { return uniform(threadIdx.x / WARPGROUP); }
 
@@ -112,14 +115,14 @@ __device__ __forceinline__ unsigned long long right_descriptor(const TensorSlice
     return wgmma_descriptor(slice.right, RIGHT_MN_MAJOR ? PANEL_BYTES : 16);
 }
 
-// Both, of slices that are one behind the other in shared memory.
+// Both, of slices that are one behind the other in shared memory: counted on from the first, in uniform registers.
 template <int BLOCK_LEFT, int BLOCK_RIGHT>
 class Descriptors {
     static constexpr int NEXT = sizeof(TensorSlice<BLOCK_LEFT, BLOCK_RIGHT>) / 16;
     const unsigned long long of_left, of_right;
 
     static __device__ __forceinline__ unsigned long long in_uniform_registers(unsigned long long descriptor) {
-        return descriptor >> 32 << 32 | static_cast<unsigned>(uniform(static_cast<int>(descriptor)));
+        return descriptor >> 32 << 32 | uniform(static_cast<unsigned>(descriptor));
     }
 
    public:
