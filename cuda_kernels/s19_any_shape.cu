@@ -2,8 +2,9 @@
 //               leave over in equal shares to all blocks (stream-K).
 // Changed:      from s18, the tile is chosen by shape (gemm_ref/choice), and so is the number of blocks. Who has
 //               the first slices of a tile adds what the others leave in memory; or a cluster has one tile and adds
-//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile. Threads store a
-//               C whose rows the TMA unit cannot, and that reads an A whose rows it cannot find in phases (phases.cuh).
+//               through its shared memory. One of two warpgroups is some steps ahead at the end of a tile. A warp loads each
+//               operand, and at its edge no more of it than there is (edges.cuh). Threads store a C whose rows the TMA
+//               unit cannot, and that reads an A whose rows it cannot find in phases (phases.cuh).
 // Tile/threads: 64 or 128 by 64 to 256 of C, and by 16 to 256 of C^T, 64 rows per warpgroup, and one more that
 //               loads; gemm_ref/tiles.py has the list. Cluster b of G has tiles b, b + G, ... and then its share.
 // Cost:         as s18; of each tile that is shared, each share but one is written and read once more, 4 BLOCK_M BLOCK_N
@@ -15,6 +16,7 @@
 namespace config = registry::s19_any_shape;
 #include "destination.cuh"
 #include "early_start.cuh"
+#include "edges.cuh"
 #include "finish.cuh"
 #include "shares.cuh"
 #include "tensor_tile.cuh"
@@ -40,8 +42,8 @@ constexpr int READ_AHEAD = 6;
 
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES, int CLUSTER_M, int CLUSTER_K, int GROUP_M, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, BLOCKS_PER_SM)
-s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
-              const __grid_constant__ TensorMaps<RIGHT_PHASES> right,
+s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
+              const __grid_constant__ EdgedMaps<RIGHT_PHASES> right,
               const __grid_constant__ Destination<config::C_BY_THREADS, PHASES> C, Sums* __restrict__ partials,
               int* __restrict__ flags, int M, int N, int K, int shared_tiles, const float* scale_a,
               const float* scale_b, const void* bias, const void* addend, int addend_step, float alpha,
@@ -74,10 +76,18 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
         }
     };
 
-    // The warp that loads makes the barriers, and does not wait for those that multiply
+    using LeftEdge = Edge<BLOCK_M, LEFT_MN_MAJOR, LEFT_PHASES>;
+    using RightEdge = Edge<BLOCK_N, RIGHT_MN_MAJOR, RIGHT_PHASES, CLUSTER_M>;
+    const auto left_edge_at = [&](int row, int phase) {
+        return LeftEdge{(M - (TURNED ? 0 : phase) + LEFT_PHASES - 1) / LEFT_PHASES - row};
+    };
+    const auto right_edge_at = [&](int col, int phase) {
+        return RightEdge{(N - (TURNED ? phase : 0) + RIGHT_PHASES - 1) / RIGHT_PHASES - col};
+    };
+
     const int warpgroup = warpgroup_of_thread(), warp = warp_of_thread();
-    constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, BEGIN = 1 + CONSUMERS;
-    if (threadIdx.x == MULTIPLIERS) {
+    constexpr int MULTIPLIERS = CONSUMERS * WARPGROUP, LOADERS = 2, BEGIN = 1 + CONSUMERS;
+    if (threadIdx.x == 0) {
         left.prefetch(), right.prefetch(), C.prefetch();
         for (int stage = 0; stage < NUM_STAGES; ++stage) {
             mbarrier_init(full[stage], 1), mbarrier_init(empty[stage], CONSUMERS * SIGNALLERS * CLUSTER_M);
@@ -96,45 +106,57 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
     };
     if (warpgroup == CONSUMERS) {
         if constexpr (MOVES_REGISTERS) setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (warp == MULTIPLIERS / 32) {
-            __syncwarp();
-            bar_arrive(BEGIN, MULTIPLIERS + 32);
+        if (warp - MULTIPLIERS / 32 < LOADERS) {
+            const bool loads_left = warp == MULTIPLIERS / 32;  // or the right operand
+            bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);
             wait_for_kernel_before();  // which may copy an operand
             deal.each_part([&](int tile, int first, int steps) {
                 int row, col, phase;
                 place(tile, row, col, phase);
                 take_part(first, steps);
-                const CUtensorMap& of_left = left.of_phase(TURNED ? 0 : phase);
-                const CUtensorMap& of_right = right.of_phase(TURNED ? phase : 0);
-                const int before = elements_before(phase, K);
-                if (!elect_one()) return;
+                const int before = elements_before(phase, K), of_left = TURNED ? 0 : phase,
+                          of_right = TURNED ? phase : 0;
+                const LeftEdge left_edge = left_edge_at(row, phase);
+                const RightEdge right_edge = right_edge_at(col, phase);
+                const int bytes = SLICES * (left_edge.rows() + right_edge.rows()) * SWIZZLE_ROW_BYTES;
+                const auto walk = [&](auto load) {
 #pragma unroll 1
-                for (int step = first; step < first + steps; ++step) {
-                    mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
-                    mbarrier_arrive_expect_tx(full[stage], sizeof(Stage));
+                    for (int step = first; step < first + steps; ++step) {
+                        mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
+                        if (loads_left) mbarrier_arrive_expect_tx(full[stage], bytes);
 #pragma unroll
-                    for (int i = 0; i < SLICES; ++i) {
-                        Slice& slice = slices[stage][i];
-                        const int k_of_a = (step * SLICES + i) * DEPTH, k_of_b = k_of_a - before;
-                        load_operand<BLOCK_M, LEFT_MN_MAJOR>(slice.left, of_left, row, TURNED ? k_of_b : k_of_a,
-                                                             full[stage]);
-                        load_operand<BLOCK_N, RIGHT_MN_MAJOR, CLUSTER_M>(slice.right, of_right, col,
-                                                                         TURNED ? k_of_a : k_of_b, full[stage], rank);
+                        for (int i = 0; i < SLICES; ++i) {
+                            const int k_of_a = (step * SLICES + i) * DEPTH, k_of_b = k_of_a - before;
+                            load(slices[stage][i], TURNED ? k_of_b : k_of_a, TURNED ? k_of_a : k_of_b);
+                        }
+                        next_stage();
                     }
-                    next_stage();
-                }
+                };
+                const auto load_left = [&](auto whole) {
+                    walk([&](Slice& slice, int k, int) {
+                        left_edge.load<decltype(whole)::value>(slice.left, left, of_left, row, k, K, full[stage], 0);
+                    });
+                };
+                const auto load_right = [&](auto whole) {
+                    walk([&](Slice& slice, int, int k) {
+                        right_edge.load<decltype(whole)::value>(slice.right, right, of_right, col, k, K, full[stage],
+                                                                rank);
+                    });
+                };
+                if (!elect_one()) return;
+                if (loads_left && left_edge.is_whole()) load_left(std::true_type());
+                else if (loads_left) load_left(std::false_type());
+                else if (right_edge.is_whole()) load_right(std::true_type());
+                else load_right(std::false_type());
             });
         }
         if (CLUSTER_K > 1) cluster_wait();
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        bar_sync(BEGIN, MULTIPLIERS + 32);  // the barriers are initialised; and all lanes are together (`uniform`)
+        bar_sync(BEGIN,
+                 MULTIPLIERS + LOADERS * 32);  // the barriers are initialised; and all lanes are together (`uniform`)
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
-        const auto my_place = [&](int tile, int& row, int& col, int& phase) {
-            place(tile, row, col, phase);
-            row += warpgroup * WGMMA_M;
-        };
         const int lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
@@ -151,15 +173,21 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
             }
         };
         const Descriptors of_slices(slices[0][0], warpgroup);
+        int used = 0;  // stages, by parts before
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
             int row, col, phase;
+            place(tile, row, col, phase);
+            if (const int fresh = min(steps, NUM_STAGES - used); fresh > 0) {
+                clear_outside<BLOCK_M, BLOCK_N, MULTIPLIERS>(slices[used], SLICES * fresh,
+                                                             left_edge_at(row, phase).rows(),
+                                                             right_edge_at(col, phase).rows(), BEGIN);
+                used += fresh;
+            }
+            row += warpgroup * WGMMA_M;
             auto finish = [&] {
                 if constexpr (PLAIN) return Untouched();
-                else {
-                    my_place(tile, row, col, phase);
-                    return Finished(extras, row, col);
-                }
+                else return Finished(extras, row, col);
             }();
             float acc[ACCUMULATORS];
             if (CLUSTER_K > 1 && steps <= 0) zero_sums(acc);
@@ -198,7 +226,6 @@ s19_any_shape(const __grid_constant__ TensorMaps<LEFT_PHASES> left,
                 collect_sums(acc, partials + mine + STEP, flags + mine + STEP, STEP, deal.shares_behind(tile),
                              1 + warpgroup);
             }
-            my_place(tile, row, col, phase);
             store_tile(C.of_phase(phase), acc, PLAIN ? scale : 1.0f, pieces + warpgroup * PIECES, row, col,
                        1 + warpgroup, finish);
         });
@@ -212,8 +239,8 @@ extern "C" cudaError_t launch(const void*, const void*, void* C, int M, int N, i
     using namespace config;
     const auto kernel = s19_any_shape<BLOCK_M, BLOCK_N, NUM_STAGES, CLUSTER_M, CLUSTER_K, GROUP_M, BLOCKS_PER_SM>;
     const CUtensorMap* maps = shape.tensor_maps;
-    const auto left = TensorMaps<LEFT_PHASES>::taken_from(maps);
-    const auto right = TensorMaps<RIGHT_PHASES>::taken_from(maps);
+    const auto left = EdgedMaps<LEFT_PHASES>::taken_from(maps);
+    const auto right = EdgedMaps<RIGHT_PHASES>::taken_from(maps);
     return launch_kernel(kernel, shape, stream, left, right, destination<C_BY_THREADS, PHASES>(C, maps, M, N),
                          reinterpret_cast<Sums*>(shape.partials), shape.flags, M, N, K, shape.shared_tiles,
                          shape.scales[0], shape.scales[1], shape.bias, shape.addend, shape.addend_step, shape.alpha,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from gemm_ref.operands.split import Split
 from gemm_ref.stage import Box
 
 MAP_ALIGNMENT = 64  # of a CUtensorMap
+EIGHTS = 8  # rows after which a swizzle repeats; and as many, of a vector at least, are no shorter than a box
 # CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
 _TFLOAT32 = 11
@@ -32,6 +33,8 @@ class Boxed:
     matrix: torch.Tensor
     box: Box
     to_tf32: bool = False  # rounded to nearest on its way into shared memory, where wgmma would cut it
+    tile: int = 0  # of an operand that has maps for its edges too: rows of it in a tile, or columns if not `along_k`
+    along_k: bool = True  # whether a row of it is along K
     phases: int = 1  # matrices that it is for the unit, of every so-manyth row each (`operands.phases_at`)
 
     @property
@@ -56,23 +59,40 @@ class Boxed:
 
 
 @dataclass(frozen=True)
-class Phase:
+class View:
     """One of the matrices that a `Boxed` is for the unit."""
 
     offset: int  # bytes from the first element of the matrix to its own
     rows: int
     columns: int
     row_bytes: int  # from a row to the next
+    box: Box
 
     @classmethod
-    def all_of(cls, boxed: Boxed) -> list[Phase]:
+    def all_of(cls, boxed: Boxed) -> list[View]:
+        """The phases of a matrix; and behind them the same for its edges, where it has maps for those."""
         (rows, columns), phases, item = boxed.matrix.shape, boxed.phases, boxed.matrix.itemsize
         begins = [phase * boxed.row_bytes for phase in range(phases)]
-        return [
+        views = [
             cls(begin - begin % TMA_BYTES, cdiv(rows - phase, phases), columns + begin % TMA_BYTES // item,
-                phases * boxed.row_bytes)
+                phases * boxed.row_bytes, boxed.box)
             for phase, begin in enumerate(begins)
         ]  # fmt: skip
+        return views + [view._edge(boxed) for view in views] if boxed.tile else views
+
+    def _edge(self, boxed: Boxed) -> View:
+        """What include/edges.cuh reads in place of boxes that are partly outside of the matrix.
+
+        Along K, a box of the last tile's rows alone, in eights. Else the columns go on up to whole boxes: behind the
+        end of a row is the next one, so this is without the last rows.
+        """
+        box = self.box
+        if boxed.along_k:
+            rest, sharers = self.rows % boxed.tile, boxed.tile // box.rows
+            return replace(self, box=replace(box, rows=_whole(cdiv(rest, sharers), EIGHTS))) if rest else self
+        if self.columns % box.columns == 0 or self.rows <= EIGHTS:
+            return self
+        return replace(self, rows=self.rows - EIGHTS, columns=_whole(self.columns, box.columns))
 
 
 def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, ...], int, int]:
@@ -91,9 +111,16 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
     boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
     of = (("A", stored_a), ("B", stored_b))
     to_tf32, phases = problem.math == "tf32", problem.a_phases
-    first, second = (Boxed(x, boxes[name], to_tf32, phases if name == "A" else 1) for name, x in of)
+    turned = is_turned(implementation.config, problem.math, problem.b_layout)
+    sides = implementation.config.BLOCK_M, implementation.config.BLOCK_N
+    tiles = dict(zip("BA" if turned else "AB", sides, strict=True)) if implementation.stage.edges else {}
+    along_k = {"A": True, "B": problem.b_layout == "nk"}
+    first, second = (
+        Boxed(x, boxes[name], to_tf32, tiles.get(name, 0), along_k[name], phases if name == "A" else 1)
+        for name, x in of
+    )
     result = () if implementation.c_by_threads else (Boxed(c, boxes["C"], phases=phases),)
-    if is_turned(implementation.config, problem.math, problem.b_layout):
+    if turned:
         return (second, first, *result), problem.n, problem.m
     return (first, second, *result), problem.m, problem.n
 
@@ -101,15 +128,15 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
 def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
     """From the addresses of such matrices, and of others after them, to their maps one after another, as CUtensorMaps.
 
-    A map for each phase of each. It raises RuntimeError with the driver's error where that refuses one.
+    A map for each view of each. It raises RuntimeError with the driver's error where that refuses one.
     """
-    phases = [(x, Phase.all_of(x)) for x in boxed]
+    views = [(x, View.all_of(x)) for x in boxed]
 
     def maps_at(*addresses: int) -> ctypes.Array:
         return _aligned(
             b"".join(
-                _encode(address + of.offset, x.element_type, of.rows, of.columns, of.row_bytes, x.box, x.swizzle)
-                for address, (x, own) in zip(addresses, phases, strict=False)
+                _encode(address + of.offset, x.element_type, of.rows, of.columns, of.row_bytes, of.box, x.swizzle)
+                for address, (x, own) in zip(addresses, views, strict=False)
                 for of in own
             )
         )
@@ -118,16 +145,16 @@ def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
 
 
 def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[tuple[ptx.TensorMap, ...]]:
-    """The maps as the reference GPU takes them: of each matrix those of its phases."""
-    return [tuple(_for_reference_gpu(x, of) for of in Phase.all_of(x)) for x in boxed]
+    """The maps as the reference GPU takes them: of each matrix those of its views."""
+    return [tuple(_for_reference_gpu(x, of) for of in View.all_of(x)) for x in boxed]
 
 
-def _for_reference_gpu(boxed: Boxed, of: Phase) -> ptx.TensorMap:
+def _for_reference_gpu(boxed: Boxed, of: View) -> ptx.TensorMap:
     matrix, item = boxed.matrix, boxed.matrix.itemsize
     first = matrix.storage_offset() + of.offset // item
     return ptx.TensorMap(
         matrix.as_strided((of.rows, of.columns), (of.row_bytes // item, 1), first) if boxed.phases > 1 else matrix,
-        box=(boxed.box.columns, boxed.box.rows),
+        box=(of.box.columns, of.box.rows),
         swizzle=boxed.box_bytes,
         sizes=(of.columns, of.rows),
         strides=(of.row_bytes,),
@@ -168,6 +195,11 @@ def _promoted(address: int, step: int) -> int:
     cubed takes 89.5 us for 95.0, 1000 cubed 11.1 for 11.7.
     """
     return LINE_BYTES if address % LINE_BYTES or step % LINE_BYTES else 2 * LINE_BYTES
+
+
+def _whole(count: int, of: int) -> int:
+    """The next multiple of it."""
+    return cdiv(count, of) * of
 
 
 def _aligned(text: bytes) -> ctypes.Array:

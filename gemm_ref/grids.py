@@ -189,13 +189,14 @@ def _clusters(config: Config, rows: int, columns: int) -> int:
 
 
 def _hopper_bytes(config: Config) -> int:
-    """Of shared memory: NUM_STAGES slices of A and B, and two pieces of C for each warpgroup that multiplies.
+    """Of shared memory: NUM_STAGES slices of A and B, and pieces of C for each warpgroup that multiplies.
 
-    A piece of a tile with few columns is smaller; floats are the largest elements of C.
+    Two, or one where three multiply. A piece of a tile with few columns is smaller; floats are the largest elements.
     """
     panels = config.BLOCK_N if config.SWAPPED else cdiv(config.BLOCK_N, WGMMA_M) * WGMMA_M  # of B by rows
     slices = config.NUM_STAGES * (config.BLOCK_M + panels) * config.BLOCK_K_BYTES
-    pieces = config.BLOCK_M // WGMMA_M * 2 * WGMMA_M * min(SWIZZLE_ROW, 4 * config.BLOCK_N)
+    warpgroups = config.BLOCK_M // WGMMA_M
+    pieces = warpgroups * (1 if warpgroups > 2 else 2) * WGMMA_M * min(SWIZZLE_ROW, 4 * config.BLOCK_N)
     sums = ((config.CLUSTER_K or 1) - 1) * config.BLOCK_M * config.BLOCK_N * 4
     return SWIZZLE_ATOM + slices + pieces + sums
 

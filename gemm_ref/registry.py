@@ -259,6 +259,7 @@ _LADDER = (
         boxes=grids.wgmma_boxes,
         waits=True,
         tma=("A", "B", "C"),
+        edges=True,
         maths=_HOPPER_MATHS,
         b_layouts=_WGMMA_B,
         turned=("cuda", "gluon"),

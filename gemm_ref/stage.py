@@ -102,6 +102,7 @@ class Stage:
     epilogues: tuple[str, ...] = ()  # dialects in which it has them (`gemm_ref.epilogue`)
     waits: bool = False  # whether its .cu waits for a kernel that still copies its operands (`wait_for_kernel_before`)
     tma: tuple[str, ...] = ()  # the matrices that the TMA unit moves, of "A", "B" and "C"
+    edges: bool = False  # whether its .cu is given maps of its own for what is at the edges of A and B
     any_c: tuple[str, ...] = ()  # dialects in which threads store a C whose rows that unit cannot
     any_a: tuple[str, ...] = ()  # dialects in which that unit reads an A whose rows it cannot, as several matrices
     min_capability: tuple[int, int] = (7, 0)  # the oldest compute capability that runs it

@@ -42,15 +42,19 @@ struct Deal {
     // Calls act(tile, first slice, slices) for each part that this block has, one after another. Whole warps call it.
     template <typename Act>
     __device__ __forceinline__ void each_part(Act act) const {
-        int next_shared = uniform(begin_of(my_share()));  // a division is computed lane by lane
-        const int end = uniform(begin_of(my_share() + 1));
+        int next_shared = 0, end = 0;
+        if (shared > 0) {  // a division is computed lane by lane, and takes long where a kernel does not
+            next_shared = uniform(begin_of(my_share()));
+            end = uniform(begin_of(my_share() + 1));
+        }
 #pragma unroll 1
         for (int next = block; next < whole || next_shared < end; next += blocks) {
-            const bool is_whole = next < whole;
-            const int tile = is_whole ? next : whole + next_shared / slices;
-            const int first = is_whole ? 0 : next_shared % slices;
-            const int count = is_whole ? slices : min(slices - first, end - next_shared);
-            if (!is_whole) next_shared += count;
+            int tile = next, first = 0, count = slices;
+            if (next >= whole) {
+                tile = whole + next_shared / slices, first = next_shared % slices;
+                count = min(slices - first, end - next_shared);
+                next_shared += count;
+            }
             act(tile, first, count);
         }
     }

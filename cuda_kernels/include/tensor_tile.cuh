@@ -50,6 +50,14 @@ struct TensorSlice {
     char right[PANELS * SWIZZLE_ROW_BYTES];
 };
 
+// Has the box at (column, row) copied, to the same place of each of the cluster's SHARERS blocks.
+template <int SHARERS>
+__device__ __forceinline__ void load_box(char* to, const CUtensorMap& map, int column, int row, Mbarrier& full) {
+    constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
+    if (SHARERS == 1) tma_load(to, map, column, row, full);
+    else tma_load_multicast(to, map, column, row, full, EVERYONE);
+}
+
 // Has `COUNT` rows of the left or columns of the right operand copied, from `first` on, at depth k. They are shared out
 // among the SHARERS blocks of the cluster, each of which loads its share for all of them: of an operand that is stored along
 // k a part of the rows, and else of every panel.
@@ -57,13 +65,11 @@ template <int COUNT, bool MN_MAJOR, int SHARERS = 1>
 __device__ __forceinline__ void
 load_operand(char* to, const CUtensorMap& map, int first, int k, Mbarrier& full, int rank = 0) {
     constexpr int BOXES = MN_MAJOR ? (COUNT + DEPTH - 1) / DEPTH : 1, SHARE = (MN_MAJOR ? DEPTH : COUNT) / SHARERS;
-    constexpr unsigned short EVERYONE = (1 << SHARERS) - 1;
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
         const int column = MN_MAJOR ? first + box * DEPTH : k, row = (MN_MAJOR ? k : first) + rank * SHARE;
         char* const at = to + box * PANEL_BYTES + rank * SHARE * SWIZZLE_ROW_BYTES;
-        if (SHARERS == 1) tma_load(at, map, column, row, full);
-        else tma_load_multicast(at, map, column, row, full, EVERYONE);
+        load_box<SHARERS>(at, map, column, row, full);
     }
 }
 

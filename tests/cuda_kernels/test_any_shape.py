@@ -10,16 +10,17 @@ import torch
 
 import cuda_kernels
 import gemm_ref
-from cuda_kernels import source
+from cuda_kernels import source, tensor_map
 from experiments.records.contenders import dealt
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Call
-from gemm_ref.operands import as_layout, copy_all, phases_at
+from gemm_ref.operands import as_layout, copy_all, phases_at, with_tma_rows
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 
 RUNG = gemm_ref.get_stage("s19")
 TILES = RUNG.tiles["cuda"]
+BY_ROWS = [math for math in RUNG.maths if "kn" in RUNG.reads_b(math, "cuda")]
 MODES = [(math, layout) for math in RUNG.maths for layout in RUNG.reads_b(math, "cuda")]
 SIZES = (77, 200, 264)  # tiles past both edges, and a slice of K that is not whole
 
@@ -97,6 +98,43 @@ def test_a_cluster_that_shares_a_tile_has_no_other():
         run(tile, "bf16", "kn", (9, 200, 264), 2)
 
 
+@pytest.mark.parametrize("tile, math", in_turn(["pair64x128", "swapped128x32", "swappedpair64x96"], BY_ROWS))
+@pytest.mark.parametrize("n", [8, 72, 136])
+def test_what_is_read_behind_a_row_is_not_stored(tile, math, n):
+    """A NaN in the first column of B, which a box of the last columns holds too, is in the first column of C alone."""
+    a, b = make_inputs(Problem(70, n, 200, math), "integers", seed=n)
+    b[:, 0] = float("nan")
+    with ptx.watched(detectors := ptx.Detectors()):
+        c = cuda_kernels.gemm(a, b, stage=RUNG.id, variant=tile, math=math)
+    assert c[:, 0].isnan().all() and torch.equal(c[:, 1:], (a.double() @ b.double())[:, 1:].to(c.dtype))
+    assert not detectors.findings
+
+
+@pytest.mark.parametrize("sizes", [(70, 72, 200), (1, 8, 9), (129, 264, 64), (128, 256, 8), (300, 16, 1000)], ids=str)
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
+@pytest.mark.parametrize("tile", ["quad64x128", "swappedpair128x192"])
+def test_the_maps_of_edges_are_within_their_matrices(tile, mode, sizes):
+    """Along K they have the last tile's rows, in eights; else columns of whole boxes, but for the last 8 rows."""
+    math, layout = mode
+    problem = Problem(*sizes, math, b_layout=layout)
+    a, b = make_inputs(problem)
+    b = with_tma_rows(b if layout == "kn" else b.t())
+    call = Call(Implementation(RUNG, tile, "cuda", math, layout), problem)
+    c = torch.empty((problem.m, problem.n), dtype=gemm_ref.problem.MATHS[math].out_dtype)
+    boxed, *_ = tensor_map.operands(call, with_tma_rows(a), b if layout == "kn" else b.t(), with_tma_rows(c))
+    for operand in boxed[:2]:
+        whole, edge = tensor_map.View.all_of(operand)
+        held = operand.matrix.untyped_storage().nbytes()
+        assert (edge.rows - 1) * edge.row_bytes + edge.columns * operand.matrix.itemsize <= held
+        if operand.along_k:
+            sharers, rest = operand.tile // whole.box.rows, whole.rows % operand.tile
+            assert replace(edge, box=whole.box) == whole and edge.box.rows % 8 == 0
+            assert not rest or rest <= sharers * edge.box.rows < rest + 8 * sharers
+        elif edge != whole:
+            assert edge.box == whole.box and edge.columns % whole.box.columns == 0
+            assert edge.rows == whole.rows - 8 and edge.columns - whole.columns < whole.box.columns
+
+
 @pytest.mark.parametrize("math", RUNG.maths)
 def test_few_rows_are_columns_of_the_product(math):
     item = Implementation(RUNG, "swapped64x16", "cuda", math, RUNG.reads_b(math, "cuda")[0])
@@ -128,7 +166,6 @@ def in_phases(monkeypatch, tile, math, sizes, clusters=None):
     return a, b, dealt(item, clusters * TILES[tile].CLUSTER_M * TILES[tile].CLUSTER_K).load()
 
 
-BY_ROWS = [math for math in RUNG.maths if "kn" in RUNG.reads_b(math, "cuda")]
 # K of odd rows, of a slice and of one more with what is before a row; and C that the unit can store, and cannot
 PHASED = in_turn(list(TILES), BY_ROWS, [(77, 64, 131), (150, 72, 63), (40, 33, 21), (77, 136, 66)])
 
