@@ -27,9 +27,10 @@ from gemm_ref.choice.costs import CACHE, SHARES, borrowed, family_name
 from gemm_ref.operands import TMA_BYTES
 
 ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
+NEAR = 8  # the higher, the more do those rows count that are near to the fastest of their problem
 FAR = 0.1  # error from which on a row counts by its size, and no longer by its square
 SPRING = 0.4  # the error of one row, that a tile's cost e times another one weighs as much as
-LOOSE, HELD = 0.02, 1e3  # the same, of what all tiles share, and of a cost that stays
+LOOSE = 0.02  # the same, of what all tiles share
 SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
 START = "start_ns"
 FACTS = ("l2_bytes",)  # of a GPU, which are known
@@ -146,9 +147,9 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
         places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
     work, where = _stacked([row.work(sms) for row in rows]), torch.tensor(places).T
     first = torch.tensor(origin, dtype=torch.float64).log()
-    stiff = _tensor(springs)
+    stiff, stays = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
-        stiff[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = HELD
+        stays[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = True
     measured, fastest = (_tensor([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
 
     def predicted(logs: torch.Tensor) -> Any:
@@ -160,7 +161,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
     logs = first
     for _ in range(ROUNDS):
         # What is near to the fastest, or seems so, counts most
-        weights = (fastest / torch.minimum(measured, predicted(logs))) ** 2
+        weights = (fastest / torch.minimum(measured, predicted(logs))) ** NEAR
 
         def loss(at: np.ndarray, weights: torch.Tensor = weights) -> tuple[float, np.ndarray]:
             logs = torch.tensor(at, requires_grad=True)
@@ -168,7 +169,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
             whole = (((errors / FAR) ** 2 + 1).sqrt() - 1).sum()
             whole.backward()
             assert logs.grad is not None
-            return whole.item(), logs.grad.numpy()
+            return whole.item(), logs.grad.masked_fill(stays, 0.0).numpy()
 
         logs = torch.tensor(minimize(loss, logs.numpy(), jac=True, options={"maxiter": STEPS}, method="L-BFGS-B").x)
     return _with(start, begins, logs.exp().tolist())

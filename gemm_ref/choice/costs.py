@@ -53,7 +53,7 @@ class Cache:
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
     again: float  # share of what several tiles read that device memory brings once more, of what L2 does not hold
     scattered: float  # the same of what each of them reads, of slices that no other block reads at the same time
-    short: float  # times as many bytes more, of rows of B that blocks read piece by piece at different times
+    narrow: float  # times as many bytes more, where several rows of boxes are in one line, which is asked for again
 
 
 @dataclass(frozen=True)
@@ -139,15 +139,20 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     """
     busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
     cached = work.cached + (cache.in_two - 1) * work.in_two + (cache.in_five - 1) * work.in_five
-    cached = cached * (1 + cache.apart * work.apart)
-    lost = 1 - 1 / _longest(IN_A_WAVE, 1.0, work.operands / gpu.l2_bytes)  # of A and B, before they are read again
-    read = work.read + lost * (cache.again * work.again + cache.scattered * work.each * work.apart)
-    read = read + cache.short * work.short * work.apart
+    cached = cached * (1 + cache.apart * work.apart) + cache.narrow * work.narrow
+    read = work.read + cache.again * work.again * _dropped(work.operands, gpu)
+    for each, gap in ((work.each_left, work.gap_left), (work.each_right, work.gap_right)):
+        read = read + cache.scattered * each * work.apart * _dropped(gap, gpu)
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
     time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)
     of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
     time = time * (1 + shares.slower * work.shared) + work.shared * shares.add_ns
     return time + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
+
+
+def _dropped(gap: float, gpu: Device) -> float:
+    """The share of what is read again that the L2 cache has dropped, where so many bytes are read in between."""
+    return 1 - 1 / _longest(IN_A_WAVE, 1.0, gap / gpu.l2_bytes)
 
 
 def _wave(wave: Wave, costs: Costs) -> float:

@@ -19,6 +19,7 @@ IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all b
 SUM = 4  # bytes of a sum, in every math mode
 STEP = 16  # of so many shares of a tile one count in so many is left out, of those worth considering
 SHARPNESS = {False: 4.0, True: 3.0}  # on CUDA cores and on tensor cores, of 2 to 8 that were tried
+HALVES = 2  # of the L2 cache, each of which keeps what the multiprocessors beside it read
 LEAST = 2  # slices that a share of a tile must have to be worth its start
 
 
@@ -43,11 +44,14 @@ class Work:
     read: float  # bytes of device memory, each once
     operands: float  # of those, the bytes of A and B
     again: float  # of those, what more than one tile reads: nearly all of an operand that many do
-    each: float  # bytes of A and B that tiles read after another has: each tile's own, and not once for all
+    each_left: float  # bytes of the left operand that tiles read after another has: each tile's own
+    each_right: float  # the same of the right operand
+    gap_left: float  # bytes that are read between two tiles' reading the same of the left operand, at different slices
+    gap_right: float  # the same of the right operand
     cached: float  # bytes that tiles read of the L2 cache
     in_two: float  # bytes of those in rows of boxes that begin within a line, and at a sector
     in_five: float  # bytes of those in rows of boxes that begin within a sector, and so are in five of them
-    short: float  # bytes of a B by rows that no two tiles read; as many times fewer as a tile's rows of it have lines
+    narrow: float  # bytes of those in rows that begin in the same line, once for each but the first
     apart: float  # share of a block's slices that no other block reads at the same time
     shared: float  # 1 where tiles are shared
     parts: float  # shares of a tile
@@ -125,7 +129,7 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
     in_step = not left or clusters % tiles == 0  # blocks that are at the same slice at a time
     copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.COPIED_B else 0.0
     return Work(
-        full, wave, last, copied, *_transfers(config, problem),
+        full, wave, last, copied, **_transfers(config, problem),
         apart=0.0 if in_step else share / (rounds * slices + share),
         shared=1 if left else 0, parts=slices / share if left else 0, part_bytes=part,
         left_bytes=2 * blocks * part if left else 0,
@@ -149,31 +153,34 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
     return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
 
 
-def _transfers(config: Config, problem: Problem) -> tuple[float, float, float, float, float, float, float, float]:
-    """`read`, `operands`, `again`, `each`, `cached`, `in_two`, `in_five` and `short` of a `Work`."""
+def _transfers(config: Config, problem: Problem) -> dict[str, float]:
+    """The bytes of a `Work`, by name; those that shares take are not among them."""
     mode = MATHS[problem.math]
     element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
-    turned = is_turned(config, problem.math, problem.b_layout)
     rows, columns = sides(config, replace(problem, a_phases=1))  # none of a tile that is past the edge
     down, right, _ = tiles_of(config, problem)
-    operands = again = each = cached = in_two = in_five = 0.0
+    operands = again = cached = in_two = in_five = narrow = 0.0
+    each: list[float] = []
     lines = _lines(config, problem, mode.part_dtype.itemsize)
     for side, times, (asked, row_bytes) in zip((rows, columns), (right, down), lines, strict=True):
         once = element * problem.k * side
         operands += once
         again += once * (1 - 1 / times)
-        each += once * (times - 1)
+        each.append(once * (times - 1))
         of_side = mode.parts * asked * times
         cached += of_side
+        if 0 < row_bytes < LINE_BYTES:
+            narrow += of_side * (LINE_BYTES / row_bytes - 1)
         if row_bytes % SECTOR_BYTES:
             in_five += of_side
         elif row_bytes % LINE_BYTES:
             in_two += of_side
-    short = 0.0
-    if uses_tma(config) and problem.b_layout == "kn" and (right if turned else down) == 1:
-        of_tile = config.BLOCK_M * (config.CLUSTER_M or 1) if turned else config.BLOCK_N
-        short = element * problem.k * problem.n / (of_tile * mode.part_dtype.itemsize / LINE_BYTES)
-    return operands + element_c * rows * columns, operands, again, each, cached, in_two, in_five, short
+    gaps = (HALVES * operands / right, HALVES * operands / down) if uses_tma(config) else (operands, operands)
+    return {
+        "read": operands + element_c * rows * columns, "operands": operands, "again": again,
+        "each_left": each[0], "each_right": each[1], "gap_left": gaps[0], "gap_right": gaps[1],
+        "cached": cached, "in_two": in_two, "in_five": in_five, "narrow": narrow,
+    }  # fmt: skip
 
 
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:
