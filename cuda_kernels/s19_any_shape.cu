@@ -114,12 +114,12 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                 int row, col, phase;
                 place(tile, row, col, phase);
                 take_part(first, steps);
-                const int before = elements_before(phase, K), of_left = TURNED ? 0 : phase,
-                          of_right = TURNED ? phase : 0;
+                const int before = elements_before(phase, K);
+                const int of_left = TURNED ? 0 : phase, of_right = TURNED ? phase : 0;
                 const LeftEdge left_edge = left_edge_at(row, phase);
                 const RightEdge right_edge = right_edge_at(col, phase);
                 const int bytes = SLICES * (left_edge.rows() + right_edge.rows()) * SWIZZLE_ROW_BYTES;
-                const auto walk = [&](auto load) {
+                const auto walk = [&](auto load) {  // load(slice, k of the left operand, k of the right one)
 #pragma unroll 1
                     for (int step = first; step < first + steps; ++step) {
                         mbarrier_wait_cluster(empty[stage], parity ^ 1);  // at first nobody has anything to free
@@ -153,8 +153,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         if (CLUSTER_K > 1) cluster_wait();
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        bar_sync(BEGIN,
-                 MULTIPLIERS + LOADERS * 32);  // the barriers are initialised; and all lanes are together (`uniform`)
+        bar_sync(BEGIN, MULTIPLIERS + LOADERS * 32);  // barriers are initialised, and all lanes together (`uniform`)
         const float scale = product_of_scales(scale_a, scale_b);
         const Extras extras = {bias, addend, addend_step, alpha * scale, beta, M, N};
         const int lane = threadIdx.x % 32;
@@ -173,7 +172,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             }
         };
         const Descriptors of_slices(slices[0][0], warpgroup);
-        int used = 0;  // stages, by parts before
+        int used = 0;  // stages that a part before had
         deal.each_part([&](int tile, int first, int steps) {
             take_part(first, steps);
             int row, col, phase;

@@ -108,7 +108,8 @@ def _values(call: Call) -> str:
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
     names = "BAC" if is_turned(implementation.config, problem.math, problem.b_layout) else "ABC"
-    maps = ", ".join(map(_map, names, boxed)) or "{}"
+    views = [(name, x, view) for name, x in zip(names, boxed, strict=False) for view in tensor_map.View.all_of(x)]
+    maps = ", ".join(_map(*each) for each in views) or "{}"
     launch = call.launch
     split_launches = [launch_of(x.whole.shape, x.by_rows, call.sms) for x in splits]
     return f"""\
@@ -150,9 +151,8 @@ constexpr double RESULT_EPS = {math.result_eps!r}, TINY = {underflow(problem.k, 
 """
 
 
-def _map(matrix: str, boxed: tensor_map.Boxed) -> str:
-    (rows, columns), box = boxed.matrix.shape, boxed.box
-    numbers = (boxed.element_type, rows, columns, boxed.row_bytes, box.rows, box.columns, boxed.swizzle)
+def _map(matrix: str, boxed: tensor_map.Boxed, of: tensor_map.View) -> str:
+    numbers = (boxed.element_type, of.rows, of.columns, of.row_bytes, of.box.rows, of.box.columns, boxed.swizzle)
     return f"{{'{matrix}', {', '.join(map(str, numbers))}}}"
 
 

@@ -38,6 +38,13 @@ def test_an_export_compiles(item, tmp_path):
     run_nvcc([*STRICT, "-Xcicc", "-O0", "-arch=compute_90a", "-ptx", str(file), "-o", str(tmp_path / "out.ptx")])
 
 
+def test_an_export_has_all_maps_of_a_matrix():
+    """s19 has one more for the edge of each operand."""
+    for stage, each in (("s18_warp_specialized", 1), ("s19_any_shape", 2)):
+        exported = text(source.choose(STAGES[stage]))
+        assert [exported.count(f"{{'{name}', ") for name in "ABC"] == [each, each, 1]
+
+
 def build(item: Implementation, folder, *more: str) -> str:
     file, program = folder / "exported.cu", folder / "exported"
     file.write_text(text(item), encoding="utf-8")
