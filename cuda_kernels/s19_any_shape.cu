@@ -78,11 +78,9 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
 
     using LeftEdge = Edge<BLOCK_M, LEFT_MN_MAJOR, LEFT_PHASES>;
     using RightEdge = Edge<BLOCK_N, RIGHT_MN_MAJOR, RIGHT_PHASES, CLUSTER_M>;
-    const auto left_edge_at = [&](int row, int phase) {
-        return LeftEdge{(M - (TURNED ? 0 : phase) + LEFT_PHASES - 1) / LEFT_PHASES - row};
-    };
+    const auto left_edge_at = [&](int row, int phase) { return LeftEdge{rows_of_phase<LEFT_PHASES>(M, phase) - row}; };
     const auto right_edge_at = [&](int col, int phase) {
-        return RightEdge{(N - (TURNED ? phase : 0) + RIGHT_PHASES - 1) / RIGHT_PHASES - col};
+        return RightEdge{rows_of_phase<RIGHT_PHASES>(N, phase) - col};
     };
 
     const int warpgroup = warpgroup_of_thread(), warp = warp_of_thread();
@@ -161,9 +159,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
             const int writer = CLUSTER_M > 1 ? lane : in_cluster;
             if (warp % 4 < SIGNALLERS && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], writer);
         };
-        const auto clear = [&](int tile, Slice& slice) {  // of A, what is before its rows
-            int row, col, phase;
-            place(tile, row, col, phase);
+        const auto clear = [&](int phase, Slice& slice) {  // of A, what is before its rows
             const int before = elements_before(phase, K);
             if constexpr (TURNED) clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
             else {
@@ -201,7 +197,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                 }
                 mbarrier_wait(full[stage], parity);
                 if constexpr (PHASES > 1) {
-                    if (first + step == 0) clear(tile, slices[stage][0]);
+                    if (first + step == 0) clear(phase, slices[stage][0]);
                 }
                 multiply_stage(acc, slices[0], of_slices, stage, warpgroup, step > 0);
                 if (STEPS_UNDER_WAY == 1) free_slice(stage);

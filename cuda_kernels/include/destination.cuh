@@ -11,7 +11,7 @@ struct Rows {
     int rows, columns;
 
     __device__ __forceinline__ Rows of_phase(int phase) const {
-        return {first + static_cast<size_t>(phase) * columns, (rows - phase + PHASES - 1) / PHASES, columns};
+        return {first + static_cast<size_t>(phase) * columns, rows_of_phase<PHASES>(rows, phase), columns};
     }
     __device__ __forceinline__ void prefetch() const {}
 };

@@ -30,6 +30,12 @@ __device__ __forceinline__ int in_whole_tiles(int rows, int of_tile) {
     return ((rows + PHASES - 1) / PHASES + of_tile - 1) / of_tile * of_tile * PHASES;
 }
 
+// Rows of a phase, of so many.
+template <int PHASES>
+__device__ __forceinline__ int rows_of_phase(int rows, int phase) {
+    return PHASES == 1 ? rows : (rows - phase + PHASES - 1) / PHASES;
+}
+
 constexpr int IN_16_BYTES = 16 / sizeof(Element);
 // Elements before the rows of a phase, each of `columns`; and the most of any phase.
 __device__ __forceinline__ int elements_before(int phase, int columns) {
