@@ -15,8 +15,8 @@ def activate(x, ACTIVATION: tl.constexpr):
         x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif ACTIVATION == "gelu":
         y = tl.minimum(tl.abs(x), 12.0)
-        log2 = ((3.5474481e-05 * y - 0.00078561163) * y + 0.0081132567) * y - 0.053415008
-        log2 = ((log2 * y - 0.45881811) * y - 1.1511656) * y - 0.99999899
+        log2 = ((-0.00050032996 * y + 0.0072827372) * y - 0.052343761) * y - 0.4594139
+        log2 = (log2 * y - 1.151052) * y - 1.0000018
         x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - y * tl.exp2(log2)
     elif ACTIVATION == "gelu_tanh":
         x *= _reciprocal(1.0 + tl.exp2(x * (-TWO_U - TWO_U * 0.044715 * (x * x))))

@@ -28,16 +28,15 @@ __device__ __forceinline__ float positive_part(float x) {  // of NaN, NaN
 __device__ __forceinline__ float activate(float x) {
     if constexpr (config::ACTIVATION == Activation::relu) return positive_part(x);
     // x Phi(x) = max(x, 0) - |x| Phi(-|x|). The polynomial is log2 of Phi(-y) where that counts, off by so little that the
-    // whole is right to 2.3e-7; beyond, it falls without an end until y is 12.
+    // whole is right to 6.5e-7, and to 6.5e-7 of x where that is less than 1; beyond, it falls without an end.
     if constexpr (config::ACTIVATION == Activation::gelu) {
-        const float y = fminf(fabsf(x), 12.0f);
-        float log2 = 3.5474481e-05f;
-        log2 = log2 * y - 0.00078561163f;
-        log2 = log2 * y + 0.0081132567f;
-        log2 = log2 * y - 0.053415008f;
-        log2 = log2 * y - 0.45881811f;
-        log2 = log2 * y - 1.1511656f;
-        log2 = log2 * y - 0.99999899f;
+        const float y = fminf(fabsf(x), 12.0f);  // infinity times 0 is NaN
+        float log2 = -0.00050032996f;
+        log2 = log2 * y + 0.0072827372f;
+        log2 = log2 * y - 0.052343761f;
+        log2 = log2 * y - 0.4594139f;
+        log2 = log2 * y - 1.151052f;
+        log2 = log2 * y - 1.0000018f;
         return positive_part(x) - y * exp2_fast(log2);
     }
     // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3); silu has exp(-x)
@@ -99,8 +98,9 @@ class Finished {
     static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2 : TURNED ? 1 : 4) : 1;
     const Extras& extras;
     const int row, col;  // of D, the first that are the lane's
-    float of_rows[2];    // the bias of its rows
-    Pair<BiasElement> of_columns[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];  // pair l + 32 i in lane l
+    // The bias as it is stored: to convert it is to wait for it. Of the lane's rows, or of columns, pair l + 32 i in lane l
+    Pair<BiasElement> of_rows[HAS_BIAS && ALONG_ROWS ? 2 : 1];
+    Pair<BiasElement> of_columns[HAS_BIAS && !ALONG_ROWS ? (config::BLOCK_N + 63) / 64 : 1];
     Pair<Result> c[AHEAD][config::ADDS_C ? SUMS / 2 : 1] = {};
 
     static __device__ __forceinline__ int lane_row() {
@@ -136,7 +136,8 @@ class Finished {
 
     __device__ __forceinline__ float finished(float sum, int i, float c, float2 bias) const {
         float added = config::ADDS_C ? extras.beta * c : 0.0f;
-        if (HAS_BIAS) added += ALONG_ROWS ? of_rows[i / 2 % 2] : i % 2 ? bias.y : bias.x;
+        if constexpr (HAS_BIAS && ALONG_ROWS) added += as_floats<BiasElement>(of_rows[i / 2 % 2]).x;
+        else if (HAS_BIAS) added += i % 2 ? bias.y : bias.x;
         return activate(extras.alpha * sum + added);
     }
 
@@ -149,8 +150,7 @@ class Finished {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int at = row + half * NEXT_ROW;
-                of_rows[half] =
-                    at < extras.rows ? as_floats<BiasElement>(join(bias + at, true, bias + at, false)).x : 0.0f;
+                of_rows[half] = join(bias + at, at < extras.rows, bias + at, false);
             }
         } else if constexpr (HAS_BIAS) {
 #pragma unroll

@@ -16,8 +16,8 @@ def activate(x, ACTIVATION: gl.constexpr):
         x = gl.maximum(x, 0.0, propagate_nan=EVERY_NAN)
     elif ACTIVATION == "gelu":
         y = gl.minimum(gl.abs(x), 12.0)
-        log2 = ((3.5474481e-05 * y - 0.00078561163) * y + 0.0081132567) * y - 0.053415008
-        log2 = ((log2 * y - 0.45881811) * y - 1.1511656) * y - 0.99999899
+        log2 = ((-0.00050032996 * y + 0.0072827372) * y - 0.052343761) * y - 0.4594139
+        log2 = (log2 * y - 1.151052) * y - 1.0000018
         x = gl.maximum(x, 0.0, propagate_nan=EVERY_NAN) - y * gl.exp2(log2)
     elif ACTIVATION == "gelu_tanh":
         x *= _reciprocal(1.0 + gl.exp2(x * (-TWO_U - TWO_U * 0.044715 * (x * x))))

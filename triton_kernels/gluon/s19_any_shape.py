@@ -26,10 +26,11 @@ from triton_kernels.gluon.finish import finished
 from triton_kernels.gluon.hopper import (
     PIECES,
     as_kn,
+    columns,
     load_slice,
     scaled,
     store_elements,
-    store_tile,
+    store_piece,
     sums_layout,
     swizzled,
 )
@@ -84,7 +85,7 @@ def _consume(
     slices = gl.cdiv(K, BLOCK_K)
     rounds, parts, begin, end = deal(tiles_m * tiles_n, shared, slices)
     program = gl.program_id(0)
-    i = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
+    place = gl.arange(0, SUMS, gl.BlockedLayout([4], [32], [4], [0]))
     used = 0  # slices so far
     for part in range(parts):
         tile, first, count = part_of(part, tiles_m * tiles_n - shared, slices, rounds, begin, end)
@@ -115,7 +116,7 @@ def _consume(
 
         if first > 0:  # a share of a tile whose first slice another program has
             to_ptr = partials_ptr + (program * CONSUMERS + which).to(gl.int64) * SUMS
-            gl.store(to_ptr + i, in_a_row(acc))
+            gl.store(to_ptr + place, in_a_row(acc))
             barrier()  # all threads have stored their sums
             gl.atomic_xchg(flags_ptr + program * CONSUMERS + which, 1, sem="release", scope="gpu")
         else:
@@ -130,19 +131,25 @@ def _consume(
                     pass
             for other in range(1, others + 1):
                 from_ptr = partials_ptr + ((program - other) * CONSUMERS + which).to(gl.int64) * SUMS
-                acc += as_sums(gl.load(from_ptr + i), layout)
+                acc += as_sums(gl.load(from_ptr + place), layout)
 
             # Store, while the other consumer still multiplies and the producer runs ahead.
             tile_m, tile_n = tile_place(tile, tiles_m, tiles_n, GROUP_M)
             row = tile_m * BLOCK_M + which * WGMMA_M
-            acc = scaled(acc, scale_a, scale_b)
-            if FINISHES:
-                acc = finished(acc, row, tile_n * BLOCK_N, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                               ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
-            if C_BY_THREADS:
-                store_elements(c, row, tile_n * BLOCK_N, acc, M, N, PIECE, TURNED)
-            else:
-                store_tile(c, row, tile_n * BLOCK_N, acc, c_smem, which * PIECES, TURNED)
+            col = tile_n * BLOCK_N
+            PIECES_OF_TILE: gl.constexpr = BLOCK_N // PIECE
+            IN_TURN: gl.constexpr = min(PIECES, PIECES_OF_TILE)
+            pieces = columns(scaled(acc, scale_a, scale_b), PIECES_OF_TILE)
+            for i in gl.static_range(PIECES_OF_TILE):
+                x = pieces[i]
+                if FINISHES:
+                    x = finished(x, row, col + i * PIECE, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
+                                 ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
+                if C_BY_THREADS:
+                    store_elements(c, row, col + i * PIECE, x, M, N, TURNED)
+                else:
+                    store_piece(c, row, col + i * PIECE, x, c_smem.index(which * PIECES + i % IN_TURN), IN_TURN - 1,
+                                TURNED)  # fmt: skip
     tma.store_wait(0)  # shared memory lives as long as its block
 
 

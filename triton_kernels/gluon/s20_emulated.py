@@ -26,7 +26,7 @@ from triton_kernels.gluon.hopper import (
     SWIZZLE,
     columns,
     store_elements,
-    store_tile,
+    store_piece,
     sums_layout,
     swizzled,
     tma_load,
@@ -224,14 +224,17 @@ def _consume(
             # Store, while the other consumer still multiplies and the producer runs ahead.
             row = tile_m * BLOCK_M + which * WGMMA_M
             col = tile_n * BLOCK_N
-            parts = columns(acc, BLOCK_N // PIECE)
-            for i in gl.static_range(BLOCK_N // PIECE):
+            PIECES_OF_TILE: gl.constexpr = BLOCK_N // PIECE
+            IN_TURN: gl.constexpr = min(PIECES, PIECES_OF_TILE)
+            parts = columns(acc, PIECES_OF_TILE)
+            for i in gl.static_range(PIECES_OF_TILE):
                 x = _finished(parts[i], row, col + i * PIECE, M, N, K, of_rows, of_columns, left_ptr, right_ptr,
                               left_step, right_step, LEFT_LAYOUT, RIGHT_LAYOUT)  # fmt: skip
                 if C_BY_THREADS:
-                    store_elements(c, row, col + i * PIECE, x, M, N, PIECE, TURNED)
+                    store_elements(c, row, col + i * PIECE, x, M, N, TURNED)
                 else:
-                    store_tile(c, row, col + i * PIECE, x, c_smem, which * PIECES + i % PIECES, TURNED)
+                    store_piece(c, row, col + i * PIECE, x, c_smem.index(which * PIECES + i % IN_TURN), IN_TURN - 1,
+                                TURNED)  # fmt: skip
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
