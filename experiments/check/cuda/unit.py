@@ -17,7 +17,7 @@ from experiments.check import source_text
 from experiments.check.cuda import headers, host, signature
 from gemm_ref.toolchain import find_toolkit
 
-FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr", "--extended-lambda")
+FLAGS = (*source.FLAGS, "--expt-relaxed-constexpr")
 _MISSING = re.compile(r"fatal error: ([^:\n]+): No such file|could not open source file \"([^\"]+)\"")
 _ERROR = re.compile(r"^(.*?)(?:\((\d+)\): error|:(\d+):\d+: (?:fatal )?error)", re.M)  # nvcc's, and the host compiler's
 _NEWER = "-std=c++20"  # for what has words of it
@@ -25,6 +25,7 @@ _NEW = re.compile(
     r"\b(?:concept|requires|consteval|constinit)\s|<=>|\]\s*<\s*(?:typename|class|int|auto)\b"
     r"|<(?:concepts|ranges|span|format|source_location|bit|numbers|latch|barrier|semaphore)>"
 )
+_LAMBDAS = "--extended-lambda"  # nvcc asks for it where there are any for the GPU; it then reads a third longer
 _STATEMENT_TRIES = 3  # then the whole function is left out
 # Headers of CUDA's that take seconds to read, by how they begin, and the namespace of what is in them.
 _LONG = {"cooperative_groups": "cooperative_groups", "cuda/": "cuda", "cub/": "cub", "thrust/": "thrust"}
@@ -116,6 +117,9 @@ class Unit:
 
     def mend(self, said: str) -> bool:
         """Whether something could be done about what a compiler said."""
+        if _LAMBDAS in said and _LAMBDAS not in self.flags:
+            self.flags = (_LAMBDAS, *self.flags)
+            return True
         if missing := _MISSING.search(said):
             return self._add_header(missing[1] or missing[2])
         if self.spared:

@@ -18,6 +18,14 @@ def test_a_square_kernel_that_nobody_launches(run_text):
     assert found.sound and found.how.endswith("grid (cdiv(N, T), cdiv(N, T)), block (T, T)")
 
 
+def test_a_lambda_for_the_gpu(run_text):
+    """Which nvcc takes with an option that it names."""
+    body = SUM.format(m="M", n="N", k="K", product="term(row, col, k)", store="C[row * N + col] = sum")
+    term = "auto term = [=] __device__(int row, int col, int k) { return A[row * K + k] * B[k * N + col]; };"
+    found = run_text(f"__global__ void multiply(float* A, float* B, float* C, int M, int N, int K) {{ {term} {body} }}")
+    assert found.sound
+
+
 def test_a_size_that_a_function_of_main_reads(run_text):
     """Beside a number that is no size."""
     body = SUM.format(m="n", n="n", k="n", product="a[row * n + k] * b[k * n + col]", store="c[row * n + col] = sum")
