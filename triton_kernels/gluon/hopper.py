@@ -74,37 +74,10 @@ def columns(x, PARTS: gl.constexpr):
     return parts
 
 
-# x, at (row, col) of C, or of C^T where it is TURNED, as a block of c_desc, by way of a piece of shared memory; of the
-# pieces stored before, `others` may still be read.
-@gluon.jit
-def store_piece(c_desc, row, col, x, piece, others: gl.constexpr, TURNED: gl.constexpr = False):
-    tma.store_wait(others)  # what was stored from here has been read
-    if TURNED:
-        piece.store(x.to(c_desc.dtype).permute((1, 0)))
-    else:
-        piece.store(x.to(c_desc.dtype))
-    fence_async_shared()
-    if TURNED:
-        tma_store(c_desc, [col, row], piece)
-    else:
-        tma_store(c_desc, [row, col], piece)
-
-
-# x, the tile at (row, col) of C, piece by piece, by way of the PIECES of `pieces` from `first` on.
-@gluon.jit
-def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr):
-    COLUMNS: gl.constexpr = c_desc.block_shape[1]
-    PARTS: gl.constexpr = x.shape[1] // COLUMNS
-    IN_TURN: gl.constexpr = min(PIECES, PARTS)
-    parts = columns(x, PARTS)
-    for i in gl.static_range(PARTS):
-        store_piece(c_desc, row, col + i * COLUMNS, parts[i], pieces.index(first + i % IN_TURN), IN_TURN - 1)
-
-
 # A piece by threads, where c_ptr points to rows of C that TMA cannot store. x is of what is multiplied, which is M x N.
 # Lanes are side by side in a row of C.
 @gluon.jit
-def store_elements(c_ptr, row, col, x, M, N, TURNED: gl.constexpr):
+def _store_elements(c_ptr, row, col, x, M, N, TURNED: gl.constexpr):
     ACROSS: gl.constexpr = 0 if TURNED else 1  # of x, where C's rows go
     layout: gl.constexpr = gl.BlockedLayout(
         [1, 1], [32, 1] if TURNED else [1, 32], [1, gl.num_warps()] if TURNED else [gl.num_warps(), 1],
@@ -114,3 +87,38 @@ def store_elements(c_ptr, row, col, x, M, N, TURNED: gl.constexpr):
     n = col + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
     at = n.to(gl.int64) * M + m if TURNED else m.to(gl.int64) * N + n
     gl.store(c_ptr + at, gl.convert_layout(x.to(c_ptr.dtype.element_ty), layout), mask=(m < M) & (n < N))
+
+
+# x, part i of PARTS of neighbouring columns, to its place in the tile at (row, col) of what is multiplied, which is
+# M x N, and C or, TURNED, C^T: by TMA, as a block of c, by way of the PIECES of `pieces` from `first` on in turn; or
+# BY_THREADS.
+@gluon.jit
+def store_part(
+    c, row, col, x, i: gl.constexpr, PARTS: gl.constexpr, pieces, first: gl.constexpr, M, N,
+    BY_THREADS: gl.constexpr, TURNED: gl.constexpr,
+):  # fmt: skip
+    col += i * x.shape[1]
+    if BY_THREADS:
+        _store_elements(c, row, col, x, M, N, TURNED)
+    else:
+        IN_TURN: gl.constexpr = min(PIECES, PARTS)
+        piece = pieces.index(first + i % IN_TURN)
+        tma.store_wait(IN_TURN - 1)  # what was stored from here has been read
+        if TURNED:
+            piece.store(x.to(c.dtype).permute((1, 0)))
+        else:
+            piece.store(x.to(c.dtype))
+        fence_async_shared()
+        if TURNED:
+            tma_store(c, [col, row], piece)
+        else:
+            tma_store(c, [row, col], piece)
+
+
+# x, the tile at (row, col) of C, part by part, as blocks of c_desc.
+@gluon.jit
+def store_tile(c_desc, row, col, x, pieces, first: gl.constexpr):
+    PARTS: gl.constexpr = x.shape[1] // c_desc.block_shape[1]
+    parts = columns(x, PARTS)
+    for i in gl.static_range(PARTS):
+        store_part(c_desc, row, col, parts[i], i, PARTS, pieces, first, 0, 0, False, False)

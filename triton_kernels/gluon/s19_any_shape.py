@@ -29,8 +29,7 @@ from triton_kernels.gluon.hopper import (
     columns,
     load_slice,
     scaled,
-    store_elements,
-    store_piece,
+    store_part,
     sums_layout,
     swizzled,
 )
@@ -138,18 +137,13 @@ def _consume(
             row = tile_m * BLOCK_M + which * WGMMA_M
             col = tile_n * BLOCK_N
             PIECES_OF_TILE: gl.constexpr = BLOCK_N // PIECE
-            IN_TURN: gl.constexpr = min(PIECES, PIECES_OF_TILE)
             pieces = columns(scaled(acc, scale_a, scale_b), PIECES_OF_TILE)
             for i in gl.static_range(PIECES_OF_TILE):
                 x = pieces[i]
                 if FINISHES:
                     x = finished(x, row, col + i * PIECE, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
                                  ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
-                if C_BY_THREADS:
-                    store_elements(c, row, col + i * PIECE, x, M, N, TURNED)
-                else:
-                    store_piece(c, row, col + i * PIECE, x, c_smem.index(which * PIECES + i % IN_TURN), IN_TURN - 1,
-                                TURNED)  # fmt: skip
+                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TURNED)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 

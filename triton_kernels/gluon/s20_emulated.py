@@ -25,8 +25,7 @@ from triton_kernels.gluon.hopper import (
     PIECES,
     SWIZZLE,
     columns,
-    store_elements,
-    store_piece,
+    store_part,
     sums_layout,
     swizzled,
     tma_load,
@@ -225,16 +224,11 @@ def _consume(
             row = tile_m * BLOCK_M + which * WGMMA_M
             col = tile_n * BLOCK_N
             PIECES_OF_TILE: gl.constexpr = BLOCK_N // PIECE
-            IN_TURN: gl.constexpr = min(PIECES, PIECES_OF_TILE)
             parts = columns(acc, PIECES_OF_TILE)
             for i in gl.static_range(PIECES_OF_TILE):
                 x = _finished(parts[i], row, col + i * PIECE, M, N, K, of_rows, of_columns, left_ptr, right_ptr,
                               left_step, right_step, LEFT_LAYOUT, RIGHT_LAYOUT)  # fmt: skip
-                if C_BY_THREADS:
-                    store_elements(c, row, col + i * PIECE, x, M, N, TURNED)
-                else:
-                    store_piece(c, row, col + i * PIECE, x, c_smem.index(which * PIECES + i % IN_TURN), IN_TURN - 1,
-                                TURNED)  # fmt: skip
+                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TURNED)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
