@@ -128,15 +128,16 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
 def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
     """From the addresses of such matrices, and of others after them, to their maps one after another, as CUtensorMaps.
 
-    A map for each view of each. It raises RuntimeError with the driver's error where that refuses one.
+    A map for each view of each. It raises RuntimeError with the driver's error where that refuses one. Kept with a plan,
+    it keeps none of the matrices: their memory can be used again.
     """
-    views = [(x, View.all_of(x)) for x in boxed]
+    views = [(x.element_type, x.swizzle, View.all_of(x)) for x in boxed]
 
     def maps_at(*addresses: int) -> ctypes.Array:
         return _aligned(
             b"".join(
-                _encode(address + of.offset, x.element_type, of.rows, of.columns, of.row_bytes, of.box, x.swizzle)
-                for address, (x, own) in zip(addresses, views, strict=False)
+                _encode(address + of.offset, element_type, of.rows, of.columns, of.row_bytes, of.box, swizzle)
+                for address, (element_type, swizzle, own) in zip(addresses, views, strict=False)
                 for of in own
             )
         )

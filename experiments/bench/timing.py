@@ -49,6 +49,7 @@ class Setting:
     plan: rounds.Plan = rounds.Plan()  # on a GPU
     row: type[Timed] = Timed  # what its rows are
     limit_s: float = float("inf")  # a rung is left out where, by its speed so far, one call would take longer
+    advice: str = ""  # what is said to who misses it
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -193,7 +194,8 @@ class Bench:
         seconds = problem.flops / self._flops_per_us.get(contender, float("inf")) / 1e6
         if seconds <= self._setting.limit_s:
             return refusal(contender, self._setting.device)
-        return Verdict(SKIPPED, f"one call would take about {seconds:.2g} s: PRESET=full times it")
+        why = f"one call would take about {seconds:.2g} s, and the limit is {self._setting.limit_s:g} s"
+        return Verdict(SKIPPED, why + self._setting.advice)
 
     def _time_on_gpu(self, case: Case, able: Able) -> Iterator[Timed]:
         mode, problem = self._setting.mode, case.problem

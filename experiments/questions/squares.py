@@ -37,7 +37,8 @@ def unsuited(contender: Contender, request: Request) -> str:
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
     """A row for each contender and problem, timed where it is right."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], limit_s=LIMIT_S[request.preset])
+    plan, limit_s = PLAN[request.preset], LIMIT_S[request.preset]
+    setting = timing.Setting(NAME, request.device, plan=plan, limit_s=limit_s, advice=": PRESET=full has none")
     for asked, own in timing.by_math(request, chosen):
         on_gpu = request.device == "cuda"
         edges = workloads.squares(request.preset, asked.math) if on_gpu else workloads.SQUARES_ON_CPU

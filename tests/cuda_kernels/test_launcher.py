@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -109,6 +110,16 @@ def test_tensor_maps_are_of_the_matrices_of_each_call(library, stage, math):
         assert (shape.scales[0], shape.scales[1]) == (extras.scale_a.data_ptr(), None)
         kept.append((shape, addresses))
     assert all(_maps(shape) == addresses for shape, addresses in kept), "a launch changed what another was given"
+
+
+@pytest.mark.parametrize("stage", ["s08", "s13", "s17", "s18", "s19"])
+def test_a_launcher_keeps_no_matrix(library, stage):
+    """It is kept with the plan of its call: what it held could not be used again, of the largest product that ran."""
+    start, _, matrices = _prepared(stage, Problem(256, 512, 4096, "fp32" if stage < "s15" else "bf16"))
+    start(*matrices, Extras())
+    held = [weakref.ref(x) for x in matrices]
+    del matrices
+    assert [x() for x in held] == [None] * 3
 
 
 @pytest.mark.parametrize("columns, begins, promotion", [(1024, 0, 3), (1024, 8, 2), (1000, 0, 2)])
