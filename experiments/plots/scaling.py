@@ -37,19 +37,24 @@ def draw(folder: Path) -> Iterator[style.Picture]:
 
 
 def _measured(frame: pd.DataFrame, caption: str) -> Figure:
-    maths = [math for math in MATHS if (frame["math"] == math).any()]
+    counts = set(zip(frame["math"], frame["gpus"], strict=True))
+    lines = [(math, gpus) for math in MATHS for gpus in sorted(frame["gpus"].unique()) if (math, gpus) in counts]
     layouts = [layout for layout in LAYOUTS if (frame["layout"] == layout).any()]
     subtitle = (
         "speed of a GPU as a share of one that is alone, in the same rounds: median and its 95% interval;\n"
         "left M = N = K divided among the GPUs, right (hollow) so much for each of them"
     )
-    size, title = (style.WIDTH, 1.9 + 1.75 * len(maths)), "What a GPU keeps of its speed beside others"
+    size, title = (style.WIDTH, 1.9 + 1.75 * len(lines)), "What a GPU keeps of its speed beside others"
     sheet = Sheet(size, title, subtitle, caption)
-    axes = sheet.figure.subplots(len(maths), len(layouts), squeeze=False, sharey=True)
-    for line, math in zip(axes, maths, strict=True):
+    axes = sheet.figure.subplots(len(lines), len(layouts), squeeze=False, sharey=True)
+    for line, (math, gpus) in zip(axes, lines, strict=True):
         for ax, layout in zip(line, layouts, strict=True):
-            _efficiencies(ax, frame[(frame["math"] == math) & (frame["layout"] == layout)])
-            ax.set_title(f"{layout}, {math}", size=9.5)
+            own = frame[(frame["math"] == math) & (frame["gpus"] == gpus) & (frame["layout"] == layout)]
+            if own.empty:  # a grid of two
+                ax.set_axis_off()
+                continue
+            _efficiencies(ax, own)
+            ax.set_title(f"{layout}, {math}, {gpus} GPUs", size=9.5)
         line[0].set_ylabel("% of alone", size=9)
     axes[0][0].set_ylim(0, max(105.0, 103 * frame["efficiency"].max()))
     _legend(sheet.figure, _key())
@@ -57,10 +62,8 @@ def _measured(frame: pd.DataFrame, caption: str) -> Figure:
 
 
 def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
-    """A group of points for each number of GPUs, kind of scaling and size, and in it one for each who and way."""
-    grown = (frame["scaling"] == WEAK).astype(int)
-    edges = (frame["m"] * frame["n"] * frame["k"] // frame["gpus"].where(grown > 0, 1)) ** (1 / 3)
-    kinds = list(zip(frame["gpus"], grown, edges.round().astype(int), strict=True))
+    """A group of points for each kind of scaling and size, and in it one for each who and way."""
+    kinds = list(zip((frame["scaling"] == WEAK).astype(int), _edges(frame), strict=True))
     groups = sorted(set(kinds))
     who = sorted(set(zip(frame["dialect"], frame["stage"], strict=True)), key=lambda each: (bool(each[0]), each[1]))
     turns = [(each, way) for each in who for way in COLOURS]
@@ -71,9 +74,13 @@ def _efficiencies(ax: Axes, frame: pd.DataFrame) -> None:
         fill = {"mfc": "none"} if row.scaling == WEAK else {}
         ax.plot(x, 100 * row.efficiency, _MARKERS[not row.dialect], color=colour, ms=4, **fill)
     ax.axhline(100, color=style.BASELINE, lw=1)
-    several = frame["gpus"].nunique() > 1
-    labels = [f"{edge}\n{gpus} GPUs" if several else f"{edge}" for gpus, _, edge in groups]
-    ax.set_xticks(range(len(groups)), labels, size=7 if several else 8)
+    ax.set_xticks(range(len(groups)), [str(edge) for _, edge in groups], size=7)
+
+
+def _edges(frame: pd.DataFrame) -> pd.Series:
+    """Of the cube that was divided, or that each GPU has."""
+    volume = frame["m"].astype(float) * frame["n"] * frame["k"]
+    return ((volume / frame["gpus"].where(frame["scaling"] == WEAK, 1)) ** (1 / 3)).round().astype(int)
 
 
 def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], caption: str) -> Figure:
@@ -81,7 +88,7 @@ def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], capt
     kernel = max(models, key=lambda each: (each[2] == "bf16", bool(each[1]), each[0]))
     library = next((each for each in models if each[2] == kernel[2] and not each[1]), kernel)
     own = frame[frame["math"] == kernel[2]]
-    edge = int(own.groupby("scaling")["m"].max().min())  # that was divided, and has grown, where anything has
+    edge = int(_edges(own).groupby(own["scaling"]).max().min())  # that was divided, and has grown, where anything has
     one = Problem(edge, edge, edge, kernel[2])
     off = 100 * frame["error"].abs()
     subtitle = (
@@ -110,7 +117,7 @@ def _predicted(frame: pd.DataFrame, models: Mapping[scaling.Kernel, Model], capt
         ax.set_title(layout, size=9.5)
         ax.set_xlabel("GPUs", size=9)
     axes[0].set_ylabel("speed of a GPU, % of alone", size=9)
-    axes[0].set_ylim(0, 110)
+    axes[0].set_ylim(0, 120)  # past 100: a GPU that computes alone, and so for longer, is at its power cap
     _legend(sheet.figure, _key()[: len(COLOURS)])
     return sheet.fit()
 

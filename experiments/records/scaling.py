@@ -17,7 +17,7 @@ from gemm_ref.registry import STAGES
 
 MOST_GPUS = 1024
 # Not measured: hosts of 8 GPUs with an adapter of 400 Gb/s for each, and what a message between hosts takes.
-ASSUMED = Network(8, Link(5.0, 50.0))
+ASSUMED = Network(8, Link(0.0, 5.0, 50.0))
 
 Kernel = tuple[str, str, str]  # stage, dialect, math
 
@@ -73,10 +73,10 @@ def _is(frame: pd.DataFrame, kernel: Kernel) -> pd.Series:
     return (frame["stage"] == stage) & (frame["dialect"] == dialect) & (frame["math"] == math)
 
 
-def _links(rows: pd.DataFrame) -> dict[str, Link]:
+def _links(rows: pd.DataFrame) -> dict[str, dict[int, Link]]:
     """By layout; one that was not measured, as the grid of two GPUs, is taken as all-gather."""
     found = {}
     for layout, own in rows.dropna(subset="median_us").groupby("layout", sort=False):
         messages = [sum(side - 1 for side in sides(n)) if layout == GRID else n - 1 for n in own["gpus"]]
-        found[str(layout)] = Link.fit(zip(messages, own["link_bytes"], own["median_us"], strict=True))
+        found[str(layout)] = Link.fit(zip(own["gpus"], messages, own["link_bytes"], own["median_us"], strict=True))
     return {layout: found.get(layout, found[ALL_GATHER]) for layout in LAYOUTS} if ALL_GATHER in found else {}

@@ -2,10 +2,10 @@
 
 In turn is a collective and a product. Overlapped is the schedule of `layouts`, carried out on paper: chunks arrive one
 after another, and each is multiplied once it is here and what came before is done. torch's fused operator is taken as
-the same schedule with no chunks joined; its reduce-scatter adds all parts at the end. The latency of a copy is mostly
-the barrier before it, which the first product waits for too. Past one host the links are a network's: a collective
-sends each byte to a host once, over all of the host's adapters, while a rank that copies by itself has one adapter for
-all that it copies.
+the same schedule with no chunks joined; its reduce-scatter adds all parts at the end. What all copies take before the
+first byte is mostly a barrier, which the first product waits for too. Past one host the links are a network's: a
+collective sends each byte to a host once, over all of the host's adapters, while a rank that copies by itself has one
+adapter for all that it copies.
 """
 
 from __future__ import annotations
@@ -35,28 +35,41 @@ START_US = 5.0  # of a kernel that does nothing, on an H100 and on an H200 (`sta
 
 @dataclass(frozen=True)
 class Link:
-    """What a rank receives takes so long for each message and so long for its bytes."""
+    """What a rank receives takes so long before its first message, for each message, and for its bytes."""
 
+    start_us: float
     latency_us: float
     gb_per_s: float
 
-    def us(self, messages: int, received: float) -> float:
-        """Microseconds for so many messages, one after another, of so many bytes together."""
+    def begun_us(self, messages: int, received: float) -> float:
+        """Microseconds from the start on, for so many messages, one after another, of so many bytes together."""
         return messages * self.latency_us + received / self.gb_per_s / 1e3
 
     @classmethod
-    def fit(cls, measured: Iterable[tuple[int, float, float]]) -> Link:
-        """From (messages, bytes, microseconds), by least squares of the relative errors; neither part is negative.
+    def fit(cls, measured: Iterable[tuple[int, int, float, float]]) -> dict[int, Link]:
+        """From (ranks, messages, bytes, microseconds), by count of ranks; no part is negative.
+
+        By least squares of the relative errors. Each count has a bandwidth of its own: among 4 GPUs NCCL's is a quarter
+        more than among 2. Start and latency are the same for all; of one count alone, all is start.
 
         Raises ValueError where nothing was measured.
         """
         from scipy.optimize import nnls
 
-        points = np.array(list(measured), dtype=float)
-        if not len(points):
+        points = list(measured)
+        if not points:
             raise ValueError("a link is fitted to measured copies, and there are none")
-        (latency, by_byte), _ = nnls(points[:, :2] / points[:, 2:], np.ones(len(points)))
-        return cls(float(latency), 1e-3 / by_byte if by_byte else float("inf"))
+        counts = sorted({ranks for ranks, *_ in points})
+        of_each = [
+            [1.0, messages * (len(counts) > 1), *(received * (ranks == count) for count in counts)]
+            for ranks, messages, received, _ in points
+        ]
+        times = np.array([us for *_, us in points], dtype=float)
+        (start, latency, *by_byte), _ = nnls(np.array(of_each) / times[:, None], np.ones(len(times)))
+        return {
+            count: cls(float(start), float(latency), 1e-3 / each if each else float("inf"))
+            for count, each in zip(counts, by_byte, strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -114,11 +127,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Model:
-    """One kind of local product on one kind of host; `collective` and `copies` are by layout."""
+    """One kind of local product on one kind of host; `collective` and `copies` are by layout and by count of ranks."""
 
     speed: Speed
-    collective: dict[str, Link]
-    copies: dict[str, Link]
+    collective: dict[str, dict[int, Link]]
+    copies: dict[str, dict[int, Link]]
     sms: int
     network: Network | None = None  # None: all GPUs are linked as those of one host
     adds_c: bool = True  # the product adds to C in its epilogue
@@ -158,28 +171,33 @@ class Model:
             high, wide = sides(ranks)
             local = problem.resized(m=cdiv(m, high), n=cdiv(n, wide))
             moved = [(wide, cdiv(local.m, wide) * k * size), (high, cdiv(local.n, high) * k * size)]
-        return self.speed.time(local) + sum(self._collective(layout, *each) for each in moved)
+        link = _nearest(self.collective[layout], ranks)
+        return self.speed.time(local) + link.start_us + sum(self._collective(link, *each) for each in moved)
 
-    def _collective(self, layout: str, ranks: int, chunk: float) -> float:
-        inside = self.collective[layout].us(ranks - 1, (ranks - 1) * chunk)
+    def _collective(self, link: Link, ranks: int, chunk: float) -> float:
+        inside = link.begun_us(ranks - 1, (ranks - 1) * chunk)
         if self.network is None or ranks <= self.network.gpus_per_host:
             return inside
         adapter, gpus = self.network.adapter, self.network.gpus_per_host
-        return max(inside, adapter.us(cdiv(ranks, gpus) - 1, (ranks - gpus) * chunk / gpus))
+        return max(inside, adapter.begun_us(cdiv(ranks, gpus) - 1, (ranks - gpus) * chunk / gpus))
 
-    def _copy(self, layout: str, peer: int, chunk: float) -> float:
-        """Of one chunk to or from a peer of rank 0; the latency of the first copy is before them all."""
+    def _copy(self, layout: str, ranks: int, peer: int, chunk: float) -> float:
+        """Of one chunk to or from a peer of rank 0, once it has begun."""
         if self.network is None or peer < self.network.gpus_per_host:
-            return self.copies[layout].us(0, chunk)
-        return self.network.adapter.us(1, chunk)
+            return _nearest(self.copies[layout], ranks).begun_us(1, chunk)
+        return self.network.adapter.begun_us(1, chunk)
+
+    def _start(self, layout: str, ranks: int) -> float:
+        """Before the first copy."""
+        return _nearest(self.copies[layout], ranks).start_us
 
     def _all_gather(self, problem: Problem, ranks: int, least: int) -> float:
         width, (size, _) = cdiv(problem.n, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.k * size
-        begun = arrived = self.copies[ALL_GATHER].latency_us
+        begun = arrived = self._start(ALL_GATHER, ranks)
         here = {}
         for peer in ring(0, ranks):
-            arrived += self._copy(ALL_GATHER, peer, chunk)
+            arrived += self._copy(ALL_GATHER, ranks, peer, chunk)
             here[peer] = arrived
         done = begun + self.speed.time(problem.resized(m=cdiv(problem.m, ranks), n=width))
         for peers, rows in gathered(problem.m, ranks, 0, cdiv(least, width)):
@@ -196,12 +214,12 @@ class Model:
         piece = problem.resized(m=cdiv(chunk, count), k=depth)
         moved = piece.m * piece.n * out
         adding = self.speed.moving(moved * (1 if self.adds_c else 3))  # what is read and written beside the product
-        done = free = self.copies[REDUCE_SCATTER].latency_us
+        done = free = self._start(REDUCE_SCATTER, ranks)
         before, here = [0.0] * count, [0.0] * count  # when each piece came, at the step before and at this one
         for step in range(ranks):
             for index in range(count):
                 done = max(done, before[index]) + self.speed.time(piece) + (adding if step else 0.0)
-                free = here[index] = max(free, done) + self._copy(REDUCE_SCATTER, ranks - 1, moved)
+                free = here[index] = max(free, done) + self._copy(REDUCE_SCATTER, ranks, ranks - 1, moved)
             before = list(here)
         return done
 
@@ -209,26 +227,27 @@ class Model:
         """Each part of the sum is pushed to its owner, who adds them all in the end, behind a barrier more."""
         depth, (_, out) = cdiv(problem.k, ranks), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.n * out
-        done = sent_last = self.copies[REDUCE_SCATTER].latency_us
+        start = self._start(REDUCE_SCATTER, ranks)
+        done = sent_last = start
         for peer in ring(0, ranks):
             done += self.speed.time(problem.resized(m=length(part(problem.m, ranks, peer)), k=depth))
-            sent_last = max(sent_last, done) + self._copy(REDUCE_SCATTER, peer, chunk)
+            sent_last = max(sent_last, done) + self._copy(REDUCE_SCATTER, ranks, peer, chunk)
         done += self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth))
-        return max(sent_last, done) + self.copies[REDUCE_SCATTER].latency_us + self.speed.moving((ranks + 1) * chunk)
+        return max(sent_last, done) + start + self.speed.moving((ranks + 1) * chunk)
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)
         size, _ = self._bytes(problem)
         block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
         rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
-        arrived = self.copies[GRID].latency_us
+        arrived = self._start(GRID, ranks)
         done = arrived + self.speed.time(block.resized(m=rows, n=columns))
         for peer in ring(0, wide):
-            arrived += self._copy(GRID, peer, rows * block.k * size)
+            arrived += self._copy(GRID, ranks, peer, rows * block.k * size)
             own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)
             done = max(done, arrived) + self.speed.time(own)
         for peer in ring(0, high):
-            arrived += self._copy(GRID, peer * wide, columns * block.k * size)
+            arrived += self._copy(GRID, ranks, peer * wide, columns * block.k * size)
             done = max(done, arrived) + self.speed.time(block.resized(n=length(nth(block.n, columns, peer))))
         return done
 
@@ -236,3 +255,8 @@ class Model:
     def _bytes(problem: Problem) -> tuple[int, int]:
         """Of an element of A and B, and of one of C."""
         return MATHS[problem.math].dtype.itemsize, MATHS[problem.math].out_dtype.itemsize
+
+
+def _nearest(links: dict[int, Link], ranks: int) -> Link:
+    """Those of as many ranks, or else of the nearest count that was measured."""
+    return links[min(links, key=lambda count: (abs(count - ranks), count))]

@@ -21,8 +21,9 @@ from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOU
 from gemm_ref.distributed.model import Link, Model, Network, Speed
 from tests.experiments.fixtures import ENVIRONMENT, H200
 
-LINK, PULLS = Link(12.0, 300.0), Link(6.0, 350.0)
 SIZES, COUNTS = (4096, 8192, 16384), (2, 4, 8)
+LINKS = {2: Link(12.0, 2.0, 240.0), 4: Link(12.0, 2.0, 300.0), 8: Link(12.0, 2.0, 300.0)}
+PULLS = dict.fromkeys(COUNTS, Link(6.0, 4.0, 350.0))
 ON_H200 = ENVIRONMENT | {"gpu": ENVIRONMENT["gpu"] | H200}
 WHO = {"cublas": "", "s19_any_shape": "cuda"}
 
@@ -36,7 +37,7 @@ def product_us(problem: Problem) -> float:
 def true_model() -> Model:
     flops = np.geomspace(1e8, 1e14, 200)
     speed = Speed(list(flops), [5.0 + each / 700e6 for each in flops], wave=132 * layouts.TILE)
-    return Model(speed, dict.fromkeys(LAYOUTS, LINK), dict.fromkeys(LAYOUTS, PULLS), 132)
+    return Model(speed, dict.fromkeys(LAYOUTS, LINKS), dict.fromkeys(LAYOUTS, PULLS), 132)
 
 
 def received(layout: str, problem: Problem, ranks: int) -> int:
@@ -73,8 +74,9 @@ def made_up() -> list[Scaled]:
                     whole = one if how == STRONG else layouts.grown(one, layout, ranks)
                     moved, about = received(layout, whole, ranks), {"layout": layout, "gpus": ranks, "scaling": how}
                     messages = sum(each - 1 for each in layouts.sides(ranks)) if layout == GRID else ranks - 1
-                    for way, link in ((COLLECTIVE, LINK), (COPIES, PULLS)):
-                        row(way, "", whole, way, link.us(messages, moved), link_bytes=moved, **about)
+                    for way, link in ((COLLECTIVE, LINKS[ranks]), (COPIES, PULLS[ranks])):
+                        us = link.start_us + link.begun_us(messages, moved)
+                        row(way, "", whole, way, us, link_bytes=moved, **about)
                     for stage, dialect in WHO.items():
                         part = local(layout, whole, ranks)
                         row(stage, dialect, part, PRODUCT, product_us(part), mode=WARM, **about)
@@ -101,8 +103,9 @@ def test_the_model_is_within_a_tenth_of_what_it_is_made_from(folder):
     found = scaling.compared(frame, models)
     assert len(found) == len(scaling.timed(frame)) and found["error"].abs().max() < 0.1
     assert found["error"].abs().median() < 0.02
-    link = next(iter(models.values())).collective[REDUCE_SCATTER]
-    assert link.gb_per_s == pytest.approx(300, rel=0.03) and link.latency_us == pytest.approx(12, rel=0.3)
+    for ranks, link in next(iter(models.values())).collective[REDUCE_SCATTER].items():
+        assert link.gb_per_s == pytest.approx(LINKS[ranks].gb_per_s, rel=0.03)
+        assert link.start_us + link.latency_us == pytest.approx(14, rel=0.3)
 
 
 def test_nothing_is_said_of_kernels_without_points(folder, tmp_path):
@@ -121,16 +124,23 @@ def test_a_link_that_was_not_measured_is_no_link():
         true_model().us("ring", IN_TURN, Problem(64, 64, 64), 2)
 
 
+def test_of_one_count_of_gpus_all_that_is_no_bandwidth_is_at_the_start():
+    """Whether each message takes its time, or the first alone, two counts show."""
+    (link,) = Link.fit([(2, 1, size, 20 + size / 300e3) for size in (1e6, 1e8)]).values()
+    assert (link.start_us, link.latency_us, link.gb_per_s) == pytest.approx((20, 0, 300))
+
+
 def test_the_schedule_on_paper_is_that_of_the_ranks():
     """By hand, for 2 GPUs with links of 1 µs for each chunk: the second half comes while the first is multiplied."""
     speed = Speed([1.0, 2.0], [1.0, 2.0])  # a microsecond for each operation
-    chunk = Link(0.0, 64 * 32 * 4 / 1e3)
-    model = Model(speed, dict.fromkeys(LAYOUTS, chunk), dict.fromkeys(LAYOUTS, chunk), 1)
+    link = {2: Link(0.0, 0.0, 64 * 32 * 4 / 1e3)}
+    model = Model(speed, dict.fromkeys(LAYOUTS, link), dict.fromkeys(LAYOUTS, link), 1)
     problem = Problem(64, 64, 64)
     halves = problem.flops / 4
     assert model.us(ALL_GATHER, IN_TURN, problem, 2) == pytest.approx(1 + 2 * halves)
     assert model.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves)
-    slow = dataclasses.replace(model, copies=dict.fromkeys(LAYOUTS, Link(0.0, chunk.gb_per_s / 3 / halves)))
+    slower = {2: Link(0.0, 0.0, link[2].gb_per_s / 3 / halves)}
+    slow = dataclasses.replace(model, copies=dict.fromkeys(LAYOUTS, slower))
     assert slow.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(4 * halves)  # the copy ends after three
     assert model.us(GRID, OVERLAPPED, problem, 1) == pytest.approx(problem.flops)
     # What is added to comes from the first product, so that it waits for both; torch's operator adds in the end.
@@ -145,15 +155,15 @@ def test_pieces_of_a_sum_are_on_their_way_while_others_are_multiplied():
     unit, piece = problem.flops / 8, 128 * 512 * 4
     speed = Speed([1.0, 2.0], [1.0, 2.0])
     for units, ends in ((0.5, 4), (3, 8)):
-        link = Link(0.0, piece / (units * unit) / 1e3)
+        link = {2: Link(0.0, 0.0, piece / (units * unit) / 1e3)}
         model = Model(speed, dict.fromkeys(LAYOUTS, link), dict.fromkeys(LAYOUTS, link), 1)
         assert model.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(ends * unit)
 
 
 def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
-    quick = dict.fromkeys(LAYOUTS, Link(2.0, 300.0))
+    quick = dict.fromkeys(LAYOUTS, {8: Link(0.0, 2.0, 300.0)})
     near, one = dataclasses.replace(true_model(), collective=quick), Problem(8192, 8192, 8192, "bf16")
-    far = dataclasses.replace(near, network=Network(8, Link(5.0, 50.0)))
+    far = dataclasses.replace(near, network=Network(8, Link(0.0, 5.0, 50.0)))
     for layout in LAYOUTS:
         for way in (IN_TURN, OVERLAPPED):
             assert far.efficiency(layout, way, one, 8, True) == near.efficiency(layout, way, one, 8, True)
