@@ -133,13 +133,16 @@ def test_strided_operands_and_out(implementation, gemm, device):
     wide_a, wide_b = (make_inputs(cube, seed=s, device=device)[0] for s in (5, 6))
     a, b = wide_a[3:53:2, ::2], wide_b.t()[5:45, 7:40]  # every other row and column; a transposed window
     assert not a.is_contiguous() and not b.is_contiguous()
-    arena = torch.full((30, 70), float("nan"), device=device, dtype=gemm_ref.MATHS[implementation.math].out_dtype)
+    arena = torch.full((30, 80), float("nan"), device=device, dtype=gemm_ref.MATHS[implementation.math].out_dtype)
     out = arena[2:27, 1:67:2]
     assert gemm(a, b, out=out) is out
     gemm_ref.check(out.contiguous(), a, b, math=implementation.math)
     outside = torch.ones_like(arena, dtype=torch.bool)
     outside[2:27, 1:67:2] = False
     assert arena[outside].isnan().all()
+    columns = arena.fill_(float("nan"))[2:27, 16:48]  # which the TMA unit can store to where they are
+    gemm_ref.check(gemm(a, b[:, :32], out=columns).contiguous(), a, b[:, :32], math=implementation.math)
+    assert (~arena.isnan()).sum() == columns.numel()
 
 
 @pytest.mark.reference_gpu(cuda="best", twins="best")

@@ -176,7 +176,8 @@ def _plan(
     turned: bool = False,
 ) -> Plan:  # fmt: skip
     stage, problem = call.implementation.stage, call.problem
-    direct = out is not None and out.is_contiguous() and not out.is_neg()
+    by_unit_alone = "C" in stage.tma and out is not None and has_stored_rows(out)  # as in columns of a wider matrix
+    direct = out is not None and (out.is_contiguous() or by_unit_alone) and not out.is_neg()
     shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
     in_parts, given = MATHS[problem.math].parts > 1, (a, b)
     a, b = (in_place_of(x, side, problem.math) for x, side in ((a, "a"), (b, "b")))

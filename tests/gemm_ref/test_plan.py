@@ -69,6 +69,22 @@ def test_the_second_call_is_not_planned_again(gemm):
     assert len(gemm.calls) == 1
 
 
+@pytest.mark.parametrize(("stage", "first", "columns", "in_place"), [
+    ("s17", 8, 16, True), ("s19", 16, 24, True), ("s19", 4, 24, False), ("s19", 8, 25, False), ("s16", 8, 16, False),
+])  # fmt: skip
+def test_columns_of_a_wider_matrix_are_stored_to_by_the_unit(gemm, monkeypatch, stage, first, columns, in_place):
+    """Others are filled from another C."""
+    a, b = matrices(n=columns, k=8, dtype=torch.bfloat16)
+    arena, stored = torch.zeros(8, 64, dtype=torch.bfloat16), []
+    out = arena[:, first : first + columns]
+    prepare = gemm.prepare
+    monkeypatch.setattr(gemm, "prepare", lambda call, a, b, c: stored.append(c) or prepare(call, a, b, c))
+    for _ in range(2):
+        assert gemm(a, b, out, stage=gemm_ref.get_stage(stage).id) is out and torch.equal(out, a @ b)
+        assert arena.count_nonzero() == out.count_nonzero()
+    assert [c.data_ptr() == out.data_ptr() for c in stored] == [in_place]
+
+
 @pytest.mark.parametrize(("stage", "n", "by_threads"), [("s19", 24, False), ("s19", 25, True), ("s18", 25, False)])
 def test_who_stores_c_depends_on_its_rows(gemm, stage, n, by_threads):
     """Rows of whole vectors the TMA unit; others threads, or a rung that has no such stores is given another C."""
