@@ -19,25 +19,29 @@ WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
 
 
 def block(name: str, published: Path) -> str:
-    """The Markdown of one of BLOCKS, from the first published card that has several of its kind in a host."""
-    for folder in store.published(published.parent):
-        rows = store.read(folder, "scaling")
-        frame = scaling.timed(rows)
-        if not frame.empty:
-            return _ways(frame, Controls(rows), folder) if name == WAYS else _model(frame, folder)
-    return NOT_MEASURED
+    """The Markdown of one of BLOCKS, from the published card of which most were measured in a host."""
+    found = [(folder, rows) for folder in store.published(published.parent) if len(rows := _strong(folder))]
+    if not found:
+        return NOT_MEASURED
+    folder, strong = max(found, key=lambda each: each[1]["gpus"].max())
+    rows = store.read(folder, "scaling")
+    return _ways(strong, Controls(rows), folder) if name == WAYS else _model(scaling.timed(rows), folder)
 
 
-def _ways(frame: pd.DataFrame, controls: Controls, folder: Path) -> str:
-    """A line for each math mode, layout and size that was divided among the most GPUs."""
-    most = frame["gpus"].max()
-    own = frame[(frame["gpus"] == most) & (frame["scaling"] == STRONG)]
-    head = ["math", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
+def _strong(folder: Path) -> pd.DataFrame:
+    """What was divided, in each math mode among the most GPUs."""
+    frame = scaling.timed(store.read(folder, "scaling"))
+    return frame[(frame["scaling"] == STRONG) & (frame["gpus"] == frame.groupby("math")["gpus"].transform("max"))]
+
+
+def _ways(own: pd.DataFrame, controls: Controls, folder: Path) -> str:
+    """A line for each math mode, layout and size."""
+    head = ["math", "GPUs", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
     head += [f"{OVERLAPPED}, cuBLAS", f"{OVERLAPPED}, ours", f"beside {FUSED}"]
     lines = []
     places = [own["math"].map(list(MATHS).index), own["layout"].map(LAYOUTS.index), own["m"]]
     for _, rows in own.groupby(places):
-        math, layout, size = rows[["math", "layout", "m"]].iloc[0]
+        math, gpus, layout, size = rows[["math", "gpus", "layout", "m"]].iloc[0]
         library, ours = rows[rows["dialect"] == ""].set_index("way"), rows[rows["dialect"] != ""]
         best = ours[ours["way"] == OVERLAPPED].nsmallest(1, "median_us")
         if OVERLAPPED not in library.index or best.empty:
@@ -47,15 +51,15 @@ def _ways(frame: pd.DataFrame, controls: Controls, folder: Path) -> str:
         cells += [f"{_ms(library.loc[OVERLAPPED])}, {_times(library.loc[OVERLAPPED])}"]
         cells += [f"{_ms(best)}, {_times(best)} `{best['stage'][:3]}`"]
         verdict = "" if fused is None else _verdict(library.loc[OVERLAPPED], fused)
-        mark = controls.mark(math=math, layout=layout, scaling=STRONG, gpus=most, m=size)
-        lines.append([math, layout, f"{size}{mark}", *cells, verdict])
+        mark = controls.mark(math=math, layout=layout, scaling=STRONG, gpus=gpus, m=size)
+        lines.append([math, str(gpus), layout, f"{size}{mark}", *cells, verdict])
     said = (
-        f"M = N = K divided among {most} GPUs; 'in turn' and 'fused' multiply with cuBLAS. 1.95x: so many times the "
-        "speed of the same product on one of these GPUs, in the same rounds. The last column has the overlapped way "
-        "beside torch's fused operator, both with cuBLAS."
+        f"M = N = K divided among so many GPUs; '{IN_TURN}' and '{FUSED}' multiply with cuBLAS. 1.95x: so many times "
+        "the speed of the same product on one of these GPUs, in the same rounds. The last column has the overlapped "
+        "way beside torch's fused operator, both with cuBLAS."
     )
-    caption = explained(store.caption(own, folder), *(size for _, _, size, *_ in lines))
-    return f"{said}\n\n{markdown.table(head, lines, words=2)}\n\n{caption}."
+    caption = explained(store.caption(own, folder), *(size for _, _, _, size, *_ in lines))
+    return f"{said}\n\n{markdown.table(head, lines, words=3)}\n\n{caption}."
 
 
 def _model(frame: pd.DataFrame, folder: Path) -> str:
@@ -63,10 +67,11 @@ def _model(frame: pd.DataFrame, folder: Path) -> str:
     found = scaling.compared(frame, scaling.models(folder))
     off = 100 * found["error"].abs()
     worst = found.loc[off.idxmax()]
+    who = worst["stage"][:3] if worst["dialect"] else worst["stage"]
     return (
         f"At {len(found)} measured points it is off by {off.median():.1f}% in the median and by more than 10% at "
-        f"{(off > 10).sum()}: at worst {off.max():.0f}%, {worst['layout']} {worst['way']} with {worst['stage'][:6]} in "
-        f"{worst['math']} at {worst['m']} x {worst['n']} x {worst['k']}."
+        f"{(off > 10).sum()}: at worst {off.max():.0f}%, {worst['layout']} {worst['way']} with {who} in "
+        f"{worst['math']} on {worst['gpus']} GPUs at {worst['m']} x {worst['n']} x {worst['k']}."
     )
 
 

@@ -1,7 +1,7 @@
-"""The generated tables of the tensor-core rungs: a line per rung, a table per math mode, and two that stand alone.
+"""The generated tables of the tensor-core rungs: a line per rung, a table per math mode, and three that stand alone.
 
-`tensor_ablation` is what each idea of s18 is worth on the card that was measured last, `tensor_sweeps` the best rungs
-over square sizes and over shapes.
+Of the card that was measured last: `tensor_ablation`, what each idea of s18 is worth, and `tensor_epilogues`.
+`tensor_sweeps` is the best rungs over square sizes and over shapes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def block(name: str, published: Path) -> str:
     if name == "tensor_sweeps":
         return _sweeps(published)
     if name == "tensor_epilogues":
-        return _epilogues(published)
+        return _epilogues(store.newest("epilogues", published))
     if name == "tensor_ablation":
         return _ablation(store.newest("tensor_cores", published))
     frame = store.read(published, "tensor_cores")
