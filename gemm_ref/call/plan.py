@@ -59,8 +59,9 @@ def run(
 
     prepare: the backend's. Operands are copied first where they are stored otherwise than the rung reads them: A that
     is not row-major, B in none of the rung's layouts, and, for a rung that uses the TMA unit, lines that are no
-    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C. on_range: in emulated modes,
-    where operands are split; an operand may be in parts already (`operands.split.split_operand`).
+    multiple of 16 bytes. An `out` that the rung cannot write to is filled from another C: any that is not contiguous,
+    but for columns of a wider matrix to whose rows that unit can store. on_range: in emulated modes, where operands are
+    split; an operand may be in parts already (`operands.split.split_operand`).
     """
     extras, given = settled(extras), (a, b)
     a, b = in_place_of(a, "a", math), in_place_of(b, "b", math)
@@ -176,8 +177,7 @@ def _plan(
     turned: bool = False,
 ) -> Plan:  # fmt: skip
     stage, problem = call.implementation.stage, call.problem
-    by_unit_alone = "C" in stage.tma and out is not None and has_stored_rows(out)  # as in columns of a wider matrix
-    direct = out is not None and (out.is_contiguous() or by_unit_alone) and not out.is_neg()
+    direct = out is not None and not out.is_neg() and (out.is_contiguous() or "C" in stage.tma and has_stored_rows(out))
     shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
     in_parts, given = MATHS[problem.math].parts > 1, (a, b)
     a, b = (in_place_of(x, side, problem.math) for x, side in ((a, "a"), (b, "b")))
