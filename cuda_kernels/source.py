@@ -118,10 +118,7 @@ def _key(implementation: Implementation, rules: Sequence[str], *more: object) ->
 
 
 def _stem(implementation: Implementation, rules: Sequence[str]) -> str:
-    item, stores = implementation, "c_by_threads" if implementation.c_by_threads else ""
-    phases = f"a_phases{item.a_phases}" if item.a_phases > 1 else ""
-    about = (item.math, item.b_layout, str(item.epilogue), stores, phases)
-    return "-".join(filter(None, (item.stage.id, item.variant, *rules, *about)))
+    return "-".join((str(implementation).replace(":", "-"), *rules))
 
 
 @functools.cache
