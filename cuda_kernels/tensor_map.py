@@ -128,8 +128,8 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
 def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
     """From the addresses of such matrices, and of others after them, to their maps one after another, as CUtensorMaps.
 
-    A map for each view of each. It raises RuntimeError with the driver's error where that refuses one. Kept with a plan,
-    it keeps none of the matrices: their memory can be used again.
+    A map for each view of each. It raises RuntimeError with the driver's error where that refuses one. It is kept with
+    a plan, and so it keeps none of the matrices: their memory can be used again.
     """
     views = [(x.element_type, x.swizzle, View.all_of(x)) for x in boxed]
 
