@@ -95,9 +95,9 @@ class Row:
         candidate = choice.Candidate(self.tile, self.blocks)
         return choice.predict(self.stage, self.dialect, candidate, self.problem, sms, gpu)
 
-    def work(self, sms: int) -> choice.Work:
-        """What it asks of a GPU with so many multiprocessors."""
-        return choice.work_of(self.stage.config(self.tile, self.dialect), self.problem, sms, self.blocks)
+    def work(self, sms: int, l2_bytes: float) -> choice.Work:
+        """What it asks of a GPU with so many multiprocessors and such an L2 cache."""
+        return choice.work_of(self.stage.config(self.tile, self.dialect), self.problem, sms, self.blocks, l2_bytes)
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -145,7 +145,7 @@ def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device
             origin += costs[name]
             springs += [SPRING if len(name) == 3 else LOOSE] * len(costs[name])  # the name of a tile has three parts
         places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
-    work, where = _stacked([row.work(sms) for row in rows]), torch.tensor(places).T
+    work, where = _stacked([row.work(sms, start.l2_bytes) for row in rows]), torch.tensor(places).T
     first = torch.tensor(origin, dtype=torch.float64).log()
     stiff, stays = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
     if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs

@@ -44,7 +44,7 @@ class Candidate:
 def predict(stage: Stage, dialect: str, candidate: Candidate, problem: Problem, sms: int, gpu: Device) -> float:
     """Nanoseconds that a product takes on `sms` multiprocessors of a kind of GPU; `problem`: as the kernel reads it."""
     family = gpu.family(stage.id, dialect, problem.math)
-    work = work_of(stage.config(candidate.tile, dialect), problem, sms, candidate.blocks)
+    work = work_of(stage.config(candidate.tile, dialect), problem, sms, candidate.blocks, gpu.l2_bytes)
     return took(work, family.tiles[candidate.tile], family.shares, family.cache, gpu)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gemm_ref.choice.work import Wave, Work
+from gemm_ref.choice.work import Wave, Work, dropped, longest
 from gemm_ref.tiles import EMULATED
 
-IN_A_WAVE = 4  # sharpness of `_longest`
-LEAST_NS = 1e-9  # so that `_longest` has a slope where all times are 0, and a fit can follow it
+IN_A_WAVE = 4  # sharpness of `longest`
 SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
 # A rung that was not fitted on a GPU has the figures of the tiles of these names: the slices are the same, and `work`
 # counts each once for every product of parts.
@@ -52,7 +51,9 @@ class Cache:
     in_five: float  # times as many bytes, where they begin within one of its sectors of 32 bytes
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
     again: float  # share of what several tiles read that device memory brings once more, of what L2 does not hold
-    scattered: float  # the same of what each of them reads, of slices that no other block reads at the same time
+    scattered: (
+        float  # share of `Work.scattered` that device memory brings once more; all of it, where that was measured
+    )
     narrow: float  # times as many bytes more, where several rows of boxes are in one line, which is asked for again
 
 
@@ -135,32 +136,23 @@ def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) ->
     """Nanoseconds of a candidate; or of many, where what is given holds arrays.
 
     A multiprocessor is busy for its blocks, one wave after another; device memory and the L2 cache have their bytes to
-    bring meanwhile. Then shares are added up.
+    bring meanwhile, and more of them while blocks are at different slices. Then shares are added up.
     """
     busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
     cached = work.cached + (cache.in_two - 1) * work.in_two + (cache.in_five - 1) * work.in_five
-    cached = cached * (1 + cache.apart * work.apart) + cache.narrow * work.narrow
-    read = work.read + cache.again * work.again * _dropped(work.operands, gpu)
-    for each, gap in ((work.each_left, work.gap_left), (work.each_right, work.gap_right)):
-        read = read + cache.scattered * each * work.apart * _dropped(gap, gpu)
+    cached = cached + cache.narrow * work.narrow
+    read = work.read + cache.again * work.again * dropped(work.operands, gpu.l2_bytes)
     time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
-    time += _longest(work.sharpness, busy, read / gpu.bytes_per_ns, cached / cache.bytes_per_ns)
+    apart = work.apart, cached * (1 + cache.apart), read + cache.scattered * work.scattered
+    for part, asked, brought in ((1 - work.apart, cached, read), apart):
+        memory, l2 = part * brought / gpu.bytes_per_ns, part * asked / cache.bytes_per_ns
+        time += longest(work.sharpness, part * busy, memory, l2)
     of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
     time = time * (1 + shares.slower * work.shared) + work.shared * shares.add_ns
     return time + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
 
 
-def _dropped(gap: float, gpu: Device) -> float:
-    """The share of what is read again that the L2 cache has dropped, where so many bytes are read in between."""
-    return 1 - 1 / _longest(IN_A_WAVE, 1.0, gap / gpu.l2_bytes)
-
-
 def _wave(wave: Wave, costs: Costs) -> float:
     """A block takes its slices one after another; a multiprocessor, those of all its blocks."""
     alone = wave.slices * costs.alone_ns + wave.begins * costs.begin_ns
-    return _longest(IN_A_WAVE, alone, wave.busiest * costs.slice_ns + wave.stores * costs.store_ns)
-
-
-def _longest(sharpness: float, *times: float) -> float:
-    """The longest of times that overlap; a bit more, where they are about as long: none is hidden wholly then."""
-    return (sum(time**sharpness for time in times) + LEAST_NS) ** (1 / sharpness)
+    return longest(IN_A_WAVE, alone, wave.busiest * costs.slice_ns + wave.stores * costs.store_ns)

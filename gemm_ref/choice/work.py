@@ -7,6 +7,7 @@ tensor cores one or two fill it: they go on from tile to tile, and load the next
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gemm_ref.grids import clusters_at_once, is_turned, sides
 from gemm_ref.launch import cdiv
@@ -19,6 +20,8 @@ IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all b
 SUM = 4  # bytes of a sum, in every math mode
 STEP = 16  # of so many shares of a tile one count in so many is left out, of those worth considering
 SHARPNESS = {False: 4.0, True: 3.0}  # on CUDA cores and on tensor cores, of 2 to 8 that were tried
+ABRUPT = 4  # how suddenly the L2 cache drops what is read, as more than it holds is read in between
+LEAST_NS = 1e-9  # so that `longest` has a slope where all times are 0, and a fit can follow it
 HALVES = 2  # of the L2 cache, each of which keeps what the multiprocessors beside it read
 LEAST = 2  # slices that a share of a tile must have to be worth its start
 
@@ -44,10 +47,7 @@ class Work:
     read: float  # bytes of device memory, each once
     operands: float  # of those, the bytes of A and B
     again: float  # of those, what more than one tile reads: nearly all of an operand that many do
-    each_left: float  # bytes of the left operand that tiles read after another has: each tile's own
-    each_right: float  # the same of the right operand
-    gap_left: float  # bytes that are read between two tiles' reading the same of the left operand, at different slices
-    gap_right: float  # the same of the right operand
+    scattered: float  # bytes that device memory brings again, if all blocks are at different slices throughout
     cached: float  # bytes that tiles read of the L2 cache
     in_two: float  # bytes of those in rows of boxes that begin within a line, and at a sector
     in_five: float  # bytes of those in rows of boxes that begin within a sector, and so are in five of them
@@ -101,8 +101,8 @@ def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
     return sorted(x * cluster for x in {tiles} | fits)
 
 
-def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
-    """What a product asks of `sms` multiprocessors, with its tiles dealt to `blocks` blocks."""
+def work_of(config: Config, problem: Problem, sms: int, blocks: int, l2_bytes: float) -> Work:
+    """What a product asks of `sms` multiprocessors and such an L2 cache, with its tiles dealt to `blocks` blocks."""
     down, right, slices = tiles_of(config, problem)
     tiles, cluster = down * right, cluster_of(config)
     slices, clusters = cdiv(slices, config.CLUSTER_K or 1), blocks // cluster
@@ -128,9 +128,10 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int) -> Work:
     part = SUM * config.BLOCK_M * config.BLOCK_N
     in_step = not left or clusters % tiles == 0  # blocks that are at the same slice at a time
     copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.COPIED_B else 0.0
+    scattered = 0.0 if in_step else _scattered(config, problem, clusters, left, share, l2_bytes)
     return Work(
         full, wave, last, copied, **_transfers(config, problem),
-        apart=0.0 if in_step else share / (rounds * slices + share),
+        scattered=scattered, apart=0.0 if in_step else share / (rounds * slices + share),
         shared=1 if left else 0, parts=slices / share if left else 0, part_bytes=part,
         left_bytes=2 * blocks * part if left else 0,
         sharpness=SHARPNESS[uses_tma(config)],
@@ -160,13 +161,11 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
     rows, columns = sides(config, replace(problem, a_phases=1))  # none of a tile that is past the edge
     down, right, _ = tiles_of(config, problem)
     operands = again = cached = in_two = in_five = narrow = 0.0
-    each: list[float] = []
     lines = _lines(config, problem, mode.part_dtype.itemsize)
     for side, times, (asked, row_bytes) in zip((rows, columns), (right, down), lines, strict=True):
         once = element * problem.k * side
         operands += once
         again += once * (1 - 1 / times)
-        each.append(once * (times - 1))
         of_side = mode.parts * asked * times
         cached += of_side
         if 0 < row_bytes < LINE_BYTES:
@@ -175,12 +174,46 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
             in_five += of_side
         elif row_bytes % LINE_BYTES:
             in_two += of_side
-    gaps = (HALVES * operands / right, HALVES * operands / down) if uses_tma(config) else (operands, operands)
     return {
         "read": operands + element_c * rows * columns, "operands": operands, "again": again,
-        "each_left": each[0], "each_right": each[1], "gap_left": gaps[0], "gap_right": gaps[1],
         "cached": cached, "in_two": in_two, "in_five": in_five, "narrow": narrow,
     }  # fmt: skip
+
+
+def _scattered(config: Config, problem: Problem, clusters: int, left: int, share: int, l2_bytes: float) -> float:
+    """Bytes that tiles read after another has, and that the L2 cache does not have any more.
+
+    A block begins where the one before it ends, so each of the `left` tiles that are shared is at a slice of its own:
+    the tile after it, which has the same columns, is so many slices further as a tile has, modulo a share; the next one
+    with the same rows GROUP_M times as far. Between two that read the same, all blocks read others. Of the steps around
+    a share one is none: there the slice is read for the first time. On CUDA cores it is all of A and B, as was fitted.
+    """
+    mode, (rows, columns) = MATHS[problem.math], sides(config, replace(problem, a_phases=1))
+    down, right, depth = tiles_of(config, problem)
+    of_left, of_right = (mode.parts * mode.part_dtype.itemsize * problem.k * side for side in (rows, columns))
+    if not uses_tma(config):
+        return ((right - 1) * of_left + (down - 1) * of_right) * dropped(of_left + of_right, l2_bytes)
+    at_once = mode.parts * clusters * (config.BLOCK_M * (config.CLUSTER_M or 1) + config.BLOCK_N) * config.BLOCK_K_BYTES
+    in_row, in_column = min(right, left // config.GROUP_M), min(down, left, config.GROUP_M)
+    found = 0.0
+    for once, times, count, apart in ((of_left, right, in_row, config.GROUP_M), (of_right, down, in_column, 1)):
+        lost = 1.0
+        if count > 1:
+            places = sorted(number * apart * depth % share for number in range(count))
+            steps = [after - before for before, after in pairwise([*places, places[0] + share])]
+            lost = sum((1 - step / share) * dropped(HALVES * at_once * step, l2_bytes) for step in steps) / (count - 1)
+        found += once * (times - 1) * lost
+    return found
+
+
+def dropped(gap: float, l2_bytes: float) -> float:
+    """The share of what is read again that the L2 cache has dropped, where so many bytes are read in between."""
+    return 1 - 1 / longest(ABRUPT, 1.0, gap / l2_bytes)
+
+
+def longest(sharpness: float, *times: float) -> float:
+    """The longest of times that overlap; a bit more, where they are about as long: none is hidden wholly then."""
+    return (sum(time**sharpness for time in times) + LEAST_NS) ** (1 / sharpness)
 
 
 def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:

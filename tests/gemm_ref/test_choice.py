@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import gemm_ref
 from gemm_ref import Implementation, Problem, choice, grids
 from gemm_ref.call import Call, settle, validate
+from gemm_ref.choice.work import dropped
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
 S14, S19 = (gemm_ref.get_stage(number) for number in ("s14", "s19"))
@@ -124,6 +126,39 @@ def test_what_is_chosen_on_tensor_cores_for_plain_cases():
     assert chosen(128, 128, 65536)[1] > 64  # one tile or a few of them, and K in shares
     large, _ = chosen(8192, 8192, 8192)
     assert large.BLOCK_M * large.BLOCK_N == 128 * 256
+
+
+@pytest.mark.parametrize(("tile", "sizes"), [
+    ("tile128x256", (4096, 4096, 16384)), ("pair128x256", (8192, 8192, 16384)), ("tile128", (1000, 1500, 9000)),
+    ("tile128", (128, 8192, 4096)),
+])  # fmt: skip
+def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
+    """Each slice of the tiles that are shared, at the step at which each of them reads it."""
+    config, problem, l2_bytes = WGMMA_TILES[tile], Problem(*sizes, "bf16"), 50e6
+    down, right, slices = choice.tiles_of(config, problem)
+    clusters = SMS // config.CLUSTER_M
+    left = down * right % clusters
+    share = grids.cdiv(left * slices, clusters)
+    step = 2 * clusters * (config.BLOCK_M * config.CLUSTER_M + config.BLOCK_N) * config.BLOCK_K_BYTES  # in each half
+    again = 0.0
+    for side, times, tiles, apart in (
+        (problem.m, right, min(right, left // config.GROUP_M), config.GROUP_M),
+        (problem.n, down, min(down, left, config.GROUP_M), 1),
+    ):
+        lost = []
+        for k in range(share):
+            at = sorted((tile * apart * slices + k) % share for tile in range(tiles))
+            lost += [dropped((after - before) * step, l2_bytes) for before, after in pairwise(at)]
+        again += 2 * problem.k * side * (times - 1) * (sum(lost) / len(lost) if lost else 1.0)
+    work = choice.work_of(config, problem, SMS, clusters * config.CLUSTER_M, l2_bytes)
+    assert work.scattered == pytest.approx(again, rel=1e-6)
+
+
+@pytest.mark.parametrize("gpu", choice.devices())
+def test_large_operands_are_not_read_at_different_slices(gpu):
+    """Where shares leave no multiprocessor idle, but read from device memory what tiles in step have in the cache."""
+    found = choice.choose(S19, "cuda", Problem(4096, 4096, 16384, "bf16"), SMS, vectors=True, gpu=gpu)
+    assert found.blocks == 512
 
 
 def test_more_work_takes_longer():
