@@ -157,13 +157,10 @@ def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
 def _transfers(config: Config, problem: Problem) -> dict[str, float]:
     """The bytes of a `Work`, by name; those that shares take are not among them."""
     mode = MATHS[problem.math]
-    element, element_c = mode.parts * mode.part_dtype.itemsize, mode.out_dtype.itemsize
-    rows, columns = sides(config, replace(problem, a_phases=1))  # none of a tile that is past the edge
     down, right, _ = tiles_of(config, problem)
     operands = again = cached = in_two = in_five = narrow = 0.0
     lines = _lines(config, problem, mode.part_dtype.itemsize)
-    for side, times, (asked, row_bytes) in zip((rows, columns), (right, down), lines, strict=True):
-        once = element * problem.k * side
+    for once, times, (asked, row_bytes) in zip(_operands(config, problem), (right, down), lines, strict=True):
         operands += once
         again += once * (1 - 1 / times)
         of_side = mode.parts * asked * times
@@ -175,9 +172,16 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
         elif row_bytes % LINE_BYTES:
             in_two += of_side
     return {
-        "read": operands + element_c * rows * columns, "operands": operands, "again": again,
+        "read": operands + mode.out_dtype.itemsize * problem.m * problem.n, "operands": operands, "again": again,
         "cached": cached, "in_two": in_two, "in_five": in_five, "narrow": narrow,
     }  # fmt: skip
+
+
+def _operands(config: Config, problem: Problem) -> tuple[float, float]:
+    """The bytes of the left operand and of the right one; none of a tile that is past the edge."""
+    mode, both = MATHS[problem.math], sides(config, replace(problem, a_phases=1))
+    left, right = (mode.parts * mode.part_dtype.itemsize * problem.k * side for side in both)
+    return left, right
 
 
 def _scattered(config: Config, problem: Problem, clusters: int, left: int, share: int, l2_bytes: float) -> float:
@@ -188,12 +192,12 @@ def _scattered(config: Config, problem: Problem, clusters: int, left: int, share
     with the same rows GROUP_M times as far. Between two that read the same, all blocks read others. Of the steps around
     a share one is none: there the slice is read for the first time. On CUDA cores it is all of A and B, as was fitted.
     """
-    mode, (rows, columns) = MATHS[problem.math], sides(config, replace(problem, a_phases=1))
     down, right, depth = tiles_of(config, problem)
-    of_left, of_right = (mode.parts * mode.part_dtype.itemsize * problem.k * side for side in (rows, columns))
+    of_left, of_right = _operands(config, problem)
     if not uses_tma(config):
         return ((right - 1) * of_left + (down - 1) * of_right) * dropped(of_left + of_right, l2_bytes)
-    at_once = mode.parts * clusters * (config.BLOCK_M * (config.CLUSTER_M or 1) + config.BLOCK_N) * config.BLOCK_K_BYTES
+    of_cluster = (config.BLOCK_M * (config.CLUSTER_M or 1) + config.BLOCK_N) * config.BLOCK_K_BYTES
+    at_once = MATHS[problem.math].parts * clusters * of_cluster
     in_row, in_column = min(right, left // config.GROUP_M), min(down, left, config.GROUP_M)
     found = 0.0
     for once, times, count, apart in ((of_left, right, in_row, config.GROUP_M), (of_right, down, in_column, 1)):

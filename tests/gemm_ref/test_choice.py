@@ -147,7 +147,7 @@ def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
     ):
         lost = []
         for k in range(share):
-            at = sorted((tile * apart * slices + k) % share for tile in range(tiles))
+            at = sorted((number * apart * slices + k) % share for number in range(tiles))
             lost += [dropped((after - before) * step, l2_bytes) for before, after in pairwise(at)]
         again += 2 * problem.k * side * (times - 1) * (sum(lost) / len(lost) if lost else 1.0)
     work = choice.work_of(config, problem, SMS, clusters * config.CLUSTER_M, l2_bytes)

@@ -20,17 +20,16 @@ WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
 
 def block(name: str, published: Path) -> str:
     """The Markdown of one of BLOCKS, from the published card of which most were measured in a host."""
-    found = [(folder, rows) for folder in store.published(published.parent) if len(rows := _strong(folder))]
+    read = [(folder, store.read(folder, "scaling")) for folder in store.published(published.parent)]
+    found = [(folder, rows, strong) for folder, rows in read if len(strong := _strong(scaling.timed(rows)))]
     if not found:
         return NOT_MEASURED
-    folder, strong = max(found, key=lambda each: each[1]["gpus"].max())
-    rows = store.read(folder, "scaling")
+    folder, rows, strong = max(found, key=lambda each: each[2]["gpus"].max())
     return _ways(strong, Controls(rows), folder) if name == WAYS else _model(scaling.timed(rows), folder)
 
 
-def _strong(folder: Path) -> pd.DataFrame:
+def _strong(frame: pd.DataFrame) -> pd.DataFrame:
     """What was divided, in each math mode among the most GPUs."""
-    frame = scaling.timed(store.read(folder, "scaling"))
     return frame[(frame["scaling"] == STRONG) & (frame["gpus"] == frame.groupby("math")["gpus"].transform("max"))]
 
 
