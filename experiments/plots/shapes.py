@@ -81,7 +81,7 @@ def _regret(own: pd.DataFrame, controls: Controls, caption: str) -> Figure:
     sizes = list(dict.fromkeys(found[list(frames.SIZES)].itertuples(index=False, name=None)))
     shapes = [workloads.Shape("", "", "", "", "", each) for each in sizes]
     subtitle = "% that the chosen tile and blocks take longer than the fastest; x is what Triton's autotune picked"
-    figure, ax = _rows("What is lost by choosing without trying", subtitle, shapes, controls, caption)
+    figure, ax = _rows("What is lost by choosing without trying, fp32", subtitle, shapes, controls, caption)
     ax.set_xlabel("% of the fastest candidate's time", size=9)
     chosen = found[found["regret"].notna()]
     _mark(ax, shapes, chosen, lambda row: 100 * row.regret, lambda row: "", width=0.5)
@@ -96,7 +96,7 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
     """A panel for each dialect: every candidate's predicted time over its measured one."""
     there = [name for name in DIALECTS if name in set(own["dialect"])]
     subtitle = "every candidate that was timed; those that were chosen are filled"
-    sheet = Sheet((style.WIDTH, 4.2), "Predicted beside measured times", subtitle, caption)
+    sheet = Sheet((style.WIDTH, 4.2), "Predicted beside measured times, fp32", subtitle, caption)
     axes = sheet.figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
     ends = [own[["median_us", "predicted_us"]].min().min(), own[["median_us", "predicted_us"]].max().max()]
     for ax, dialect in zip(axes, there, strict=True):
@@ -104,7 +104,8 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
         taken = of[of["chosen"] == 1]
         off = 100 * np.abs(of["predicted_us"] / of["median_us"] - 1).median()
         ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
-        ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **style.OTHER)
+        marks = ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **style.OTHER)
+        marks[0].set_rasterized(True)  # thousands of marks weigh more than their picture
         ax.plot(taken["median_us"], taken["predicted_us"], look.marker, color=look.colour, ms=4.5, ls="none")
         ax.set(xscale="log", yscale="log", xlabel="measured µs, log scale")
         for axis in (ax.xaxis, ax.yaxis):

@@ -59,8 +59,8 @@ def inline(name: str, text: str, prefix: str = "") -> Figure:
     root = ElementTree.fromstring(text)
     title = _title(root) or name.replace("_", " ")
     anchor(root)
-    used = set(_references(root))
-    _plain(root, used, prefix + name)
+    ids = {own: f"{prefix}{name}-{number}" for number, own in enumerate(dict.fromkeys(_references(root)))}
+    _plain(root, ids)
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     root.attrib |= {"role": "img", "aria-label": title}
@@ -105,17 +105,17 @@ def _references(root: ElementTree.Element) -> Iterator[str]:
             yield from _REFERENCE.findall(value)
 
 
-def _plain(element: ElementTree.Element, used: set[str], prefix: str) -> None:
+def _plain(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
     """Turn an element and all below it into the page's: no namespaces, own ids and colours, nothing without effect."""
     element.tag = element.tag.removeprefix(_SVG)
-    element.attrib = dict(_attributes(element, used, prefix))
+    element.attrib = dict(_attributes(element, ids))
     if element.tag not in _WITH_TEXT:
         element.text = None
     children = []
     for child in element:
         if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):  # the style sheet has what the latter says
             continue
-        _plain(child, used, prefix)
+        _plain(child, ids)
         child.tail = child.tail if element.tag in _WITH_TEXT else None
         bare = child.tag in ("g", "defs") and not child.attrib
         if bare and child.tag == "g":
@@ -143,25 +143,25 @@ def _gathered(children: list[ElementTree.Element]) -> Iterator[ElementTree.Eleme
         yield group
 
 
-def _attributes(element: ElementTree.Element, used: set[str], prefix: str) -> Iterator[tuple[str, str]]:
+def _attributes(element: ElementTree.Element, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in element.attrib.items():
         key = key.removeprefix(_XLINK)
         if key == "id":
-            if value not in used:
+            if value not in ids:
                 continue
-            value = f"{prefix}-{value}"
+            value = ids[value]
         elif key == "href" and value.startswith("#"):
-            value = f"#{prefix}-{value[1:]}"
+            value = f"#{ids[value[1:]]}"
         elif key == "style":
-            value = _PAINT.sub(_themed, _FONT.sub("", value))
+            value = _PAINT.sub(_themed, _FONT.sub("", value)).replace(": ", ":").replace("; ", ";")
         elif key in _COORDINATES:
             value = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
             value = " ".join(value.split())
             if value.startswith("rotate(-0 ") or value.startswith("rotate(0 "):
                 continue
-        yield key, _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
+        yield key, _REFERENCE.sub(lambda match: f"url(#{ids[match[1]]})", value)
 
 
 def _themed(match: re.Match) -> str:
     name = _NAMED.get(match[2], f"x-{match[2][1:]}")
-    return f"{match[1]}: var(--{name})"
+    return f"{match[1]}:var(--{name})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.trace.record import deflated
 from gemm_ref import DIALECTS
 
-MANY = 2000  # rows without a time beyond which a kernel's rows are summed up in one
+MANY = 2000  # rows beyond which a kernel's that have no time are summed up in one, and not every candidate is shown
 LONG = 40  # characters beyond which a text may be broken into lines
 _KERNEL = ["stage", "variant", "dialect"]
 _SIZES = ["m", "n", "k"]
@@ -81,6 +81,7 @@ class Table:
     constants: tuple[tuple[str, str], ...] = ()  # (label, value) of columns that are the same in all rows
     selects: tuple[Select, ...] = ()
     summed: int = 0  # of how many rows of the CSV it is a summary; 0 if it has them all
+    shown: str = ""  # what a summary shows of them
 
     @property
     def packed(self) -> str:
@@ -101,9 +102,19 @@ def table_of(frame: pd.DataFrame) -> Table | None:
     if frame.empty:
         return None
     timed = "median_us" in frame and frame["median_us"].notna().any()
-    if not timed and len(frame) > MANY and set(_KERNEL) <= set(frame):
-        return _table(_summary(frame), summed=len(frame))
+    if len(frame) > MANY:
+        if not timed and set(_KERNEL) <= set(frame):
+            return replace(_table(_summary(frame), summed=True), summed=len(frame), shown="a row per kernel")
+        if "chosen" in frame:
+            what = "what was chosen, and the fastest"
+            return replace(_table(_leading(frame)), summed=len(frame), shown=what)
     return _table(frame)
+
+
+def _leading(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of the candidates for a problem those that were chosen and the fastest, and all that are none."""
+    fastest = frame.groupby([*_SIZES, "math", "dialect"])["median_us"].transform("min")
+    return frame[(frame["dialect"] == "") | (frame["chosen"] == 1) | (frame["median_us"] == fastest)]
 
 
 def _summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +128,7 @@ def _summary(frame: pd.DataFrame) -> pd.DataFrame:
     return found.join(groups[measures].max().add_prefix("largest_")).reset_index()
 
 
-def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
+def _table(frame: pd.DataFrame, summed: bool = False) -> Table:
     frame = _with_sizes(_with_controls(frame).drop(columns=[name for name in _UNSAID if name in frame]))
     columns, texts, constants = [], [], []
     for name in frame:
@@ -131,7 +142,7 @@ def _table(frame: pd.DataFrame, summed: int = 0) -> Table:
             columns.append(column)
             texts.append(cells)
     rows = tuple(zip(*texts, strict=True))
-    return Table(tuple(columns), rows, tuple(constants), tuple(_selects(columns, texts)), summed)
+    return Table(tuple(columns), rows, tuple(constants), tuple(_selects(columns, texts)))
 
 
 def _with_controls(frame: pd.DataFrame) -> pd.DataFrame:

@@ -90,10 +90,13 @@ def hopper(instruction: str, a: Sequence[int], b: Sequence[int], c: int, kinds: 
     fp8 = kinds[0] in ("e4m3", "e5m2")
     if instruction == "wgmma" and fp8:
         return add_chain(a, b, c, kinds, 32, 13, 13)
-    if fp8:  # two HMMA of fp16, which have the same numbers, from zero; then FADD or HADD2
+    if fp8:  # two HMMA of fp16 from zero, to which e4m3's subnormal numbers are normal ones; then FADD or HADD2
+        a, b = (
+            [to_bits(float(value_of(x, kind)), "f16") for x in part] for part, kind in ((a, kinds[0]), (b, kinds[1]))
+        )
         halves = [[i for i in range(len(a)) if i % 4 in some] for some in ((0, 1), (2, 3))]
         total = 0
         for half in halves:
-            total = add_group([a[i] for i in half], [b[i] for i in half], total, kinds, 25, 23)
+            total = add_group([a[i] for i in half], [b[i] for i in half], total, ("f16", "f16", kinds[2]), 25, 23)
         return add_rounded(total, c, kinds[2])
     return add_chain(a, b, c, kinds, 4 if (instruction, kinds[0]) == ("wmma", "tf32") else len(a), 25, 23)

@@ -77,4 +77,6 @@ def test_on_a_gpu_every_contender_is_timed(monkeypatch):
     monkeypatch.setattr(host, "ROUNDS", 3)
     request = Request("cuda", problems=(Problem(64, 64, 64),))
     rows = list(host.measure(request, _chosen(), NoBars()))
-    assert {row.status for row in rows} == {PASS} and len(rows) == len(_chosen()) + 2
+    of_torch = [row.math for row in rows if row.stage == host.TORCH]
+    assert {row.status for row in rows} == {PASS} and len(rows) == len(_chosen()) + len(of_torch)
+    assert sorted(of_torch) == sorted({each.math for each in _chosen()} - {"tf32", "fp8"})

@@ -225,6 +225,17 @@ def test_tables_say_once_what_is_the_same():
     assert tables.table_of(frame.iloc[:0]) is None
 
 
+def test_of_many_candidates_the_chosen_and_the_fastest_are_shown():
+    each = pd.DataFrame({"dialect": "cuda", "variant": range(1500), "chosen": 0, "median_us": np.linspace(9, 2, 1500)})
+    each.loc[7, "chosen"] = 1
+    library = pd.DataFrame({"dialect": [""], "variant": [-1], "chosen": [0], "median_us": [1.0]})
+    problems = [pd.concat([each, library]).assign(m=m, n=4, k=4, math="fp32") for m in (4, 8)]
+    table = tables.table_of(pd.concat(problems, ignore_index=True))
+    variants = [row[[column.name for column in table.columns].index("variant")] for row in table.rows]
+    assert variants == ["7", "1499", "-1"] * 2
+    assert table.summed == 3002 and table.shown == "what was chosen, and the fastest"
+
+
 def test_many_rows_without_times_are_summed_up_a_kernel():
     frame = pd.DataFrame(
         {
@@ -290,7 +301,7 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     assert "0.2500" in unpacked(section)["rows"][0] and "made_up.csv" in section
     assert "things" in "".join(seen(section).split())  # mathtext comes in pieces
     assert 'aria-label="A field"' in section and 'href="data:image/png;base64,' in section
-    assert len(set(re.findall(r"fill: var\(--x-([0-9a-f]{6})\)", section))) >= 4  # the cells
+    assert len(set(re.findall(r"fill:var\(--x-([0-9a-f]{6})\)", section))) >= 4  # the cells
     assert "not measured" in rung_of(text, "s01_naive")
     Reader(text)
 

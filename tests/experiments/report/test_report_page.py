@@ -146,7 +146,7 @@ def test_words_and_choices_filter(page):
 def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
     ground = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#ladder svg text')).fill"
-    green = "getComputedStyle(document.querySelector('#correctness svg [style*=\"fill: var(--x-\"]')).fill"
+    green = "getComputedStyle(document.querySelector('#correctness svg [style*=\"fill:var(--x-\"]')).fill"
     light = page.run(f"[{ground}, {ink}, {green}]")
     page.run("document.querySelector('#theme-dark').click()")
     dark = page.run(f"[{ground}, {ink}, {green}]")
