@@ -118,6 +118,15 @@ def test_the_same_in_integers(dots, data):
     assert modelled(dots, some).tolist() == want
 
 
+def test_a_subnormal_e4m3_is_a_normal_number_to_mma():
+    """Which is made of fp16's: 2^5 + 2^-18 keeps its last bit, that wgmma and an exponent of 2^-6 would cut."""
+    (dots,) = (each for each in DOTS if str(each) == "mma e5m2 x e4m3 k32")
+    a, b = np.zeros((1, 32), np.uint8), np.zeros((1, 32), np.uint8)
+    a[0, [8, 9]], b[0, [8, 9]] = (24, 116), 1  # 2^-9 and 2^14, each times 2^-9
+    want = hopper("mma", a[0].tolist(), b[0].tolist(), 0, dots.kinds)
+    assert want == 0x42000001 and modelled(dots, Vectors(a, b, np.zeros(1, np.uint32))).tolist() == [want]
+
+
 def test_whole_numbers_take_the_short_way_to_the_same():
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-4, 5, (3, rows, 16)).astype(np.float32) for rows in (16, 8))
