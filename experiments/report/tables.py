@@ -14,7 +14,7 @@ from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.trace.record import deflated
 from gemm_ref import DIALECTS
 
-MANY = 2000  # rows beyond which a kernel's that have no time are summed up in one, and not every candidate is shown
+MANY = 2000  # rows; beyond them those without a time are summed up by kernel, and of candidates a few are shown
 LONG = 40  # characters beyond which a text may be broken into lines
 _KERNEL = ["stage", "variant", "dialect"]
 _SIZES = ["m", "n", "k"]
