@@ -104,8 +104,8 @@ def _predicted(own: pd.DataFrame, caption: str) -> Figure:
         taken = of[of["chosen"] == 1]
         off = 100 * np.abs(of["predicted_us"] / of["median_us"] - 1).median()
         ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
-        marks = ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **style.OTHER)
-        marks[0].set_rasterized(True)  # thousands of marks weigh more than their picture
+        many = {"rasterized": True, **style.OTHER}  # thousands of marks weigh more than their picture
+        ax.plot(of["median_us"], of["predicted_us"], look.marker, color=look.colour, **many)
         ax.plot(taken["median_us"], taken["predicted_us"], look.marker, color=look.colour, ms=4.5, ls="none")
         ax.set(xscale="log", yscale="log", xlabel="measured µs, log scale")
         for axis in (ax.xaxis, ax.yaxis):

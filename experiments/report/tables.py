@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from experiments.records import stats
+from experiments.records import frames, stats
 from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from experiments.trace.record import deflated
@@ -102,19 +102,18 @@ def table_of(frame: pd.DataFrame) -> Table | None:
     if frame.empty:
         return None
     timed = "median_us" in frame and frame["median_us"].notna().any()
-    if len(frame) > MANY:
-        if not timed and set(_KERNEL) <= set(frame):
-            return replace(_table(_summary(frame), summed=True), summed=len(frame), shown="a row per kernel")
-        if "chosen" in frame:
-            what = "what was chosen, and the fastest"
-            return replace(_table(_leading(frame)), summed=len(frame), shown=what)
+    if len(frame) > MANY and not timed and set(_KERNEL) <= set(frame):
+        return replace(_table(_summary(frame), summed=True), summed=len(frame), shown="a row per kernel")
+    if len(frame) > MANY and "chosen" in frame:
+        return replace(_table(_leading(frame)), summed=len(frame), shown="what was chosen, and the fastest")
     return _table(frame)
 
 
 def _leading(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of the candidates for a problem those that were chosen and the fastest, and all that are none."""
-    fastest = frame.groupby([*_SIZES, "math", "dialect"])["median_us"].transform("min")
-    return frame[(frame["dialect"] == "") | (frame["chosen"] == 1) | (frame["median_us"] == fastest)]
+    """Of the candidates for a problem those that were chosen, the fastest, and what has no time; and the libraries."""
+    untimed = frame["median_us"].isna()
+    fastest = frame.index.isin(frames.leaders(frame[~untimed]).index)
+    return frame[fastest | untimed | (frame["chosen"] == 1) | (frame["dialect"] == "")]
 
 
 def _summary(frame: pd.DataFrame) -> pd.DataFrame:

@@ -51,9 +51,7 @@ class Cache:
     in_five: float  # times as many bytes, where they begin within one of its sectors of 32 bytes
     apart: float  # times as many bytes more, of slices that no other block reads at the same time
     again: float  # share of what several tiles read that device memory brings once more, of what L2 does not hold
-    scattered: (
-        float  # share of `Work.scattered` that device memory brings once more; all of it, where that was measured
-    )
+    scattered: float  # share of `Work.scattered` that it brings once more; all of it, where that was measured
     narrow: float  # times as many bytes more, where several rows of boxes are in one line, which is asked for again
 
 

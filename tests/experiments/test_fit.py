@@ -43,7 +43,7 @@ def _times(gpu, dice):
     rows = []
     for rung in RUNGS.values():
         stage, math = rung.kernel.stage, rung.math
-        for sizes in workloads.fitted(math)[::5] + workloads.unseen("default", math):
+        for sizes in workloads.fitted(math)[::4] + workloads.unseen("default", math):
             problem = Problem(*sizes, math, b_layout=frames.LAYOUT[math])
             for name, config in choice.tiles_for(stage, BY_HAND, problem.n % 4 == 0).items():
                 for blocks in choice.blocks_for(config, problem, SMS)[:4]:
@@ -72,8 +72,7 @@ def folder(tmp_path_factory, times):
 
 def test_the_fit_finds_what_times_were_made_by(folder, tmp_path, monkeypatch):
     start, found = choice.device(), fit.fit(folder, tmp_path / "costs.toml")
-    assert found.name == "NVIDIA Fixture" and 0.05 < mean(found.before)
-    assert mean(found.now) < 0.03  # of 36 problems one alone may lose a fifth; other seeds leave 0.7 to 1.5%
+    assert mean(found.now) < 0.02 < 0.05 < mean(found.before) and found.name == "NVIDIA Fixture"
     assert "loses (geometric mean and at worst) " in str(found)
     monkeypatch.setattr(costs, "TABLE", tmp_path / "costs.toml")
     choice.devices.cache_clear()

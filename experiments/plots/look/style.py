@@ -235,7 +235,11 @@ def columns(ax: Axes, texts: Mapping[tuple[int, str], str], width: float, title:
 
 PNG, SVG, PAGE = ".png", ".svg", ".page.svg"  # how files end; in the last texts stay texts, for the report's page
 _AS_SVG = {"format": "svg", "metadata": {"Date": None, "Creator": None}}
-_OPTIONS: dict[str, dict[str, Any]] = {PNG: {"dpi": _DPI, "metadata": {"Software": None}}, SVG: _AS_SVG, PAGE: _AS_SVG}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    PNG: {"dpi": _DPI, "pil_kwargs": {"compress_level": 0}},
+    SVG: _AS_SVG,
+    PAGE: _AS_SVG,
+}
 _forms: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("forms", default=(PNG, SVG))
 
 

@@ -228,11 +228,12 @@ def test_tables_say_once_what_is_the_same():
 def test_of_many_candidates_the_chosen_and_the_fastest_are_shown():
     each = pd.DataFrame({"dialect": "cuda", "variant": range(1500), "chosen": 0, "median_us": np.linspace(9, 2, 1500)})
     each.loc[7, "chosen"] = 1
+    each.loc[8, "median_us"] = np.nan
     library = pd.DataFrame({"dialect": [""], "variant": [-1], "chosen": [0], "median_us": [1.0]})
     problems = [pd.concat([each, library]).assign(m=m, n=4, k=4, math="fp32") for m in (4, 8)]
     table = tables.table_of(pd.concat(problems, ignore_index=True))
     variants = [row[[column.name for column in table.columns].index("variant")] for row in table.rows]
-    assert variants == ["7", "1499", "-1"] * 2
+    assert variants == ["7", "8", "1499", "-1"] * 2
     assert table.summed == 3002 and table.shown == "what was chosen, and the fastest"
 
 
