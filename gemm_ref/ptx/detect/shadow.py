@@ -1,6 +1,6 @@
 """What is remembered of each element of a memory: who wrote it last, who has read it since, and when.
 
-An element is a word of 4 bytes until something narrower is accessed, and a byte from then on.
+An element is a piece of 16 bytes until something narrower is accessed, and as wide as that from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from gemm_ref.ptx.core.events import Access, BulkAccess
 
 NOBODY = -1
-WORD = 4
+PIECE = 16  # bytes, the most that an instruction accesses at once
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Mark:
         self.time[elements] = touch.now
         self.instruction[elements] = touch.instruction
 
-    def refine(self) -> None:
-        """Each word becomes its bytes."""
+    def refine(self, parts: int) -> None:
+        """Each element becomes so many."""
         for name in ("thread", "time", "instruction"):
-            setattr(self, name, np.repeat(getattr(self, name), WORD))
+            setattr(self, name, np.repeat(getattr(self, name), parts))
 
 
 # Of the touch's entries: whether another's access at an element is not ordered before it.
@@ -59,20 +59,22 @@ class Shadow:
     """
 
     def __init__(self, size: int) -> None:
-        self.width = WORD
-        elements = -(-size // WORD)
+        self.width = PIECE
+        elements = -(-size // PIECE)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
         self.in_flight = np.zeros(elements, bool)  # a copy to there was started, and not waited for
         self.being_read = np.zeros(elements, np.int32)  # reads that were started, and not waited for
 
     def fit(self, access: Access | BulkAccess, addresses: np.ndarray) -> None:
-        """Go over to bytes if the access needs it."""
-        if self.width == WORD and (access.size < WORD or np.count_nonzero(addresses % WORD)):
-            self.width = 1
+        """Go over to narrower elements if the access needs it."""
+        bits = access.size | int(np.bitwise_or.reduce(addresses))
+        parts = self.width // (bits & -bits)  # the largest power of 2 that divides them all
+        if parts > 1:
+            self.width //= parts
             for mark in (self.writer, self.reader, self.other_reader):
-                mark.refine()
-            self.in_flight = np.repeat(self.in_flight, WORD)
-            self.being_read = np.repeat(self.being_read, WORD)
+                mark.refine(parts)
+            self.in_flight = np.repeat(self.in_flight, parts)
+            self.being_read = np.repeat(self.being_read, parts)
 
     def elements(self, access: Access | BulkAccess, addresses: np.ndarray) -> np.ndarray:
         """(lanes, elements a lane) for byte addresses in this memory, one a lane."""

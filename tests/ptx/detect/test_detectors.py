@@ -198,3 +198,24 @@ def test_the_tile_of_an_element_that_is_missed():
     ptx.run(ptx.load(text(), "elements"), Launch((2, 1, 1), (THREADS, 1, 1)), args, [detectors], names=("in", "C"))
     (finding,) = detectors.findings
     assert "C[7, 15] is never written, of 128 elements of C; the first is in tile (3, 3) of 2 x 4" in str(finding)
+
+
+@pytest.mark.parametrize("size", [16, 8, 4, 2, 1])
+def test_what_was_written_wide_is_remembered_where_narrower_is_read(size):
+    """Each lane writes 16 bytes, of which another reads some; without a barrier it is a race with that one."""
+    kind = {16: "v2.u64", 8: "u64", 4: "u32", 2: "u16", 1: "u8"}[size]
+    into = {16: "{%rd2, %rd3}", 8: "%rd2", 4: "%r1", 2: "%rs1", 1: "%rs1"}[size]
+    code = """.reg .b16 %rs<4>; .reg .b32 %r<4>; .reg .b64 %rd<4>; .shared .align 16 .b8 smem[512];
+mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, smem; add.u32 %r1, %r1, %r2; mov.u64 %rd2, 7;
+st.shared.v2.u64 [%r1], {{%rd2, %rd2}};
+{barrier}
+xor.b32 %r3, %r0, 5; shl.b32 %r3, %r3, 4; add.u32 %r3, %r3, %r2; add.u32 %r3, %r3, {offset};
+ld.shared.{kind} {into}, [%r3];"""
+    for barrier, findings in (("bar.sync 0;", 0), ("", 1)):
+        detectors = ptx.Detectors()
+        body = code.format(barrier=barrier, offset=16 - size, kind=kind, into=into)
+        run_kernel(body, [], observers=[detectors])
+        assert len(detectors.findings) == findings
+    (finding,) = detectors.findings
+    assert (finding.kind, finding.thread, finding.other_thread, finding.count) == (RACE, (0, 0, 0), (5, 0, 0), 32)
+    assert f"byte {16 * 5 + 16 - size} of smem" in str(finding)
