@@ -1,6 +1,6 @@
 """What is remembered of each element of a memory: who wrote it last, who has read it since, and when.
 
-An element is a piece of 16 bytes until something narrower is accessed, and as wide as that from then on.
+An element is 16 bytes wide until something narrower is accessed, and as narrow as that from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from gemm_ref.ptx.core.events import Access, BulkAccess
 
 NOBODY = -1
-PIECE = 16  # bytes, the most that an instruction accesses at once
+WIDEST = 16  # bytes, the most that an instruction accesses at once
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Shadow:
     """
 
     def __init__(self, size: int) -> None:
-        self.width = PIECE
-        elements = -(-size // PIECE)
+        self.width = WIDEST
+        elements = -(-size // WIDEST)
         self.writer, self.reader, self.other_reader = Mark(elements), Mark(elements), Mark(elements)
         self.in_flight = np.zeros(elements, bool)  # a copy to there was started, and not waited for
         self.being_read = np.zeros(elements, np.int32)  # reads that were started, and not waited for

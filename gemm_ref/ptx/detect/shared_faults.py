@@ -8,7 +8,7 @@ from gemm_ref.ptx.core.events import Access, BulkAccess, Lanes
 from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import READS, WRITES, Races
-from gemm_ref.ptx.detect.shadow import NOBODY, PIECE, Mark, Shadow, Touch
+from gemm_ref.ptx.detect.shadow import NOBODY, WIDEST, Mark, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -31,7 +31,7 @@ class SharedFaults(Races):
     def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
         self._order = order
         self._size = machine.shared.size
-        self._pitch = -(-self._size // PIECE) * PIECE  # of a block's part of the shadow, in bytes
+        self._pitch = -(-self._size // WIDEST) * WIDEST  # of a block's part of the shadow, in bytes
         super().__init__(scene, findings, Shadow(self._pitch * order.blocks))
 
     def on_access(self, access: Access) -> None:
