@@ -55,11 +55,6 @@ def published(root: Path = PUBLISHED.parent) -> list[Path]:
     return sorted(folders, key=lambda folder: (folder.name != PUBLISHED.name, folder.name))
 
 
-def newest(experiment: str, folder: Path) -> Path:
-    """Of `folder` and the published ones beside it, that whose rows of an experiment were measured last."""
-    return max((folder, *published(folder.parent)), key=lambda each: max(read(each, experiment)["run"], default=""))
-
-
 def prepare(folder: Path) -> None:
     """Make sure that `save` will succeed, before anything is measured for it.
 

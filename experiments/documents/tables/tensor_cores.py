@@ -1,7 +1,7 @@
 """The generated tables of the tensor-core rungs: a line per rung, a table per math mode, and three that stand alone.
 
-Of the card that was measured last: `tensor_ablation`, what each idea of s18 is worth, and `tensor_epilogues`.
-`tensor_sweeps` is the best rungs over square sizes and over shapes.
+`tensor_ablation` is what each idea of s18 is worth, `tensor_sweeps` the best rungs over square sizes and over shapes,
+and `tensor_epilogues` what an epilogue costs.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def block(name: str, published: Path) -> str:
     if name == "tensor_sweeps":
         return _sweeps(published)
     if name == "tensor_epilogues":
-        return _epilogues(store.newest("epilogues", published))
+        return _epilogues(published)
     if name == "tensor_ablation":
-        return _ablation(store.newest("tensor_cores", published))
+        return _ablation(published)
     frame = store.read(published, "tensor_cores")
     controls = Controls(frame)
     if not frame.empty:
@@ -145,9 +145,9 @@ def _cell(rows: pd.DataFrame) -> str:
     return f"{style.number(row.tflops)}{share}"
 
 
-def _ablation(folder: Path) -> str:
+def _ablation(published: Path) -> str:
     """How many times as fast CUDA's s18 is as the same without some of its ideas, by math mode and size."""
-    rows = store.read(folder, "tensor_cores")
+    rows = store.read(published, "tensor_cores")
     frame, controls = frames.on_tensor_cores(rows), Controls(rows)
     frame, whole = frame[frame["b_layout"] == _AS_STORED], gemm_ref.get_stage("s18")
     maths = [math for math in frames.maths_of(frame) if math in whole.maths]
@@ -166,7 +166,7 @@ def _ablation(folder: Path) -> str:
         f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
         f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
     )
-    caption = explained(store.caption(frame, folder), *itertools.chain(*lines))
+    caption = explained(store.caption(frame, published), *itertools.chain(*lines))
     return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
 
 

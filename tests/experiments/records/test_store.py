@@ -30,17 +30,6 @@ def test_round_trip(tmp_path):
     assert store.read_runs(tmp_path) == {ENVIRONMENT["date"]: ENVIRONMENT}
 
 
-def test_the_newest_rows_are_those_of_a_published_card(tmp_path):
-    for name, environment in (("first", ENVIRONMENT), ("second", LATER), ("third", ENVIRONMENT)):
-        (tmp_path / name).mkdir()
-        store.save(tmp_path / name, "ladder", ladder_rows(), environment)
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert store.newest("ladder", first) == first  # no other one is published
-    (second / store.CARD).touch()
-    assert store.newest("ladder", first) == second
-    assert store.newest("squares", first) == first  # which none has
-
-
 def test_rerun_of_a_part_keeps_the_rest_and_both_environments(tmp_path):
     rows = ladder_rows()
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
