@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -10,15 +10,16 @@ import pandas as pd
 from experiments.records import store
 from experiments.records.ceilings import Roofs
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT
-from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, TILE, WAYS, sides
-from gemm_ref.distributed.model import Link, Model, Network, Speed
+from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, sides
+from gemm_ref.distributed.model import Link, Model, Network, Speed, blocks
 from gemm_ref.problem import Problem
 from gemm_ref.registry import STAGES
+from gemm_ref.stage import DEFAULT_VARIANT
 
 MOST_GPUS = 1024
 # Not measured: hosts of 8 GPUs with an adapter of 400 Gb/s for each, and what a message between hosts takes.
 ASSUMED = Network(8, Link(0.0, 5.0, 50.0))
-
+SMALLEST_TILE = 64 * 64  # that large products are given by kernels that choose by shape, cuBLAS among them
 Kernel = tuple[str, str, str]  # stage, dialect, math
 
 
@@ -44,12 +45,28 @@ def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
     found = {}
     for kernel in kernels(frame):
         own = frame[_is(frame, kernel) & frame["way"].isin((ONE_CARD, PRODUCT)) & frame["median_us"].notna()]
-        points = [(Problem(row.m, row.n, row.k, row.math), row.median_us) for row in own.itertuples()]
-        if points:
+        if not own.empty:
             sms, adds = gpus[-1]["multiprocessors"], adds_c(*kernel[:2])
-            speed = Speed.of(points, roofs.read * 1e3 if roofs else float("inf"), sms * TILE)
+            speed = Speed.of(_products(own), roofs.read * 1e3 if roofs else float("inf"), _wave(*kernel[:2], sms))
             found[kernel] = Model(speed, links[COLLECTIVE], links[COPIES], sms, network, adds)
     return found
+
+
+def _products(rows: pd.DataFrame) -> Iterator[tuple[Problem, float]]:
+    """Each product that was timed alone, and its microseconds; a rank of the grid has several, taken as alike."""
+    for row in rows.itertuples():
+        whole = Problem(row.m, row.n, row.k, row.math)
+        parts = blocks(whole, sides(row.gpus)[0]) if row.layout == GRID and row.way == PRODUCT else [whole]
+        yield parts[0], row.median_us / len(parts)
+
+
+def _wave(stage: str, dialect: str, sms: int) -> int:
+    """Elements of C that all SMs compute at once, with the tile of a rung, or the smallest where one is chosen."""
+    if not dialect or dialect in STAGES[stage].tiles:
+        return sms * SMALLEST_TILE
+    rung = STAGES[stage]
+    config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect), dialect)
+    return sms * config.BLOCK_M * config.BLOCK_N
 
 
 def adds_c(stage: str, dialect: str) -> bool:

@@ -1,11 +1,12 @@
 """How long a way of a layout takes on so many GPUs, from the links' latency and bandwidth and the product's speed.
 
 In turn is a collective and a product. Overlapped is the schedule of `layouts`, carried out on paper: chunks arrive one
-after another, and each is multiplied once it is here and what came before is done. torch's fused operator is taken as
-the same schedule with no chunks joined; its reduce-scatter adds all parts at the end. What all copies take before the
-first byte is mostly a barrier, which the first product waits for too. Past one host the links are a network's: a
-collective sends each byte to a host once, over all of the host's adapters, while a rank that copies by itself has one
-adapter for all that it copies.
+after another, and each is multiplied once it is here and what came before is done. torch's fused operators join no
+chunks but multiply on two streams, so that the next chunk fills what one leaves idle; all-gather first copies a rank's
+own chunk to where its peers read it, and reduce-scatter adds all parts in a kernel at the end
+(`torch.distributed._symmetric_memory`). What all copies take before the first byte is mostly a barrier, which the first
+product waits for too. Past one host the links are a network's: a collective sends each byte to a host once, over all of
+the host's adapters, while a rank that copies by itself has one adapter for all that it copies.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from gemm_ref.distributed.chunks import gathered, length, nth, part, pieces, ring
 from gemm_ref.distributed.layouts import (
     ALL_GATHER,
+    FUSED,
     GRID,
     IN_TURN,
     LAYOUTS,
@@ -30,6 +32,7 @@ from gemm_ref.distributed.layouts import (
 from gemm_ref.launch import cdiv
 from gemm_ref.problem import MATHS, Problem
 
+SUM_GB_PER_S = 1450.0  # of torch's kernel that adds parts: 201 MB read and written in 139 us (docs/scaling.md)
 START_US = 5.0  # of a kernel that does nothing, on an H100 and on an H200 (`start_ns` of `gemm_ref.choice`)
 
 
@@ -84,7 +87,7 @@ class Speed:
     flops: Sequence[float]  # ascending
     us: Sequence[float]
     read_gb_per_s: float = float("inf")
-    wave: int = 1  # elements of C that all SMs compute at once
+    wave: int = 1  # elements of C that all SMs compute at once, with the smallest tile that the kernel has
 
     @classmethod
     def of(cls, measured: Iterable[tuple[Problem, float]], read_gb_per_s: float = float("inf"), wave: int = 1) -> Speed:
@@ -110,6 +113,12 @@ class Speed:
     def moving(self, read_and_written: float) -> float:
         """Microseconds for so many bytes of a GPU's own memory."""
         return read_and_written / self.read_gb_per_s / 1e3
+
+
+def blocks(local: Problem, high: int) -> list[Problem]:
+    """The products of a rank of the grid, all together `local`: one for what each rank of its grid column has of B."""
+    step = cdiv(local.n, high)
+    return [local.resized(n=length(nth(local.n, step, peer))) for peer in range(high)]
 
 
 def _in_waves(problem: Problem, wave: int) -> float:
@@ -147,11 +156,10 @@ class Model:
             return self.speed.time(problem)
         if way == IN_TURN:
             return self._in_turn(layout, problem, ranks)
-        least = self.sms * TILE if way == OVERLAPPED else 1
-        if layout == ALL_GATHER:
-            return self._all_gather(problem, ranks, least)
         if layout == GRID:
             return self._grid(problem, ranks)
+        if layout == ALL_GATHER:
+            return self._all_gather(problem, ranks, fused=way == FUSED)
         return self._reduce_scatter(problem, ranks) if way == OVERLAPPED else self._parts_added(problem, ranks)
 
     def efficiency(self, layout: str, way: str, one: Problem, ranks: int, weak: bool) -> float:
@@ -164,15 +172,15 @@ class Model:
         m, n, k = problem.m, problem.n, problem.k
         size, out = self._bytes(problem)
         if layout == ALL_GATHER:
-            moved, local = [(ranks, cdiv(m, ranks) * k * size)], problem.resized(n=cdiv(n, ranks))
+            moved, products = [(ranks, cdiv(m, ranks) * k * size)], [problem.resized(n=cdiv(n, ranks))]
         elif layout == REDUCE_SCATTER:
-            moved, local = [(ranks, cdiv(m, ranks) * n * out)], problem.resized(k=cdiv(k, ranks))
+            moved, products = [(ranks, cdiv(m, ranks) * n * out)], [problem.resized(k=cdiv(k, ranks))]
         else:
             high, wide = sides(ranks)
-            local = problem.resized(m=cdiv(m, high), n=cdiv(n, wide))
-            moved = [(wide, cdiv(local.m, wide) * k * size), (high, cdiv(local.n, high) * k * size)]
+            products = blocks(problem.resized(m=cdiv(m, high), n=cdiv(n, wide)), high)
+            moved = [(wide, cdiv(products[0].m, wide) * k * size), (high, products[0].n * k * size)]
         link = _nearest(self.collective[layout], ranks)
-        return self.speed.time(local) + link.start_us + sum(self._collective(link, *each) for each in moved)
+        return sum(map(self.speed.time, products)) + link.start_us + sum(self._collective(link, *of) for of in moved)
 
     def _collective(self, link: Link, ranks: int, chunk: float) -> float:
         inside = link.begun_us(ranks - 1, (ranks - 1) * chunk)
@@ -191,18 +199,23 @@ class Model:
         """Before the first copy."""
         return _nearest(self.copies[layout], ranks).start_us
 
-    def _all_gather(self, problem: Problem, ranks: int, least: int) -> float:
-        width, (size, _) = cdiv(problem.n, ranks), self._bytes(problem)
+    def _all_gather(self, problem: Problem, ranks: int, fused: bool) -> float:
+        whole, (size, _) = problem.resized(n=cdiv(problem.n, ranks)), self._bytes(problem)
         chunk = cdiv(problem.m, ranks) * problem.k * size
-        begun = arrived = self._start(ALL_GATHER, ranks)
+        begun = arrived = self._start(ALL_GATHER, ranks) + (self.speed.moving(2 * chunk) if fused else 0.0)
         here = {}
         for peer in ring(0, ranks):
             arrived += self._copy(ALL_GATHER, ranks, peer, chunk)
             here[peer] = arrived
-        done = begun + self.speed.time(problem.resized(m=cdiv(problem.m, ranks), n=width))
-        for peers, rows in gathered(problem.m, ranks, 0, cdiv(least, width)):
-            done = max(done, here[peers[-1]]) + self.speed.time(problem.resized(m=length(rows), n=width))
+        done = begun + self._rows(whole, part(problem.m, ranks, 0), fused)
+        for peers, rows in gathered(problem.m, ranks, 0, 1 if fused else cdiv(self.sms * TILE, whole.n)):
+            done = max(done, here[peers[-1]]) + self._rows(whole, rows, fused)
         return max(done, arrived)
+
+    def _rows(self, whole: Problem, rows: slice, fused: bool) -> float:
+        """Some rows of a product, by themselves or beside as many others, on torch's other stream."""
+        beside = whole.resized(m=min(length(rows) * (2 if fused else 1), whole.m))
+        return self.speed.time(beside) * length(rows) / max(1, beside.m)
 
     def _reduce_scatter(self, problem: Problem, ranks: int) -> float:
         """The ring: what a rank pushes at one step is what it gets then too, since all do the same.
@@ -224,16 +237,18 @@ class Model:
         return done
 
     def _parts_added(self, problem: Problem, ranks: int) -> float:
-        """Each part of the sum is pushed to its owner, who adds them all in the end, behind a barrier more."""
-        depth, (_, out) = cdiv(problem.k, ranks), self._bytes(problem)
-        chunk = cdiv(problem.m, ranks) * problem.n * out
-        start = self._start(REDUCE_SCATTER, ranks)
-        done = sent_last = start
+        """torch's: a part is copied to its owner behind a barrier, and a kernel adds all of them behind the last.
+
+        A barrier is half of what all-gather's copies take beside their bytes, which begin and end with one.
+        """
+        whole, (_, out) = problem.resized(k=cdiv(problem.k, ranks)), self._bytes(problem)
+        chunk, barrier = cdiv(problem.m, ranks) * problem.n * out, self._start(ALL_GATHER, ranks) / 2
+        done = sent_last = barrier
         for peer in ring(0, ranks):
-            done += self.speed.time(problem.resized(m=length(part(problem.m, ranks, peer)), k=depth))
-            sent_last = max(sent_last, done) + self._copy(REDUCE_SCATTER, ranks, peer, chunk)
-        done += self.speed.time(problem.resized(m=cdiv(problem.m, ranks), k=depth))
-        return max(sent_last, done) + start + self.speed.moving((ranks + 1) * chunk)
+            done += self._rows(whole, part(problem.m, ranks, peer), fused=True)
+            sent_last = max(sent_last, done) + barrier + self._copy(REDUCE_SCATTER, ranks, peer, chunk)
+        done += self._rows(whole, part(problem.m, ranks, 0), fused=True)
+        return max(sent_last, done) + barrier + (ranks + 1) * chunk / SUM_GB_PER_S / 1e3
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)

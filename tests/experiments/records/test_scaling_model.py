@@ -18,25 +18,21 @@ from experiments.records.stats import Ratio
 from gemm_ref import Problem
 from gemm_ref.distributed import layouts
 from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOUTS, OVERLAPPED, REDUCE_SCATTER
-from gemm_ref.distributed.model import Link, Model, Network, Speed
+from gemm_ref.distributed.model import SUM_GB_PER_S, Link, Model, Network, Speed
 from tests.experiments.fixtures import ENVIRONMENT, H200
 
 SIZES, COUNTS = (4096, 8192, 16384), (2, 4, 8)
 LINKS = {2: Link(12.0, 2.0, 240.0), 4: Link(12.0, 2.0, 300.0), 8: Link(12.0, 2.0, 300.0)}
 PULLS = dict.fromkeys(COUNTS, Link(6.0, 4.0, 350.0))
 ON_H200 = ENVIRONMENT | {"gpu": ENVIRONMENT["gpu"] | H200}
-WHO = {"cublas": "", "s19_any_shape": "cuda"}
+WHO = {"cublas": "", "s18_warp_specialized": "cuda", "s19_any_shape": "cuda"}
 
 
-def product_us(problem: Problem) -> float:
-    """In whole waves of a GPU of 132 multiprocessors."""
-    waves = -(-problem.m * problem.n // (132 * layouts.TILE))
-    return 5.0 + 2 * problem.k * waves * 132 * layouts.TILE / 700e6
-
-
-def true_model() -> Model:
+def true_model(stage: str = "cublas") -> Model:
+    """In whole waves, on a GPU of 132 multiprocessors: of 128 x 256 in s18, which has no other tile."""
     flops = np.geomspace(1e8, 1e14, 200)
-    speed = Speed(list(flops), [5.0 + each / 700e6 for each in flops], wave=132 * layouts.TILE)
+    wave = 132 * (128 * 256 if stage.startswith("s18") else 64 * 64)
+    speed = Speed(list(flops), [5.0 + each / 700e6 for each in flops], wave=wave)
     return Model(speed, dict.fromkeys(LAYOUTS, LINKS), dict.fromkeys(LAYOUTS, PULLS), 132)
 
 
@@ -58,7 +54,7 @@ def local(layout: str, problem: Problem, ranks: int) -> Problem:
 
 def made_up() -> list[Scaled]:
     """Rows in which each time is what the true model says, give or take a percent."""
-    dice, model, rows = np.random.default_rng(0), true_model(), []
+    dice, rows = np.random.default_rng(0), []
 
     def row(stage, dialect, problem, way, us, **values):
         us *= 1 + 0.01 * dice.uniform(-1, 1)
@@ -78,13 +74,15 @@ def made_up() -> list[Scaled]:
                         us = link.start_us + link.begun_us(messages, moved)
                         row(way, "", whole, way, us, link_bytes=moved, **about)
                     for stage, dialect in WHO.items():
-                        part = local(layout, whole, ranks)
-                        row(stage, dialect, part, PRODUCT, product_us(part), mode=WARM, **about)
-                        row(stage, dialect, one, ONE_CARD, product_us(one), mode=WARM, **about)
+                        model, part = true_model(stage), local(layout, whole, ranks)
+                        high, alone = layouts.sides(ranks)[0] if layout == GRID else 1, model.speed.time(one)
+                        us = high * model.speed.time(part.resized(n=part.n // high))
+                        row(stage, dialect, part, PRODUCT, us, mode=WARM, **about)
+                        row(stage, dialect, one, ONE_CARD, alone, mode=WARM, **about)
                         fused = [FUSED] if stage == "cublas" and layout != GRID else []
                         for way in (IN_TURN, *fused, OVERLAPPED):
                             us = model.us(layout, way, whole, ranks)
-                            share = product_us(one) / us / (ranks if how == STRONG else 1)
+                            share = alone / us / (ranks if how == STRONG else 1)
                             shares = Ratio(share, share / 1.01, share * 1.01).columns("efficiency")
                             row(stage, dialect, whole, way, us, mode=WARM, **shares, **about)
     return rows
@@ -99,7 +97,8 @@ def folder(tmp_path_factory):
 
 def test_the_model_is_within_a_tenth_of_what_it_is_made_from(folder):
     frame, models = store.read(folder, "scaling"), scaling.models(folder)
-    assert list(models) == [("cublas", "", "bf16"), ("s19_any_shape", "cuda", "bf16")]
+    assert list(models) == [(stage, dialect, "bf16") for stage, dialect in WHO.items()]
+    assert [model.speed.wave for model in models.values()] == [132 * 64 * 64, 132 * 128 * 256, 132 * 64 * 64]
     found = scaling.compared(frame, models)
     assert len(found) == len(scaling.timed(frame)) and found["error"].abs().max() < 0.1
     assert found["error"].abs().median() < 0.02
@@ -147,6 +146,20 @@ def test_the_schedule_on_paper_is_that_of_the_ranks():
     assert model.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves + 1)
     assert slow.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(5 * halves)
     assert slow.us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 * halves)
+
+
+def test_of_a_product_in_whole_waves_torch_loses_no_part_and_others_do():
+    """By hand: a wave holds what a rank computes, or half of it by itself, or a quarter."""
+    problem, links = Problem(64, 128, 64), {ranks: Link(8.0, 0.0, float("inf")) for ranks in (2, 4)}
+    wave = problem.flops / 2
+    speed = Speed([1.0, 2.0], [1.0, 2.0], wave=64 * 64)
+    model = Model(speed, dict.fromkeys(LAYOUTS, links), dict.fromkeys(LAYOUTS, links), 1)
+    assert model.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(8 + 2 * wave)
+    assert model.us(ALL_GATHER, FUSED, problem, 2) == pytest.approx(8 + wave)
+    # Half of K in two waves, behind a barrier and in front of one, and then the sum of three parts.
+    added = 3 * 32 * 128 * 4 / SUM_GB_PER_S / 1e3
+    assert model.us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 + wave + 4 + added, rel=1e-9)
+    assert model.us(GRID, IN_TURN, problem, 4) == pytest.approx(8 + 2 * wave)  # B comes in two parts
 
 
 def test_pieces_of_a_sum_are_on_their_way_while_others_are_multiplied():
