@@ -140,11 +140,15 @@ class Problem:
         return 2 * self.m * self.n * self.k
 
     @property
+    def c_bytes(self) -> int:
+        """The size of C."""
+        return self.m * self.n * MATHS[self.math].out_dtype.itemsize
+
+    @property
     def min_bytes(self) -> int:
         """The fewest bytes device memory must move: A and B read once, C written once."""
-        math = MATHS[self.math]
-        operands = (self.m * self.k + self.k * self.n) * math.dtype.itemsize
-        return operands + self.m * self.n * math.out_dtype.itemsize
+        operands = (self.m * self.k + self.k * self.n) * MATHS[self.math].dtype.itemsize
+        return operands + self.c_bytes
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -38,17 +39,21 @@ def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
     """A model for each local product in scaling.csv of a folder; empty where nothing was timed."""
     frame = store.read(folder, "scaling")
     gpus = [run["gpu"] for run in store.runs_of(frame, folder) if run.get("gpu")]
-    roofs = Roofs.of(folder)
+    read = roofs.read * 1e3 if (roofs := Roofs.of(folder)) else float("inf")
     links = {way: _links(frame[frame["way"] == way]) for way in (COLLECTIVE, COPIES)}
     if not all(links.values()) or not gpus:
         return {}
     found = {}
     for kernel in kernels(frame):
         own = frame[_is(frame, kernel) & frame["way"].isin((ONE_CARD, PRODUCT)) & frame["median_us"].notna()]
-        if not own.empty:
-            sms, adds = gpus[-1]["multiprocessors"], adds_c(*kernel[:2])
-            speed = Speed.of(_products(own), roofs.read * 1e3 if roofs else float("inf"), _wave(*kernel[:2], sms))
-            found[kernel] = Model(speed, links[COLLECTIVE], links[COPIES], sms, network, adds)
+        on_grid = (own["layout"] == GRID) & (own["way"] == PRODUCT)
+        if on_grid.all():
+            continue  # none was timed on one card
+        sms, adds = gpus[-1]["multiprocessors"], adds_c(*kernel[:2])
+        speed = functools.partial(Speed.of, read_gb_per_s=read, wave=_wave(*kernel[:2], sms))
+        of_grid = speed(_products(own[on_grid])) if on_grid.any() else None
+        others = speed(_products(own[~on_grid]))
+        found[kernel] = Model(others, links[COLLECTIVE], links[COPIES], sms, network, adds, of_grid)
     return found
 
 

@@ -80,12 +80,13 @@ class Speed:
     """The product's time on one GPU, by its operations: measured ones, and straight lines between them.
 
     Counted are the operations of whole waves, in which all SMs multiply, since the last one takes as long whatever is
-    left for it. Past the measured ones the rate is that of the nearest, but for what every kernel takes (START_US).
-    `read_gb_per_s`: no product reads A and B and writes C any faster.
+    left for it. C is stored after that: of as many operations, those of a smaller K take longer. Past the measured ones
+    the rate is that of the nearest, but for what every kernel takes (START_US). `read_gb_per_s`: no product reads A and
+    B and writes C any faster.
     """
 
     flops: Sequence[float]  # ascending
-    us: Sequence[float]
+    us: Sequence[float]  # but for storing C
     read_gb_per_s: float = float("inf")
     wave: int = 1  # elements of C that all SMs compute at once, with the smallest tile that the kernel has
 
@@ -94,7 +95,8 @@ class Speed:
         """From (product, microseconds); of several with as many operations, the median."""
         found: dict[float, list[float]] = {}
         for problem, us in measured:
-            found.setdefault(_in_waves(problem, wave), []).append(us)
+            stored_us = problem.c_bytes / read_gb_per_s / 1e3
+            found.setdefault(_in_waves(problem, wave), []).append(us - stored_us)
         if not found:
             raise ValueError("a speed is that of measured products, and there are none")
         return cls(sorted(found), [float(np.median(found[flops])) for flops in sorted(found)], read_gb_per_s, wave)
@@ -108,7 +110,7 @@ class Speed:
         if own < flops[0]:
             start = min(START_US, us[0])
             time = start + (us[0] - start) * own / flops[0]
-        return max(time, self.moving(problem.min_bytes))
+        return max(time + self.moving(problem.c_bytes), self.moving(problem.min_bytes))
 
     def moving(self, read_and_written: float) -> float:
         """Microseconds for so many bytes of a GPU's own memory."""
@@ -136,7 +138,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Model:
-    """One kind of local product on one kind of host; `collective` and `copies` are by layout and by count of ranks."""
+    """One kind of local product on one kind of host; links are by layout and by count of ranks."""
 
     speed: Speed
     collective: dict[str, dict[int, Link]]
@@ -144,6 +146,7 @@ class Model:
     sms: int
     network: Network | None = None  # None: all GPUs are linked as those of one host
     adds_c: bool = True  # the product adds to C in its epilogue
+    on_grid: Speed | None = None  # where it writes columns of C, and prepares each part of B by itself; None: as others
 
     def us(self, layout: str, way: str, problem: Problem, ranks: int) -> float:
         """Microseconds of a problem of any size; on one rank those of the product alone.
@@ -180,7 +183,8 @@ class Model:
             products = blocks(problem.resized(m=cdiv(m, high), n=cdiv(n, wide)), high)
             moved = [(wide, cdiv(products[0].m, wide) * k * size), (high, products[0].n * k * size)]
         link = _nearest(self.collective[layout], ranks)
-        return sum(map(self.speed.time, products)) + link.start_us + sum(self._collective(link, *of) for of in moved)
+        time = (self._grid_speed if layout == GRID else self.speed).time
+        return sum(map(time, products)) + link.start_us + sum(self._collective(link, *of) for of in moved)
 
     def _collective(self, link: Link, ranks: int, chunk: float) -> float:
         inside = link.begun_us(ranks - 1, (ranks - 1) * chunk)
@@ -252,19 +256,23 @@ class Model:
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)
-        size, _ = self._bytes(problem)
+        (size, _), time = self._bytes(problem), self._grid_speed.time
         block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
         rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
         arrived = self._start(GRID, ranks)
-        done = arrived + self.speed.time(block.resized(m=rows, n=columns))
+        done = arrived + time(block.resized(m=rows, n=columns))
         for peer in ring(0, wide):
             arrived += self._copy(GRID, ranks, peer, rows * block.k * size)
             own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)
-            done = max(done, arrived) + self.speed.time(own)
+            done = max(done, arrived) + time(own)
         for peer in ring(0, high):
             arrived += self._copy(GRID, ranks, peer * wide, columns * block.k * size)
-            done = max(done, arrived) + self.speed.time(block.resized(n=length(nth(block.n, columns, peer))))
+            done = max(done, arrived) + time(block.resized(n=length(nth(block.n, columns, peer))))
         return done
+
+    @property
+    def _grid_speed(self) -> Speed:
+        return self.on_grid or self.speed
 
     @staticmethod
     def _bytes(problem: Problem) -> tuple[int, int]:

@@ -66,10 +66,10 @@ def _model(frame: pd.DataFrame, folder: Path) -> str:
     found = scaling.compared(frame, scaling.models(folder))
     off = 100 * found["error"].abs()
     worst = found.loc[off.idxmax()]
-    who = worst["stage"][:3] if worst["dialect"] else worst["stage"]
+    who = worst["stage"][:3] if worst["dialect"] else style.label_of(worst["stage"])
     return (
         f"At {len(found)} measured points it is off by {off.median():.1f}% in the median and by more than 10% at "
-        f"{(off > 10).sum()}: at worst {off.max():.0f}%, {worst['layout']} {worst['way']} with {who} in "
+        f"{(off > 10).sum()}: at worst {off.max():.1f}%, {worst['layout']} {worst['way']} with {who} in "
         f"{worst['math']} on {worst['gpus']} GPUs at {worst['m']} x {worst['n']} x {worst['k']}."
     )
 

@@ -148,6 +148,13 @@ def test_the_schedule_on_paper_is_that_of_the_ranks():
     assert slow.us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 * halves)
 
 
+def test_of_as_many_operations_those_with_the_larger_c_take_longer():
+    """By hand: at 1 GB/s 16 KiB of C take 16.4 us of 100, and 64 KiB take 65.5."""
+    speed = Speed.of([(Problem(64, 64, 64), 100.0)], read_gb_per_s=1.0)
+    assert speed.time(Problem(64, 64, 64)) == pytest.approx(100.0)
+    assert speed.time(Problem(128, 128, 16)) == pytest.approx(100.0 - 16.384 + 65.536)
+
+
 def test_of_a_product_in_whole_waves_torch_loses_no_part_and_others_do():
     """By hand: a wave holds what a rank computes, or half of it by itself, or a quarter."""
     problem, links = Problem(64, 128, 64), {ranks: Link(8.0, 0.0, float("inf")) for ranks in (2, 4)}
