@@ -25,6 +25,7 @@ from experiments.records.rows import PASS
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.records import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
+from gemm_ref.stage import DEFAULT_VARIANT
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
 
@@ -40,8 +41,8 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
 
     From the counts of memory.csv in `folder`, as compiled where the machine code was read, at `problem` where it was
     counted, and else carried over from a smaller cube of whole tiles: what is loaded grows with M N K, what is stored
-    with M N. A kernel of two launches is left out then, since how often it splits K depends on the size. Empty where
-    there is no such file.
+    with M N. Left out then are a kernel of two launches, since how often it splits K depends on the size, and one whose
+    tile does. Empty where there is no such file.
     """
     if not store.csv_path(folder, "memory").exists():
         return {}
@@ -50,6 +51,8 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
     counts = counts.astype(dict.fromkeys(("m", "n", "k", "launch", "sectors"), "int64"))
     found = {}
     for kernel, own in counts.groupby(["stage", "variant", "dialect"]):
+        stage, variant, dialect = kernel
+        chosen = variant == DEFAULT_VARIANT and dialect in gemm_ref.get_stage(stage).tiles
         own = own[own["view"] == (COMPILED if (own["view"] == COMPILED).any() else WRITTEN)]
         at_problem = (own["m"] == problem.m) & (own["n"] == problem.n) & (own["k"] == problem.k)
         if at_problem.any():
@@ -57,7 +60,7 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
         else:
             cubes = own[(own["m"] == own["n"]) & (own["n"] == own["k"])]
             own = cubes[cubes["m"] == cubes["m"].max()]
-            if own.empty or own["launch"].max() > 1:
+            if own.empty or own["launch"].max() > 1 or chosen:
                 continue
         m, n, k = (int(own.iloc[0][name]) for name in "mnk")
         sectors = own["sectors"].where(own["kind"] == "store", own["sectors"] * problem.k / k).sum()
