@@ -66,10 +66,10 @@ def _products(rows: pd.DataFrame) -> Iterator[tuple[Problem, float]]:
 
 
 def _wave(stage: str, dialect: str, sms: int) -> int:
-    """Elements of C that all SMs compute at once, with the tile of a rung, or the smallest where one is chosen."""
-    if not dialect or dialect in STAGES[stage].tiles:
+    """Elements of C that all SMs compute at once, with the tile of a rung, or the smallest where it chooses."""
+    rung = STAGES.get(stage)
+    if rung is None or dialect in rung.tiles:
         return sms * SMALLEST_TILE
-    rung = STAGES[stage]
     config = rung.config(rung.find_variant(DEFAULT_VARIANT, dialect), dialect)
     return sms * config.BLOCK_M * config.BLOCK_N
 

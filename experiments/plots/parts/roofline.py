@@ -52,7 +52,7 @@ def requested_intensity(folder: Path, problem: gemm_ref.Problem) -> dict[tuple[s
     found = {}
     for kernel, own in counts.groupby(["stage", "variant", "dialect"]):
         stage, variant, dialect = kernel
-        chosen = variant == DEFAULT_VARIANT and dialect in gemm_ref.get_stage(stage).tiles
+        chosen = variant == DEFAULT_VARIANT and stage in gemm_ref.STAGES and dialect in gemm_ref.STAGES[stage].tiles
         own = own[own["view"] == (COMPILED if (own["view"] == COMPILED).any() else WRITTEN)]
         at_problem = (own["m"] == problem.m) & (own["n"] == problem.n) & (own["k"] == problem.k)
         if at_problem.any():
