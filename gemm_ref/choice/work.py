@@ -172,7 +172,7 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
         elif row_bytes % LINE_BYTES:
             in_two += of_side
     return {
-        "read": operands + mode.out_dtype.itemsize * problem.m * problem.n, "operands": operands, "again": again,
+        "read": operands + problem.c_bytes, "operands": operands, "again": again,
         "cached": cached, "in_two": in_two, "in_five": in_five, "narrow": narrow,
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.distributed.chunks import gathered, length, nth, part, pieces, ring
+from gemm_ref.distributed.chunks import gathered, length, part, pieces, ring
 from gemm_ref.distributed.layouts import (
     ALL_GATHER,
     FUSED,
@@ -46,7 +46,7 @@ class Link:
 
     def begun_us(self, messages: int, received: float) -> float:
         """Microseconds from the start on, for so many messages, one after another, of so many bytes together."""
-        return messages * self.latency_us + received / self.gb_per_s / 1e3
+        return messages * self.latency_us + _moved_us(received, self.gb_per_s)
 
     @classmethod
     def fit(cls, measured: Iterable[tuple[int, int, float, float]]) -> dict[int, Link]:
@@ -95,8 +95,7 @@ class Speed:
         """From (product, microseconds); of several with as many operations, the median."""
         found: dict[float, list[float]] = {}
         for problem, us in measured:
-            stored_us = problem.c_bytes / read_gb_per_s / 1e3
-            found.setdefault(_in_waves(problem, wave), []).append(us - stored_us)
+            found.setdefault(_in_waves(problem, wave), []).append(us - _moved_us(problem.c_bytes, read_gb_per_s))
         if not found:
             raise ValueError("a speed is that of measured products, and there are none")
         return cls(sorted(found), [float(np.median(found[flops])) for flops in sorted(found)], read_gb_per_s, wave)
@@ -114,13 +113,16 @@ class Speed:
 
     def moving(self, read_and_written: float) -> float:
         """Microseconds for so many bytes of a GPU's own memory."""
-        return read_and_written / self.read_gb_per_s / 1e3
+        return _moved_us(read_and_written, self.read_gb_per_s)
+
+
+def _moved_us(moved: float, gb_per_s: float) -> float:
+    return moved / gb_per_s / 1e3
 
 
 def blocks(local: Problem, high: int) -> list[Problem]:
     """The products of a rank of the grid, all together `local`: one for what each rank of its grid column has of B."""
-    step = cdiv(local.n, high)
-    return [local.resized(n=length(nth(local.n, step, peer))) for peer in range(high)]
+    return [local.resized(n=length(part(local.n, high, peer))) for peer in range(high)]
 
 
 def _in_waves(problem: Problem, wave: int) -> float:
@@ -252,22 +254,22 @@ class Model:
             done += self._rows(whole, part(problem.m, ranks, peer), fused=True)
             sent_last = max(sent_last, done) + barrier + self._copy(REDUCE_SCATTER, ranks, peer, chunk)
         done += self._rows(whole, part(problem.m, ranks, 0), fused=True)
-        return max(sent_last, done) + barrier + (ranks + 1) * chunk / SUM_GB_PER_S / 1e3
+        return max(sent_last, done) + barrier + _moved_us((ranks + 1) * chunk, SUM_GB_PER_S)
 
     def _grid(self, problem: Problem, ranks: int) -> float:
         high, wide = sides(ranks)
         (size, _), time = self._bytes(problem), self._grid_speed.time
-        block = problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide))
-        rows, columns = cdiv(block.m, wide), cdiv(block.n, high)
+        products = blocks(problem.resized(m=cdiv(problem.m, high), n=cdiv(problem.n, wide)), high)
+        first = products[0]
+        rows = cdiv(first.m, wide)
         arrived = self._start(GRID, ranks)
-        done = arrived + time(block.resized(m=rows, n=columns))
+        done = arrived + time(first.resized(m=rows))
         for peer in ring(0, wide):
-            arrived += self._copy(GRID, ranks, peer, rows * block.k * size)
-            own = block.resized(m=length(nth(block.m, rows, peer)), n=columns)
-            done = max(done, arrived) + time(own)
+            arrived += self._copy(GRID, ranks, peer, rows * first.k * size)
+            done = max(done, arrived) + time(first.resized(m=length(part(first.m, wide, peer))))
         for peer in ring(0, high):
-            arrived += self._copy(GRID, ranks, peer * wide, columns * block.k * size)
-            done = max(done, arrived) + time(block.resized(n=length(nth(block.n, columns, peer))))
+            arrived += self._copy(GRID, ranks, peer * wide, first.n * first.k * size)
+            done = max(done, arrived) + time(products[peer])
         return done
 
     @property
