@@ -3,7 +3,7 @@
 //               have more (setmaxnreg); TMA stores C while the next tile is multiplied; blocks of a cluster, one tile
 //               below the other, each load half of the right operand for both (multicast).
 // Tile/threads: as s17, and a warpgroup that loads: 384 threads. At most as many blocks as the GPU has SMs, in pairs.
-//               Variants leave one of these out: see PERSISTENT, OVERLAP and CLUSTER_M in gemm_ref/stage.py.
+//               Variants leave one of these out: see PERSISTENT, OVERLAP and CLUSTER_M in gemm_ref/rung.py.
 // Cost:         as s17, but a pair reads 64 KiB of L2 per slice, where two of s17 read 96. The last tiles leave SMs
 //               idle.
 // Requires:     as s17, except that tf32 takes B by rows as it is stored, through registers (tensor_tile.cuh).

@@ -12,7 +12,7 @@ from gemm_ref.build import CACHE, build_library, digest, keep, version_of
 from gemm_ref.epilogue import ACTIVATIONS, BIASES
 from gemm_ref.problem import B_LAYOUTS, MATHS, WIDE
 from gemm_ref.registry import STAGES, Implementation
-from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Stage
+from gemm_ref.rung import DEFAULT_VARIANT, SLICE_LAYOUTS, Rung
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ def registry_header() -> str:
 
 
 def choose(
-    stage: Stage, variant: str = DEFAULT_VARIANT, math: str | None = None, b_layout: str | None = None
+    stage: Rung, variant: str = DEFAULT_VARIANT, math: str | None = None, b_layout: str | None = None
 ) -> Implementation:
     """A rung's CUDA kernel; of math modes, and of layouts in which it reads B, the first where none is given.
 

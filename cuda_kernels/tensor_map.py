@@ -16,7 +16,7 @@ from gemm_ref.grids import is_turned
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, TMA_BYTES, row_elements
 from gemm_ref.operands.split import Split
-from gemm_ref.stage import Box
+from gemm_ref.rung import Box
 
 MAP_ALIGNMENT = 64  # of a CUtensorMap
 EIGHTS = 8  # rows after which a swizzle repeats; and as many, of a vector at least, are no shorter than a box

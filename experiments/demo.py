@@ -30,7 +30,7 @@ from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.problem import Math
 from gemm_ref.ptx.count.sectors import SECTOR
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 SLICES = 9  # along K: each stage of a pipeline is used twice, and K is split where a rung splits it
 WIDTH = 100  # columns at most: longer lines are hard to read
@@ -38,7 +38,7 @@ WIDTH = 100  # columns at most: longer lines are hard to read
 PLANTED = {"barrier": "a synchronisation", "bound": "a condition"}  # what is broken, by the kind of mutant
 
 
-class Rung(Subject):
+class RungSubject(Subject):
     """One kernel of the ladder, or a changed copy of it, as what can be checked."""
 
     def __init__(self, item: Implementation, gemm: Callable[..., torch.Tensor]) -> None:
@@ -79,7 +79,7 @@ class Run:
         return bool(self.trials) and all(trial.right and not trial.findings for trial in self.trials)
 
 
-def demo(stage: gemm_ref.Stage, out: Console) -> bool:
+def demo(stage: gemm_ref.Rung, out: Console) -> bool:
     """Show a rung; returns whether all was as it should be: each kernel right, and each planted mistake found.
 
     A dialect whose compiler is missing is left out, with what to do; False if that leaves none.
@@ -90,7 +90,7 @@ def demo(stage: gemm_ref.Stage, out: Console) -> bool:
 class _Demo:
     """One demonstration, printed as it goes."""
 
-    def __init__(self, stage: gemm_ref.Stage, out: Console) -> None:
+    def __init__(self, stage: gemm_ref.Rung, out: Console) -> None:
         self._stage, self._out = stage, out
         self._items = [
             Implementation(stage, stage.find_variant(DEFAULT_VARIANT, name), name, math, stage.reads_b(math, name)[0])
@@ -132,7 +132,7 @@ class _Demo:
             return Run(item, missing=missing)
         counter, is_default = ptx.Counter(), item in self._items
         try:
-            rung = Rung(item, gemm_of(item))
+            rung = RungSubject(item, gemm_of(item))
             ragged = [attempt(rung, self.ragged, "normal", detect=True)] if is_default else []
             whole = attempt(rung, self.whole, "normal", detect=is_default, observers=(counter,))
         except Exception as error:  # a kernel that breaks off is a line, and the others go on
@@ -189,7 +189,7 @@ class _Demo:
         from cuda_kernels import gemm_of_ptx
 
         self._say(Text(f"{planted.title}, line {planted.line}: {planted.change}"), 2)
-        rung = Rung(item, gemm_of_ptx(item, planted.compiled.result()[0]))
+        rung = RungSubject(item, gemm_of_ptx(item, planted.compiled.result()[0]))
         trial = attempt(rung, self.ragged, "normal", detect=True)
         told = faults.found(trial, planted.quote)
         if told:

@@ -82,7 +82,7 @@ def fit(folder: Path, path: Path = choice.TABLE) -> Fit:
 class Row:
     """A candidate that was timed."""
 
-    stage: gemm_ref.Stage
+    stage: gemm_ref.Rung
     dialect: str
     tile: str
     problem: gemm_ref.Problem
@@ -116,7 +116,7 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
     return found
 
 
-def _copied(stage: gemm_ref.Stage, dialect: str, problem: gemm_ref.Problem) -> bool:
+def _copied(stage: gemm_ref.Rung, dialect: str, problem: gemm_ref.Problem) -> bool:
     """Whether a rung copies A or B before it reads them, or stores C otherwise than the TMA unit does."""
     if problem.b_layout not in stage.reads_b(problem.math, dialect):
         return True

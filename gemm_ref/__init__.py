@@ -15,7 +15,7 @@ from gemm_ref.dialect import DIALECTS, Dialect
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import B_LAYOUTS, EMULATED, EXACT_KINDS, INPUT_KINDS, MATHS, NATIVE, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage, implementations, stages_in
-from gemm_ref.stage import Box, Config, Stage
+from gemm_ref.rung import Box, Config, Rung
 
 if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
     from gemm_ref import ptx
@@ -59,7 +59,7 @@ __all__ = [
     "Problem",
     "STAGES",
     "Split",
-    "Stage",
+    "Rung",
     "WrongResult",
     "build",
     "cdiv",

@@ -14,7 +14,7 @@ from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
 from gemm_ref.operands import check_shapes
 from gemm_ref.problem import MATHS
 from gemm_ref.reference import Oracle
-from gemm_ref.stage import Config
+from gemm_ref.rung import Config
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.

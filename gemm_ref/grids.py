@@ -10,7 +10,7 @@ from math import gcd
 
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.problem import MATHS, Problem
-from gemm_ref.stage import Box, Config
+from gemm_ref.rung import Box, Config
 
 VECTOR = 4  # floats in the 16 bytes that a thread can move at once
 PAD = 8  # elements of 16 bits in 16 bytes: what a padded row is longer

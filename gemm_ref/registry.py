@@ -17,7 +17,7 @@ from gemm_ref import grids, tiles
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Epilogue
 from gemm_ref.problem import EMULATED
-from gemm_ref.stage import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Stage, unknown
+from gemm_ref.rung import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Rung, unknown
 
 
 def _only(config: Config) -> Mapping[str, Config]:
@@ -71,35 +71,35 @@ def _each(**dialects: str | tuple[str, ...] | Mapping[str, Config]) -> Mapping:
 
 
 _LADDER = (
-    Stage(
+    Rung(
         id="s01_naive",
         title="Naive",
         idea="one thread per element of C, threadIdx.x walks the rows: uncoalesced",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
         launch_shape=grids.rows_on_x,
     ),
-    Stage(
+    Rung(
         id="s02_coalesced",
         title="Coalesced",
         idea="threadIdx.x walks the columns, so a warp touches neighbouring addresses",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s03_block_tile",
         title="Block tile",
         idea="a block owns a tile of C and walks K in slices, still from global memory only",
         variants=_only(_SQUARE),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s04_shared_tile",
         title="Shared tile",
         idea="the slices of A and B are staged in shared memory and read from there",
         variants=_only(_SQUARE),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s05_bank_conflict",
         title="Bank conflict",
         idea="the same slices stored four ways in the 32 banks of shared memory",
@@ -110,28 +110,28 @@ _LADDER = (
         only=_each(cuda=SLICE_LAYOUTS[:-1], triton=SLICE_LAYOUTS[-1:], gluon=SLICE_LAYOUTS[:-1]),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s06_thread_coarsen",
         title="Thread coarsening",
         idea="a thread computes a column of outputs, and reuses what it read of B",
         variants=_only(Config(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, THREAD_M=8, BLOCKS_PER_SM=2)),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s07_thread_tile",
         title="Thread tile",
         idea="a thread computes an 8 x 8 tile in registers, an outer product at each k",
         variants=_only(_TILE),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s08_vectorized",
         title="Vectorized",
         idea="global and shared memory are accessed 16 bytes at a time (float4)",
         variants=_only(_TILE),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s09_conflict_free",
         title="Conflict free",
         idea="A transposed in shared memory, the thread's tile cut into quadrants: no bank conflicts",
@@ -139,7 +139,7 @@ _LADDER = (
         best=_each(cuda="two_blocks", triton="two_blocks", gluon="two_blocks"),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s10_double_buffer",
         title="Double buffer",
         idea="the next slice is loaded while this one is multiplied; one barrier per slice",
@@ -148,7 +148,7 @@ _LADDER = (
         only=_each(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),
         launch_shape=grids.columns_on_x,
     ),
-    Stage(
+    Rung(
         id="s11_warp_tile",
         title="Warp tile",
         idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
@@ -164,7 +164,7 @@ _LADDER = (
         ),
         launch_shape=grids.warps_on_tile,
     ),
-    Stage(
+    Rung(
         id="s12_async_copy",
         title="Async copy",
         idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
@@ -173,7 +173,7 @@ _LADDER = (
         only=_each(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
         launch_shape=grids.async_stages,
     ),
-    Stage(
+    Rung(
         id="s13_split_k",
         title="Split K",
         idea="K is split over blocks where M x N alone has too few tiles; a second kernel adds the partial sums",
@@ -182,7 +182,7 @@ _LADDER = (
         launch_shape=grids.split_k,
         second_kernel="s13_add_partials",
     ),
-    Stage(
+    Rung(
         id="s14_register_banks",
         title="Register banks",
         idea="products ordered and sums freed so that no FFMA waits for its registers; tile and split chosen by shape",
@@ -193,7 +193,7 @@ _LADDER = (
         second_kernel="s14_add_shares",
         waits=True,
     ),
-    Stage(
+    Rung(
         id="s15_wmma",
         title="WMMA",
         idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
@@ -201,7 +201,7 @@ _LADDER = (
         launch_shape=grids.padded_halves,
         maths=("bf16", "fp16", "tf32"),
     ),
-    Stage(
+    Rung(
         id="s16_mma_sync",
         title="mma.sync",
         idea="mma.sync on fragments that ldmatrix reads from swizzled slices, one set while another is multiplied",
@@ -212,7 +212,7 @@ _LADDER = (
         maths=("bf16", "fp16", "tf32"),
         min_capability=(8, 0),
     ),
-    Stage(
+    Rung(
         id="s17_wgmma_tma",
         title="wgmma and TMA",
         idea="Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma)",
@@ -224,7 +224,7 @@ _LADDER = (
         b_layouts=_WGMMA_B,
         only_capability=(9, 0),
     ),
-    Stage(
+    Rung(
         id="s18_warp_specialized",
         title="Warp specialised",
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
@@ -248,7 +248,7 @@ _LADDER = (
         turned=("cuda",),
         only_capability=(9, 0),
     ),
-    Stage(
+    Rung(
         id="s19_any_shape",
         title="Any shape",
         idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
@@ -268,7 +268,7 @@ _LADDER = (
         epilogues=("cuda", "triton", "gluon"),
         only_capability=(9, 0),
     ),
-    Stage(
+    Rung(
         id="s20_emulated",
         title="Emulated",
         idea="fp32 in and out: operands in parts of 16 bits, multiplied apart; partial sums added outside tensor cores",
@@ -292,10 +292,10 @@ _LADDER = (
     ),
 )
 
-STAGES: Mapping[str, Stage] = MappingProxyType({stage.id: stage for stage in _LADDER})
+STAGES: Mapping[str, Rung] = MappingProxyType({stage.id: stage for stage in _LADDER})
 
 
-def get_stage(name: str) -> Stage:
+def get_stage(name: str) -> Rung:
     """The rung called `name`: its id (`s04_shared_tile`) or its number (`s04`).
 
     Raises ValueError naming the closest ids when there is none.
@@ -332,7 +332,7 @@ def _missing_rung(name: str) -> str:
 class Implementation:
     """One kernel that can be run: a rung's variant, written in a dialect, in a math mode."""
 
-    stage: Stage
+    stage: Rung
     variant: str
     dialect: str
     math: str
@@ -365,7 +365,7 @@ class Implementation:
         return f"{self.stage.id}{variant}-{self.dialect}-{self.math}{layout}{epilogue}{stores}{phases}"
 
 
-def stages_in(math: str) -> list[Stage]:
+def stages_in(math: str) -> list[Rung]:
     """The rungs that compute in one math mode, in ladder order."""
     return [stage for stage in STAGES.values() if math in stage.maths]
 

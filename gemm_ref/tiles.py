@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from gemm_ref.stage import Config
+from gemm_ref.rung import Config
 
 
 def _tile(

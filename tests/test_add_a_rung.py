@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OLD, NEW = "s04_shared_tile", "s99_copied_tile"
 ENTRY = f"""\
-    Stage(
+    Rung(
         id="{NEW}",
         title="Copied tile",
         idea="what s04 does, once more",

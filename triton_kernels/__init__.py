@@ -16,7 +16,7 @@ from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher, run
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 
 def gemm(

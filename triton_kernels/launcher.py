@@ -22,7 +22,7 @@ from gemm_ref.inputs import meta_operands
 from gemm_ref.operands import VECTOR_BYTES, whole_pairs
 from gemm_ref.operands.split import Split, splitting
 from gemm_ref.problem import EMULATED
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, reference_gpu, without_gpu
 from triton_kernels.descriptors import Descriptor, Operand

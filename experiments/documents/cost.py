@@ -20,7 +20,7 @@ from experiments.plots.look import style
 from experiments.records import compiled, environment, frames, store
 from experiments.records.controls import explained, size_name
 from experiments.records.source_lines import lines_of
-from gemm_ref import DIALECTS, Stage
+from gemm_ref import DIALECTS, Rung
 
 MATHS = ("fp32", "bf16")  # whose speeds stand beside the lines: the first mode of each rung
 
@@ -122,7 +122,7 @@ def _compiled(published: Path) -> str:
     return f"{table}\n\n{said}"
 
 
-def _table(columns: Mapping[str, Callable[[str, str], str]], name: Callable[[Stage], str]) -> str:
+def _table(columns: Mapping[str, Callable[[str, str], str]], name: Callable[[Rung], str]) -> str:
     """A line per rung; in each cell a number for each dialect."""
     rows = []
     for stage in gemm_ref.STAGES.values():

@@ -23,7 +23,7 @@ from experiments.records.request import UsageError
 from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND, OTHERS
-from gemm_ref.stage import DEFAULT_VARIANT, Stage
+from gemm_ref.rung import DEFAULT_VARIANT, Rung
 
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
 _BACKENDS = {each.backend for each in DIALECTS.values()}
@@ -88,7 +88,7 @@ class Data:
         """The mark of a square size whose control failed, in the comparison rung by rung or over sizes."""
         return Controls(self._ladder if size == SIZE[0] else self._squares).mark(m=size, n=size, k=size)
 
-    def row(self, stage: Stage, dialect: str):
+    def row(self, stage: Rung, dialect: str):
         """A rung's default variant at SIZE."""
         return self._rows.get((stage.id, dialect))
 
@@ -96,11 +96,11 @@ class Data:
         """A row's variant in words to put behind it; nothing for a rung that has one."""
         return "" if row.variant == DEFAULT_VARIANT else f" ({row.variant})"
 
-    def versus(self, stage: Stage, dialect: str, other: str = BY_HAND) -> stats.Ratio | None:
+    def versus(self, stage: Rung, dialect: str, other: str = BY_HAND) -> stats.Ratio | None:
         """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
         return frames.speedup(self.row(stage, other), self.row(stage, dialect))
 
-    def word(self, stage: Stage, dialect: str) -> str:
+    def word(self, stage: Rung, dialect: str) -> str:
         """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""
         rows = [self.row(stage, name) for name in (BY_HAND, dialect)]
         return "no kernel" if None in rows else _WORDS[frames.verdict(*rows)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gemm_ref import DIALECTS, Stage
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref import DIALECTS, Rung
+from gemm_ref.rung import DEFAULT_VARIANT
 
 NOT_MEASURED = "not measured"
 
@@ -15,7 +15,7 @@ def named(stage: str, variant: str) -> str:
     return f"`{stage}`" + ("" if variant == DEFAULT_VARIANT else f" {variant}")
 
 
-def defaults(stage: Stage) -> str:
+def defaults(stage: Rung) -> str:
     """The variant that each dialect's numbers are of, where a rung has several: one_block (CUDA) / narrow (Triton)."""
     names = {dialect: stage.find_variant(DEFAULT_VARIANT, dialect) for dialect in stage.dialects}
     if len(set(names.values())) > 1:
@@ -36,6 +36,6 @@ def listed(words: Iterable[str], comma: str = ", ", last: str = " and ") -> str:
     return last.join([comma.join(most), end] if most else [end])
 
 
-def page(stage: Stage) -> str:
+def page(stage: Rung) -> str:
     """The page of docs/ that has the rung's section, headed by its id: PAGE#ID links to it."""
     return "ladder.md" if "fp32" in stage.maths else "tensor_cores.md"

@@ -18,7 +18,7 @@ from experiments.records import environment, store
 from experiments.records.controls import explained
 from experiments.records.request import UsageError
 from experiments.records.source_lines import lines_of
-from gemm_ref import DIALECTS, Stage
+from gemm_ref import DIALECTS, Rung
 
 _NAMES = ("answer", "rungs")
 IN = {language: tuple(f"{name}.{language}" for name in _NAMES) for language in LANGUAGES}  # language -> its blocks
@@ -50,7 +50,7 @@ def check_ideas() -> None:
             idea(stage, language)
 
 
-def idea(stage: Stage, language: str) -> str:
+def idea(stage: Rung, language: str) -> str:
     """What a rung changes, in one line. Raises UsageError where readme.toml lacks it."""
     ideas = words_of(language).get("ideas")
     if ideas is None:
@@ -71,7 +71,7 @@ def _table(answer: Answer, language: str) -> str:
     return markdown.table(head, lines, words=2)
 
 
-def _cell(answer: Answer, stage: Stage, dialect: str, words: dict) -> str:
+def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
     """% of cuBLAS of the dialect's best variant, and its lines: its own and, where there are any, shared ones."""
     if dialect not in stage.dialects:
         return words["no_kernel"]

@@ -14,7 +14,7 @@ from experiments.records.controls import CONTROL
 from experiments.records.rows import COLD, MODES, PASS
 from experiments.records.workloads import LARGEST
 from gemm_ref.baselines import BASELINES
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 # How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
 LAYOUT = {math: "nk" if math == "fp8" else "kn" for math in gemm_ref.MATHS}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from experiments.records.contenders import Contender
 from gemm_ref.problem import MATHS, Problem
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is

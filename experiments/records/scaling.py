@@ -15,7 +15,7 @@ from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, sides
 from gemm_ref.distributed.model import Link, Model, Network, Speed, blocks
 from gemm_ref.problem import Problem
 from gemm_ref.registry import STAGES
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 MOST_GPUS = 1024
 # Not measured: hosts of 8 GPUs with an adapter of 400 Gb/s for each, and what a message between hosts takes.

@@ -18,8 +18,8 @@ from experiments.records import frames, workloads
 from experiments.report.sources import Source, header, sources
 from experiments.report.tables import Table, table_of
 from experiments.report.views import View
-from gemm_ref import DIALECTS, Launch, Stage
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref import DIALECTS, Launch, Rung
+from gemm_ref.rung import DEFAULT_VARIANT
 
 _RESOURCES = ("variant", "dialect", "arch", "registers", "spill_bytes", "shared_bytes", "blocks_per_sm", "occupancy")
 
@@ -67,10 +67,10 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Rung:
+class RungSection:
     """All that the page says of a rung; `numbers` are by view, the rest is the same for all of them."""
 
-    stage: Stage
+    stage: Rung
     number: str
     header: dict[str, str]
     below: str  # the number of the rung below, or nothing
@@ -106,7 +106,7 @@ def groups(views: Sequence[View]) -> list[Group]:
     ]
 
 
-def rungs(views: Sequence[View], bars: Bars) -> list[Rung]:
+def rungs(views: Sequence[View], bars: Bars) -> list[RungSection]:
     """Every rung of the registry, with what each machine found out about it."""
     ladder = list(gemm_ref.STAGES.values())
     bars.begin("rungs", len(ladder))
@@ -118,8 +118,8 @@ def rungs(views: Sequence[View], bars: Bars) -> list[Rung]:
     return found
 
 
-def _rung(stage: Stage, below: Stage | None, views: Sequence[View]) -> Rung:
-    return Rung(
+def _rung(stage: Rung, below: Rung | None, views: Sequence[View]) -> RungSection:
+    return RungSection(
         stage=stage,
         number=stage.id.split("_")[0],
         header=header(stage),
@@ -132,7 +132,7 @@ def _rung(stage: Stage, below: Stage | None, views: Sequence[View]) -> Rung:
     )
 
 
-def _numbers(stage: Stage, below: Stage | None, view: View) -> Numbers:
+def _numbers(stage: Rung, below: Rung | None, view: View) -> Numbers:
     own = view.checked[view.checked["stage"] == stage.id]
     return Numbers(
         speeds={
@@ -145,7 +145,7 @@ def _numbers(stage: Stage, below: Stage | None, view: View) -> Numbers:
     )
 
 
-def _speeds(stage: Stage, below: Stage | None, mode: Mode, at_size: pd.DataFrame) -> Speeds:
+def _speeds(stage: Rung, below: Rung | None, mode: Mode, at_size: pd.DataFrame) -> Speeds:
     at_size = at_size[at_size["math"] == mode.math]
     return Speeds(
         math=mode.math,
@@ -157,7 +157,7 @@ def _speeds(stage: Stage, below: Stage | None, mode: Mode, at_size: pd.DataFrame
     )
 
 
-def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size: pd.DataFrame) -> Cell:
+def cell(stage: Rung, variant: str, dialect: str, below: Rung | None, at_size: pd.DataFrame) -> Cell:
     """One kernel at the size of the tables; `"default"` is the dialect's best variant."""
     if dialect not in stage.dialects:
         return Cell(note="no kernel")
@@ -183,7 +183,7 @@ def cell(stage: Stage, variant: str, dialect: str, below: Stage | None, at_size:
     )
 
 
-def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
+def resources(stage: Rung, compiled: pd.DataFrame) -> Table | None:
     """What the compilers made of each kernel of the rung, from the rows of the `instructions` experiment."""
     if compiled.empty:
         return None
@@ -191,7 +191,7 @@ def resources(stage: Stage, compiled: pd.DataFrame) -> Table | None:
     return table_of(own[[name for name in _RESOURCES if name in own]])
 
 
-def _shape(stage: Stage, edge: int) -> Shape:
+def _shape(stage: Rung, edge: int) -> Shape:
     launches = [stage.launch(edge, edge, edge, variant) for variant in stage.variants]
     constants = [config.constants() for config in stage.variants.values()]
     dialects = {v: [DIALECTS[d].title for d in stage.dialects if v in stage.variants_in(d)] for v in stage.variants}

@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from experiments.html.coloured import coloured
-from gemm_ref import DIALECTS, Stage
+from gemm_ref import DIALECTS, Rung
 from gemm_ref.dialect import BY_HAND
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ class Source:
     html: Markup
 
 
-def sources(stage: Stage) -> list[Source]:
+def sources(stage: Rung) -> list[Source]:
     """The files of a rung, in the order of its dialects."""
     found = []
     for dialect in (DIALECTS[name] for name in stage.dialects):
@@ -43,7 +43,7 @@ def _coloured(text: str, suffix: str) -> Markup:
     return Markup("").join(coloured(text, suffix))
 
 
-def header(stage: Stage) -> dict[str, str]:
+def header(stage: Rung) -> dict[str, str]:
     """The five fields that open a rung's file by hand: Idea, Changed, Tile/threads, Cost, Requires."""
     fields: dict[str, str] = {}
     name = ""

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.trace.observe import Seen, Watcher
 from experiments.trace.origin import Ids, of_sums
 from experiments.trace.record import NOWHERE, Tile
-from gemm_ref.stage import Config
+from gemm_ref.rung import Config
 
 RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
 _WARP = 32

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gemm_ref.problem import EMULATED, NATIVE
-from gemm_ref.stage import capability_refusal
+from gemm_ref.rung import capability_refusal
 
 CANDIDATES = 16  # algorithms that cuBLASLt's heuristic ranks first
 CUTLASS_PACKAGE, CUTLASS_INSTALL = "cutlass_library", "nvidia-cutlass"  # the wheel, as Python and as pip know it

@@ -15,7 +15,7 @@ from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.operands import check_grad, check_shapes, check_sizes, has_vector_rows
 from gemm_ref.problem import EMULATED, MATHS, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
-from gemm_ref.stage import DEFAULT_VARIANT, Stage
+from gemm_ref.rung import DEFAULT_VARIANT, Rung
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 _NO_EXTRAS = Extras()
@@ -121,7 +121,7 @@ def validate(
     return Call(implementation, problem, sms_of(a.device), gpu=gpu_of(a.device))
 
 
-def _highest(a: object, dialect: str, math: str | None, finishes: bool) -> Stage:
+def _highest(a: object, dialect: str, math: str | None, finishes: bool) -> Rung:
     """The last rung that is written in a dialect, takes such an operand and runs on its GPU.
 
     finishes: whether it must have epilogues.

@@ -10,7 +10,7 @@ import torch
 from gemm_ref.epilogue import ACTIVATIONS, Extras
 from gemm_ref.operands import check_grad
 from gemm_ref.problem import MATHS, Problem
-from gemm_ref.stage import unknown
+from gemm_ref.rung import unknown
 
 
 def settled(extras: Extras) -> Extras:

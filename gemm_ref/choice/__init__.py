@@ -15,7 +15,7 @@ from gemm_ref.choice.work import Wave, Work, blocks_for, tiles_of, work_of
 from gemm_ref.grids import is_turned
 from gemm_ref.operands import TMA_BYTES, phases_at
 from gemm_ref.problem import MATHS, Problem
-from gemm_ref.stage import Config, Stage
+from gemm_ref.rung import Config, Rung
 
 __all__ = [
     "TABLE", "Cache", "Candidate", "Costs", "Device", "Family", "Shares", "Wave", "Work", "blocks_for", "choose",
@@ -41,7 +41,7 @@ class Candidate:
     blocks: int
 
 
-def predict(stage: Stage, dialect: str, candidate: Candidate, problem: Problem, sms: int, gpu: Device) -> float:
+def predict(stage: Rung, dialect: str, candidate: Candidate, problem: Problem, sms: int, gpu: Device) -> float:
     """Nanoseconds that a product takes on `sms` multiprocessors of a kind of GPU; `problem`: as the kernel reads it."""
     family = gpu.family(stage.id, dialect, problem.math)
     work = work_of(stage.config(candidate.tile, dialect), problem, sms, candidate.blocks, gpu.l2_bytes)
@@ -49,7 +49,7 @@ def predict(stage: Stage, dialect: str, candidate: Candidate, problem: Problem, 
 
 
 def predictions(
-    stage: Stage, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
+    stage: Rung, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
     adds_c: bool = False,
 ) -> dict[Candidate, float]:  # fmt: skip
     """Nanoseconds of every candidate; the arguments are those of `choose`."""
@@ -69,7 +69,7 @@ def predictions(
 
 @functools.lru_cache(maxsize=4096)
 def choose(
-    stage: Stage, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
+    stage: Rung, dialect: str, problem: Problem, sms: int, vectors: bool, gpu: str = "", tile: str = "",
     adds_c: bool = False,
 ) -> Candidate:  # fmt: skip
     """What a rung's default variant runs for a problem, on a GPU with `sms` multiprocessors.
@@ -82,7 +82,7 @@ def choose(
 
 
 @functools.lru_cache(maxsize=4096)
-def in_phases(stage: Stage, dialect: str, problem: Problem, sms: int, gpu: str = "") -> Problem:
+def in_phases(stage: Rung, dialect: str, problem: Problem, sms: int, gpu: str = "") -> Problem:
     """The problem with A read in its phases (`operands.phases_at`), where that takes less time than a copy of A first.
 
     Rows of A and of B follow each other. It is the same for every tile.
@@ -97,7 +97,7 @@ def in_phases(stage: Stage, dialect: str, problem: Problem, sms: int, gpu: str =
     return apart if as_stored + PHASES_NS * copies_b < as_copied else copied
 
 
-def tiles_for(stage: Stage, dialect: str, vectors: bool) -> dict[str, Config]:
+def tiles_for(stage: Rung, dialect: str, vectors: bool) -> dict[str, Config]:
     """The tiles of a rung that read a B whose rows are whole vectors, or are not; all, where the TMA unit reads it."""
     tiles = stage.tiles[dialect]
     if stage.tma:

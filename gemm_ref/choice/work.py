@@ -13,7 +13,7 @@ from gemm_ref.grids import clusters_at_once, is_turned, sides
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
 from gemm_ref.problem import MATHS, Problem
-from gemm_ref.stage import Config
+from gemm_ref.rung import Config
 
 SCHEDULERS = 4  # of a multiprocessor; warp w of it belongs to scheduler w % 4
 IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all blocks run in step

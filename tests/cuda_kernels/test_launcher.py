@@ -16,7 +16,7 @@ from gemm_ref import Problem, make_inputs
 from gemm_ref.call import validate
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
-from gemm_ref.stage import Box
+from gemm_ref.rung import Box
 
 STREAM = 7
 

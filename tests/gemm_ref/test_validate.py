@@ -13,7 +13,7 @@ import torch
 import cuda_kernels
 import gemm_ref
 import triton_kernels
-from gemm_ref import STAGES, Config, Launch, Stage, call, validate
+from gemm_ref import STAGES, Config, Launch, Rung, call, validate
 from gemm_ref.launch import REFERENCE_SMS
 
 A, B = torch.zeros(4, 3), torch.zeros(3, 5)
@@ -194,8 +194,8 @@ def test_empty_out_overlaps_nothing():
     validate(A, torch.zeros(3, 0), empty, stage="s01")
 
 
-def _stage(**changes) -> Stage:
-    plain = Stage(
+def _stage(**changes) -> Rung:
+    plain = Rung(
         id="s99_test",
         title="Test",
         idea="a rung for this test",

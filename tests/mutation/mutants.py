@@ -37,7 +37,7 @@ from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, choice, grids, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.launch import REFERENCE_SMS
-from gemm_ref.stage import Stage
+from gemm_ref.rung import Rung
 from tests import matrices
 from tests.mutation.score import (
     REDUNDANT,
@@ -170,7 +170,7 @@ def _operands(problem: Problem, shifted: str) -> tuple[torch.Tensor, torch.Tenso
     return a, b
 
 
-def _choose(choose: Callable[..., choice.Candidate], stage: Stage, dialect: str, *about) -> choice.Candidate:
+def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, *about) -> choice.Candidate:
     """A tile, and so few blocks to which the tiles are dealt that each has several, and a share of one or two.
 
     A strip is never shared. The tile is what `choose` says, or on tensor cores the first, which the sizes are for.

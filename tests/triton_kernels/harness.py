@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from gemm_ref import Launch, get_stage, ptx
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 
 @functools.cache

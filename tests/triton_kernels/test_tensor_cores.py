@@ -12,8 +12,8 @@ from collections import Counter
 
 import pytest
 
+from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.sass import tools
-from gemm_ref.stage import DEFAULT_VARIANT
 from tests.triton_kernels.harness import opcodes_in, total
 
 pytest.importorskip("triton")

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from gemm_ref import get_stage
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 from tests.triton_kernels.harness import body, compiled, opcodes, product_layout, shared_accesses, ttgir, worst
 
 pytest.importorskip("triton")

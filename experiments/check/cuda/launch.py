@@ -11,7 +11,7 @@ import gemm_ref
 from experiments.check.cuda.expressions import definitions, evaluate, split
 from experiments.check.cuda.signature import Signature
 from experiments.records.request import UsageError
-from gemm_ref.stage import MAX_GRID
+from gemm_ref.rung import MAX_GRID
 
 MOST_THREADS = 1024  # of a block: the CUDA programming guide, 'Technical Specifications per Compute Capability'
 DYNAMIC_BYTES = 48 << 10  # of shared memory, which a kernel is given where nothing says how many it takes

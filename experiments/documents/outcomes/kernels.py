@@ -17,8 +17,8 @@ from experiments.records.rows import PASS, SKIPPED
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND
+from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.sass.schedule import REASONS, REGISTERS
-from gemm_ref.stage import DEFAULT_VARIANT
 
 _SPLIT = "s13_split_k"
 _LIBRARIES = ("cublas", "numpy_blas")  # beside which an error's growth is shown

@@ -115,7 +115,7 @@ def _beside_hand(at_size: pd.DataFrame, dialect: str) -> list[str]:
     return [frames.verdict(*pair) for pair in pairs if not any(row is None for row in pair)]
 
 
-def _written(math: str, dialect: str) -> list[gemm_ref.Stage]:
+def _written(math: str, dialect: str) -> list[gemm_ref.Rung]:
     return [stage for stage in gemm_ref.stages_in(math) if dialect in stage.dialects]
 
 

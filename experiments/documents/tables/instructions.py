@@ -15,8 +15,8 @@ from experiments.plots.look import style
 from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref import DIALECTS
+from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.sass.mix import GROUPS
-from gemm_ref.stage import DEFAULT_VARIANT
 
 
 @dataclass(frozen=True)

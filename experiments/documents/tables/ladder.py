@@ -20,7 +20,7 @@ from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
-from gemm_ref.stage import DEFAULT_VARIANT, Stage
+from gemm_ref.rung import DEFAULT_VARIANT, Rung
 
 BLOCKS = ("ladder", "deep", "ablation")  # the blocks that `block` writes
 
@@ -36,7 +36,7 @@ def block(name: str, published: Path) -> str:
     return "\n\n".join(filter(None, [_table(at_size), _caption(at_size, published), _not_faster(at_size)]))
 
 
-def rung(stage: Stage, published: Path) -> str:
+def rung(stage: Rung, published: Path) -> str:
     """One rung's variants, each with its speed over the rung below in the same dialect."""
     at_size = frames.largest_cube(store.read(published, "ladder"))
     rungs = gemm_ref.stages_in("fp32")
@@ -61,12 +61,12 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
     return f"{said} {explained(environment.caption(runs), size)}."
 
 
-def _gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+def _gain(below: Rung | None, stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
     times = gain(below, stage, variant, dialect, at_size)
     return "" if times is None else f", {style.number(times)}"
 
 
-def gain(below: Stage | None, stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
+def gain(below: Rung | None, stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
     """A kernel's `frames.speedup` over the rung `below` in the same dialect; None where one of them is missing."""
     if below is None or dialect not in below.dialects or dialect not in stage.dialects:
         return None
@@ -141,7 +141,7 @@ def _table(at_size: pd.DataFrame) -> str:
     return markdown.table(["rung", "idea", *(dialect.title for dialect in DIALECTS.values())], lines, words=2)
 
 
-def _cell(stage: Stage, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
+def _cell(stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
     if dialect not in stage.dialects:
         return "no kernel: see below" if dialect in stage.compiler else "no kernel"
     if variant not in stage.variants_in(dialect):
@@ -178,12 +178,12 @@ def _not_faster(at_size: pd.DataFrame) -> str:
     return "\n".join(["Rungs that are not faster than the rung below, best variant beside best variant:\n", *lines])
 
 
-def default_row(at_size: pd.DataFrame, stage: Stage, dialect: str):
+def default_row(at_size: pd.DataFrame, stage: Rung, dialect: str):
     """As `row_of`, for the variant that is the dialect's default."""
     return row_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
 
 
-def row_of(at_size: pd.DataFrame, stage: Stage, variant: str, dialect: str):
+def row_of(at_size: pd.DataFrame, stage: Rung, variant: str, dialect: str):
     """The first row of one kernel, or None."""
     wanted = {"stage": stage.id, "variant": variant, "dialect": dialect}
     own = np.logical_and.reduce([at_size[column].to_numpy() == name for column, name in wanted.items()])

@@ -23,7 +23,7 @@ from experiments.records.frames import LAYOUT, LAYOUT_WORDS
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.dialect import BY_HAND
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # a line per rung
 MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
@@ -65,7 +65,7 @@ def block(name: str, published: Path) -> str:
     return _table(frame, name.removeprefix("tensor_"), controls, published)
 
 
-def _stages(maths: list[str]) -> list[gemm_ref.Stage]:
+def _stages(maths: list[str]) -> list[gemm_ref.Rung]:
     return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(maths)]
 
 
@@ -103,7 +103,7 @@ def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
     return frames.with_modes(store.caption(frame, published), emulated)
 
 
-def _share(frame: pd.DataFrame, stage: gemm_ref.Stage, math: str, dialect: str) -> str:
+def _share(frame: pd.DataFrame, stage: gemm_ref.Rung, math: str, dialect: str) -> str:
     own = frame[(frame["stage"] == stage.id) & (frame["math"] == math) & (frame["dialect"] == dialect)]
     return "–" if own.empty else style.number(100 * own.iloc[0].vs_cublas)
 
@@ -170,7 +170,7 @@ def _ablation(published: Path) -> str:
     return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
 
 
-def _worth(rows: pd.DataFrame, stage: gemm_ref.Stage, variant: str, whole: gemm_ref.Stage) -> str:
+def _worth(rows: pd.DataFrame, stage: gemm_ref.Rung, variant: str, whole: gemm_ref.Rung) -> str:
     """The speed of `whole` over that of the kernel, and the verdict; empty where one is missing."""
     old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
     ratio = frames.speedup(old, new)

@@ -25,7 +25,7 @@ import gemm_ref
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.build import write_whole
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 Picture = tuple[str, Figure]  # what its files are called, without their ends, and what is drawn
 

@@ -25,7 +25,7 @@ from experiments.records.rows import PASS
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.records import COMPILED, WRITTEN
 from gemm_ref.ptx.count.sectors import SECTOR
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 Points = dict[tuple[str, str], tuple[float, float]]  # (stage, dialect) -> FLOP per byte, TFLOP/s
 

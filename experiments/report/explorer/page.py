@@ -19,7 +19,7 @@ from experiments.html import theme
 from experiments.report.sources import sources
 from experiments.trace.record import Trace, deflated, plain
 from gemm_ref import DIALECTS, STAGES
-from gemm_ref.stage import DEFAULT_VARIANT
+from gemm_ref.rung import DEFAULT_VARIANT
 
 FILE = "explorer.html"  # its name, beside the report
 _FOLDER = Path(__file__).resolve().parent

@@ -81,7 +81,7 @@ def _no_boxes(config: Config, math: str, b_layout: str) -> Mapping[str, Box]:
 
 
 @dataclass(frozen=True, eq=False)  # a rung is itself: compared and hashed by identity
-class Stage:
+class Rung:
     """One rung: its id (the stem of its files), its idea, its variants and where it can run."""
 
     id: str
