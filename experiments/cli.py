@@ -284,7 +284,7 @@ def submit(
     If something is lacking, it says what to do about it, and writes nothing. Exit code: 1 if something is lacking.
     """
     from experiments.cards.submit import submit as make_ready
-    from experiments.documents import blocks
+    from experiments.publish import blocks
 
     given = [text.partition("=") for text in excuse or ()]
     if wrong := [name for name, _, why in given if not why.strip()]:
@@ -318,7 +318,7 @@ def report(
     data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
     from experiments.progress import Bars
-    from experiments.report import choose, make
+    from experiments.publish.report import choose, make
     from experiments.report.explorer.page import FILE as EXPLORER
     from experiments.selection import questions
     from experiments.trace import Gathered, Trace, gather
@@ -360,7 +360,7 @@ def readme(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if it is out of date.")] = False,
 ) -> None:
     """Write docs/findings.md and the generated blocks of both READMEs and of docs/ from the published data."""
-    from experiments.documents import blocks
+    from experiments.publish import blocks
 
     stale = blocks.stale(write=not check)
     for path in stale:

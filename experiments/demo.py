@@ -210,7 +210,7 @@ class _Demo:
         self._say(Text(faults.plain(fault.text)), 6)
 
     def _show_answer(self) -> None:
-        from experiments.documents.answer import Answer  # with pandas and scipy
+        from experiments.publish.answer import Answer  # with pandas and scipy
         from experiments.records import store
 
         self._title("CUDA or Triton? What a GPU measured, published with the repo")

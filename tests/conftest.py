@@ -128,9 +128,9 @@ def svg_alone() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def published_report(tmp_path_factory) -> Path:
     """The HTML report of the published data on a machine that has no GPU, made once for all processes of a run."""
-    from experiments import report  # with it come pandas and seaborn
     from experiments.plots import pictures
     from experiments.plots.look import style
+    from experiments.publish import report  # with it come pandas and seaborn
     from experiments.records import store
     from experiments.selection import questions
     from tests.experiments.fixtures import ENVIRONMENT, checked_row

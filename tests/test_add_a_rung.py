@@ -48,7 +48,7 @@ def add() -> None:
     text = registry.read_text(encoding="utf-8")
     end = re.search(r"^_LADDER = \(\n.*?^\)\n", text, re.MULTILINE | re.DOTALL).end() - len(")\n")
     registry.write_text(text[:end] + ENTRY + text[end:], encoding="utf-8")
-    from experiments.documents.readme import words_of
+    from experiments.publish.readme import words_of
     from gemm_ref import DIALECTS, STAGES
 
     assert list(STAGES)[-1] == NEW
@@ -74,7 +74,7 @@ def add() -> None:
         with missing(f"{readme} has no row of {{'{NEW}'}}"):
             repo().test_readme_has_a_row_for_every_rung_and_no_other(readme)
     assert f"readme.toml lacks the idea of {NEW} in [zh.ideas]" in run("readme", code=2)
-    with Path("experiments/documents/readme.toml").open("a", encoding="utf-8") as words:
+    with Path("experiments/publish/readme.toml").open("a", encoding="utf-8") as words:
         words.write(f'{NEW} = "{IDEA}"\n')
     words_of.cache_clear()
     begin, end = f"<!-- {NEW}:begin -->", f"<!-- {NEW}:end -->"

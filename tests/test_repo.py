@@ -73,7 +73,7 @@ def test_documents_have_no_section_of_a_rung_that_is_not(fp32):
 
 
 def test_documents_are_what_the_data_gives():
-    from experiments.documents import blocks
+    from experiments.publish import blocks
 
     assert not blocks.stale(write=False), "`make readme` rewrites them"
 

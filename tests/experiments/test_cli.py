@@ -268,8 +268,8 @@ def test_plot_without_own_data_draws_what_was_published(invoke, tmp_path, monkey
 def test_readme_check(invoke, tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("<!-- ladder:begin -->\n<!-- ladder:end -->\n", encoding="utf-8")
-    monkeypatch.setattr("experiments.documents.blocks.DOCUMENTS", {path: ("ladder",)})
-    monkeypatch.setattr("experiments.documents.blocks.PAGES", {})
+    monkeypatch.setattr("experiments.publish.blocks.DOCUMENTS", {path: ("ladder",)})
+    monkeypatch.setattr("experiments.publish.blocks.PAGES", {})
     assert invoke("readme", "--check").exit_code == 1
     assert invoke("readme").exit_code == 0
     assert invoke("readme", "--check").exit_code == 0

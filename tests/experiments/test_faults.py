@@ -183,7 +183,7 @@ def test_ctrl_c_is_heeded_in_a_callback(delay_s):
 
 
 def test_documents_are_written_in_a_checkout_alone(run, monkeypatch):
-    monkeypatch.setattr("experiments.documents.blocks.CHECKOUT", None)
+    monkeypatch.setattr("experiments.publish.blocks.CHECKOUT", None)
     code, said = run("readme")
     assert code == 2 and "run this in a checkout of the repo" in said
 

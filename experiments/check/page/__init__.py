@@ -13,9 +13,9 @@ from experiments.check import faults, words
 from experiments.check.page.lanes import Picture, picture
 from experiments.check.page.sizes import GLYPHS, strips
 from experiments.check.report import Line, Report
-from experiments.documents.templates import templates
 from experiments.html import theme
 from experiments.html.coloured import coloured
+from experiments.publish.templates import templates
 
 _FOLDER = Path(__file__).resolve().parent
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import markdown
-from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
+from experiments.publish import markdown
+from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import compiled, environment, store
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from gemm_ref import DIALECTS

@@ -9,18 +9,18 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import markdown
-from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
+from experiments.publish import markdown
+from experiments.publish.kernel_rows import default_row, gain, row_of
+from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
-from gemm_ref.rung import DEFAULT_VARIANT, Rung
+from gemm_ref.rung import Rung
 
 BLOCKS = ("ladder", "deep", "ablation")  # the blocks that `block` writes
 
@@ -64,14 +64,6 @@ def _caption(at_size: pd.DataFrame, published: Path) -> str:
 def _gain(below: Rung | None, stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
     times = gain(below, stage, variant, dialect, at_size)
     return "" if times is None else f", {style.number(times)}"
-
-
-def gain(below: Rung | None, stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> float | None:
-    """A kernel's `frames.speedup` over the rung `below` in the same dialect; None where one of them is missing."""
-    if below is None or dialect not in below.dialects or dialect not in stage.dialects:
-        return None
-    ratio = frames.speedup(default_row(at_size, below, dialect), row_of(at_size, stage, variant, dialect))
-    return ratio.median if ratio else None
 
 
 def _deep(at_size: pd.DataFrame) -> str:
@@ -176,15 +168,3 @@ def _not_faster(at_size: pd.DataFrame) -> str:
     if not lines:
         return ""
     return "\n".join(["Rungs that are not faster than the rung below, best variant beside best variant:\n", *lines])
-
-
-def default_row(at_size: pd.DataFrame, stage: Rung, dialect: str):
-    """As `row_of`, for the variant that is the dialect's default."""
-    return row_of(at_size, stage, stage.find_variant(DEFAULT_VARIANT, dialect), dialect)
-
-
-def row_of(at_size: pd.DataFrame, stage: Rung, variant: str, dialect: str):
-    """The first row of one kernel, or None."""
-    wanted = {"stage": stage.id, "variant": variant, "dialect": dialect}
-    own = np.logical_and.reduce([at_size[column].to_numpy() == name for column, name in wanted.items()])
-    return at_size.iloc[np.argmax(own)] if own.any() else None

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import markdown
 from experiments.plots.look import style
+from experiments.publish import markdown
 from experiments.records import environment, store, traffic
 from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS

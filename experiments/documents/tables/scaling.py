@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.documents import markdown
-from experiments.documents.markdown import NOT_MEASURED
 from experiments.plots.look import style
+from experiments.publish import markdown
+from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import scaling, stats, store
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import STRONG

@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.documents import markdown
-from experiments.documents.answer import Answer
-from experiments.documents.markdown import NOT_MEASURED
-from experiments.documents.tables.ladder import default_row, row_of
 from experiments.plots.look import style
+from experiments.publish import markdown
+from experiments.publish.answer import Answer
+from experiments.publish.kernel_rows import default_row, row_of
+from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained
 from experiments.records.frames import LAYOUT, LAYOUT_WORDS

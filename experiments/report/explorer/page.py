@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from experiments.documents.templates import templates
 from experiments.html import theme
-from experiments.report.sources import sources
+from experiments.publish.report.sources import sources
+from experiments.publish.templates import templates
 from experiments.trace.record import Trace, deflated, plain
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.rung import DEFAULT_VARIANT

@@ -15,7 +15,7 @@ from experiments.check.page.sizes import FLAWED, strips
 from experiments.check.report import Asked, Code, Fault, Line, Outcome, Rank, Report, Request, Verdict
 from experiments.check.sizes import Need
 from gemm_ref import Problem
-from tests.experiments.report import browser
+from tests.experiments.publish import browser
 
 HOSTILE = "\"><script>alert(1)</script><!-- ' ${x} {{ 7 * 7 }} &amp;"
 SOURCE = f"""// </code></pre></script><script>alert(2)</script> {HOSTILE} \x0b \x0c \u2028 \x1b[31m

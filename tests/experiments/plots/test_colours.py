@@ -14,7 +14,7 @@ from PIL import Image
 from experiments.plots import correctness, cost, energy, instructions, registers, roofs
 from experiments.plots.look import maps, style
 from experiments.plots.parts import memory_banks
-from experiments.report import colours
+from experiments.publish.report import colours
 
 # Machado, Oliveira and Fernandes, 'A Physiologically-based Model for Simulation of Color Vision Deficiency' (2009):
 # what is seen where one kind of cone lacks, from red, green and blue that are linear in light.

@@ -13,8 +13,8 @@ import pytest
 from experiments.html import theme
 from experiments.plots import pictures
 from experiments.plots.look import style
+from experiments.publish.report import colours, figures
 from experiments.records import store
-from experiments.report import colours, figures
 
 _SHEET = theme() + (Path(figures.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
 PALETTE = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _SHEET)}

@@ -77,7 +77,7 @@ def test_forms_that_are_lacking_are_drawn(folder, asked):
         ("experiments/plots/ladder.py", True),
         ("gemm_ref/registry.py", True),
         ("results/a-gpu/ladder.svg", False),
-        ("experiments/report/page.py", False),
+        ("experiments/publish/report/page.py", False),
     ],
 )
 def test_a_change(tmp_path, folder, asked, place, matters):

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from experiments.documents.outcomes import outcome
+from experiments.publish.outcomes import outcome
 from experiments.questions import choice as question
 from experiments.records import frames, store, workloads
 from experiments.records.contenders import Contender, contenders

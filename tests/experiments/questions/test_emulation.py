@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.documents import rounding as documents
 from experiments.progress import Bars
+from experiments.publish import rounding as documents
 from experiments.questions import emulation
 from experiments.questions.parts import spreads
 from experiments.records import store

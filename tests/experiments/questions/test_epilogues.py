@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.documents.outcomes import outcome
 from experiments.documents.tables import tensor_cores as tensor_tables
+from experiments.publish.outcomes import outcome
 from experiments.questions import epilogues as question
 from experiments.records import store
 from experiments.records.contenders import contenders

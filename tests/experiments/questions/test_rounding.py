@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from experiments.documents import rounding as documents
+from experiments.publish import rounding as documents
 from experiments.questions import rounding
 from experiments.questions.parts.dots import DOTS, modelled
 from experiments.records import workloads

@@ -9,11 +9,11 @@ import pytest
 
 import gemm_ref
 from experiments import runner
-from experiments.documents.answer import Answer
-from experiments.documents.outcomes import outcome
 from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.plots.look import style
 from experiments.progress import Bars
+from experiments.publish.answer import Answer
+from experiments.publish.outcomes import outcome
 from experiments.questions import energy, modes, shapes, squares, timers
 from experiments.records import store, workloads
 from experiments.records.contenders import contenders

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.documents.markdown import NOT_MEASURED
-from experiments.documents.outcomes import outcome
 from experiments.documents.tables import scaling as scaling_tables
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.outcomes import outcome
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
 from experiments.records.stats import Ratio

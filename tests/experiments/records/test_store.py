@@ -5,7 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from experiments.documents import blocks
+from experiments.publish import blocks
 from experiments.records import store
 from experiments.records.contenders import contenders
 from experiments.records.request import UsageError

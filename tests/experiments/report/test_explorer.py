@@ -21,7 +21,7 @@ from experiments.trace.gathered import first_modes
 from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.ptx.core.events import Access, Observer, watched
 from gemm_ref.ptx.text.dtypes import per_lane
-from tests.experiments.report import browser
+from tests.experiments.publish import browser
 
 pytestmark = browser.needed
 

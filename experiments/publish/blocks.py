@@ -1,0 +1,129 @@
+"""The generated blocks of the README and of docs/, and whole pages, from the published data and the registry.
+
+A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: a rung's id names its own numbers (in fp32) and
+what the compilers decided; what README has is written by `readme`, and other tables by the files of this package that
+are called so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gemm_ref
+from experiments.documents.tables import instructions as instruction_tables
+from experiments.documents.tables import ladder as ladder_tables
+from experiments.documents.tables import memory as memory_tables
+from experiments.documents.tables import registers as register_tables
+from experiments.documents.tables import scaling as scaling_tables
+from experiments.documents.tables import tensor_cores as tensor_tables
+from experiments.publish import (
+    cost,
+    devices,
+    findings,
+    instructions,
+    markdown,
+    readme,
+    rounding,
+)
+from experiments.records import store
+from experiments.records.request import UsageError
+from gemm_ref import DIALECTS
+from gemm_ref.build import CHECKOUT, write_whole
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _rungs_of(page: str) -> list[str]:
+    """The rungs whose section is on one page of docs/."""
+    return [stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page]
+
+
+_TABLES = (
+    instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, scaling_tables, tensor_tables,
+)  # fmt: skip
+DOCUMENTS = {  # file -> the blocks that it must have
+    ROOT / "README.md": readme.IN["en"],
+    ROOT / "README.zh-CN.md": readme.IN["zh"],
+    ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *register_tables.RUNGS, *_rungs_of("ladder.md")),
+    ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, *register_tables.PAGE),
+    ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
+    ROOT / "docs" / "rounding.md": rounding.BLOCKS[:2],
+    ROOT / "docs" / "scaling.md": scaling_tables.BLOCKS,
+    ROOT / "docs" / "emulation.md": (rounding.EMULATION, *tensor_tables.EMULATED),
+    ROOT / "docs" / "tensor_cores.md": (
+        *(name for name in tensor_tables.BLOCKS if name not in tensor_tables.EMULATED),
+        *_rungs_of("tensor_cores.md"),
+    ),
+}
+PAGES = {  # file -> what writes the whole of it from a folder of results
+    ROOT / "docs" / "findings.md": findings.render,
+    ROOT / "docs" / "cost.md": cost.render,
+    ROOT / "docs" / "devices.md": devices.render,
+    ROOT / "docs" / "instructions.md": instructions.render,
+}
+
+
+class MarkerError(UsageError):
+    """A document lacks the markers of a generated block."""
+
+
+def _markers(name: str) -> tuple[str, str]:
+    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+
+
+def _marked(document: Path, blocks: tuple[str, ...]) -> str:
+    """The document's text. Raises MarkerError where the file or the markers of one of `blocks` are missing."""
+    text = document.read_text(encoding="utf-8") if document.exists() else ""
+    for begin, end in map(_markers, blocks):
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+            raise MarkerError(f"{document.name} needs one line {begin} and below it one line {end}: what goes between")
+    return text
+
+
+def update(document: Path, blocks: tuple[str, ...], write: bool, published: Path = store.PUBLISHED) -> bool:
+    """Whether a block in `document` differs from what the data and the registry say; rewrites them if `write`.
+
+    Raises MarkerError where the file or the markers of one of `blocks` are missing.
+    """
+    old = new = _marked(document, blocks)
+    for name in blocks:
+        begin, end = _markers(name)
+        text = f"{begin}\n{block(name, published)}\n{end}"
+        new = new[: new.index(begin)] + text + new[new.index(end) + len(end) :]
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def update_page(document: Path, write: bool, published: Path = store.PUBLISHED) -> bool:
+    """Whether one of PAGES differs from what the data say; rewrites it if `write`."""
+    old = document.read_text(encoding="utf-8") if document.exists() else ""
+    new = PAGES[document](published)
+    if write and new != old:
+        write_whole(document, new)
+    return new != old
+
+
+def stale(write: bool) -> list[Path]:
+    """All documents that are not what the published data give; they are rewritten if `write`.
+
+    Raises MarkerError and UsageError as `update` does, and where the documents are not here; before it writes any.
+    """
+    if CHECKOUT is None:
+        raise UsageError("the documents are not part of the installed package: run this in a checkout of the repo")
+    readme.check_ideas()
+    for path, blocks in DOCUMENTS.items():
+        _marked(path, blocks)
+    changed = [path for path, blocks in DOCUMENTS.items() if update(path, blocks, write)]
+    return changed + [path for path in PAGES if update_page(path, write)]
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block, by name."""
+    for tables in _TABLES:
+        if name in tables.BLOCKS:
+            return tables.block(name, published)
+    stage = gemm_ref.get_stage(name)
+    decided = "\n".join(f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items())
+    numbers = ladder_tables.rung(stage, published) if "fp32" in stage.maths else ""
+    return "\n\n".join(filter(None, [numbers, decided]))

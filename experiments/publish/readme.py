@@ -1,0 +1,103 @@
+"""The generated blocks of README.md and README.zh-CN.md: the answer, and the ladder in one table, in each language.
+
+A block is called NAME.LANGUAGE. The table has a row for each rung, in the math mode that the registry names first. The
+words of both are in readme.toml, and so is each rung's idea in other languages than the registry's.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+
+import gemm_ref
+from experiments.plots.look import style
+from experiments.publish import markdown
+from experiments.publish.answer import LANGUAGES, Answer
+from experiments.records import environment, store
+from experiments.records.controls import explained
+from experiments.records.request import UsageError
+from experiments.records.source_lines import lines_of
+from gemm_ref import DIALECTS, Rung
+
+_NAMES = ("answer", "rungs")
+IN = {language: tuple(f"{name}.{language}" for name in _NAMES) for language in LANGUAGES}  # language -> its blocks
+BLOCKS = tuple(name for blocks in IN.values() for name in blocks)
+_WORDS = Path(__file__).with_name("readme.toml")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block. Raises UsageError for a rung whose idea has no words in the block's language."""
+    kind, language = name.split(".")
+    answer = _answer(published, tuple((path, path.stat().st_mtime_ns) for path in sorted(published.glob("*.csv"))))
+    if kind == "answer":
+        paragraphs = answer.paragraphs(language)
+        return explained("\n\n".join(paragraphs), *paragraphs)
+    caption = _caption(answer, language, published)
+    return f"{caption}\n\n{_table(answer, language)}"
+
+
+@functools.lru_cache(maxsize=1)
+def _answer(published: Path, state: tuple) -> Answer:
+    """One for all blocks, as long as the folder's files are the same."""
+    return Answer(published)
+
+
+def check_ideas() -> None:
+    """Raises UsageError for a rung whose idea has no words in one of the languages."""
+    for language in LANGUAGES:
+        for stage in gemm_ref.STAGES.values():
+            idea(stage, language)
+
+
+def idea(stage: Rung, language: str) -> str:
+    """What a rung changes, in one line. Raises UsageError where readme.toml lacks it."""
+    ideas = words_of(language).get("ideas")
+    if ideas is None:
+        return stage.idea
+    if stage.id not in ideas:
+        raise UsageError(f"{_WORDS.name} lacks the idea of {stage.id} in [{language}.ideas]: {stage.idea}")
+    return ideas[stage.id]
+
+
+def _table(answer: Answer, language: str) -> str:
+    words = words_of(language)
+    lines = []
+    for stage in gemm_ref.STAGES.values():
+        name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})<br>{idea(stage, language)}"
+        cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
+        lines.append([name, stage.maths[0], *cells])
+    head = [words["rung"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]
+    return markdown.table(head, lines, words=2)
+
+
+def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
+    """% of cuBLAS of the dialect's best variant, and its lines: its own and, where there are any, shared ones."""
+    if dialect not in stage.dialects:
+        return words["no_kernel"]
+    rows = answer.at_size(stage.maths[0])
+    own = rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)]["vs_cublas"].dropna()
+    share = words["not_measured"] if own.empty else f"{style.number(100 * own.iloc[0])}%"
+    code = lines_of(stage.id, dialect)
+    return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
+
+
+def _caption(answer: Answer, language: str, published: Path) -> str:
+    words = words_of(language)
+    modes = {mode.math: mode for mode in answer.modes}
+    maths = dict.fromkeys(stage.maths[0] for stage in gemm_ref.STAGES.values())
+    shown = [modes[math] for math in maths if math in modes]
+    if not shown:
+        return words["cells"]
+    runs = [run for mode in shown for run in store.runs_of(answer.at_size(mode.math), published)]
+    speeds = words["comma"].join(
+        words["speed"].format(tflops=style.number(mode.cublas_tflops), math=mode.math, size=mode.size) for mode in shown
+    )
+    said = f"{words['cells']}{words['cublas'].format(speeds=speeds)}{environment.brief(runs)}"
+    return explained(said, said)
+
+
+@functools.cache
+def words_of(language: str) -> dict:
+    """The words of the blocks in one language, and the rungs' ideas if the registry is in another."""
+    return tomllib.loads(_WORDS.read_text(encoding="utf-8"))[language]

@@ -1,0 +1,59 @@
+"""The kernels' files as the page shows them: coloured, and the five fields of a .cu's header apart."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from experiments.html.coloured import coloured
+from gemm_ref import DIALECTS, Rung
+from gemm_ref.dialect import BY_HAND
+
+_ROOT = Path(__file__).resolve().parents[3]
+_FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
+_TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a rung; `html` has a <span class=l> a line."""
+
+    dialect: str
+    label: str
+    path: str  # within the repo
+    html: Markup
+
+
+def sources(stage: Rung) -> list[Source]:
+    """The files of a rung, in the order of its dialects."""
+    found = []
+    for dialect in (DIALECTS[name] for name in stage.dialects):
+        path = _ROOT / dialect.file_of(stage.id)
+        html = _coloured(path.read_text(encoding="utf-8"), path.suffix)
+        found.append(Source(dialect.name, dialect.title, dialect.file_of(stage.id), html))
+    return found
+
+
+@functools.cache
+def _coloured(text: str, suffix: str) -> Markup:
+    return Markup("").join(coloured(text, suffix))
+
+
+def header(stage: Rung) -> dict[str, str]:
+    """The five fields that open a rung's file by hand: Idea, Changed, Tile/threads, Cost, Requires."""
+    fields: dict[str, str] = {}
+    name = ""
+    for line in (_ROOT / DIALECTS[BY_HAND].file_of(stage.id)).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("//"):
+            break
+        if match := _FIELD.match(line):
+            name, fields[match[1]] = match[1], match[2]
+        elif name:
+            text = line.removeprefix("//").strip()
+            is_item = line.index(text) > _TEXT_COLUMN
+            fields[name] += ("\n" if is_item else " ") + text
+    return fields

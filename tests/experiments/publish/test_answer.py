@@ -1,0 +1,91 @@
+"""The answer's sentences follow the data: a verdict that changes changes them; what was not measured is not said."""
+
+import dataclasses
+
+import pytest
+
+from experiments.plots.look import style
+from experiments.publish.answer import LANGUAGES, Answer, Best, Shapes
+from experiments.records import store
+from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
+from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
+
+
+def save(folder, shares):
+    """fp32 at 4096 where each dialect has that share of cuBLAS (median, low, high) in every rung, and no other row."""
+    rows = [
+        dataclasses.replace(row, median_us=1000 / share[0], **Ratio(*share).columns("vs_cublas"))
+        for row in ladder_rows((4096,))
+        if (share := shares.get(row.dialect))
+    ]
+    store.save(folder, "ladder", rows, ENVIRONMENT)
+
+
+def scaled(*ratio):
+    return tuple(0.5 * value for value in ratio)
+
+
+HAND = scaled(1.0, 0.9998, 1.0002)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "said", "take"),
+    [
+        ((0.9, 0.899, 0.901), SLOWER, ("45.0%", "10% slower"), "CUDA"),
+        ((1.0, 0.999, 1.001), SAME, ("50.0%", "level"), "lightest"),
+        ((1.1, 1.099, 1.101), FASTER, ("55.0%", "10% faster"), "lightest"),
+        ((1.0, 0.8, 1.2), UNSURE, ("50.0%", "not told apart"), "CUDA"),
+    ],
+)
+@pytest.mark.parametrize("lines", [(20, 9), (9, 20)])
+def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
+    tmp_path, monkeypatch, ratio, verdict, said, take, lines
+):
+    of = dict(zip(("cuda", "triton"), lines, strict=True))
+    monkeypatch.setattr(Best, "lines", property(lambda best: of[best.dialect]))
+    save(tmp_path, {"cuda": HAND, "triton": scaled(*ratio)})
+    answer = Answer(tmp_path)
+    assert answer.modes[0].best["triton"].beside_hand == verdict
+    first, table, _ = answer.paragraphs()
+    lightest = "CUDA" if take == "CUDA" or lines == (9, 20) else "Triton"
+    assert first.startswith(f"**At M = N = K = 4096 take {lightest} in fp32.**")
+    share, beside = said
+    by_hand, triton = ("**50.0%**", share) if lightest == "CUDA" else ("50.0%", f"**{share}**")
+    cells = f"{by_hand} `s01`, {lines[0]} lines | {triton} `s01`, {lines[1]} lines, {beside} | not measured"
+    assert table.splitlines()[2] == f"| fp32 at 4096 | {style.number(answer.modes[0].cublas_tflops)} | {cells} | | |"
+
+
+def test_without_cuda_nothing_is_compared_or_recommended(tmp_path):
+    save(tmp_path, {"triton": HAND})
+    table, about = Answer(tmp_path).paragraphs()
+    assert "| not measured | 50.0% `s01`, 26 lines | not measured |" in table and "Other shapes:" not in about
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_published_answer_has_every_mode_share_and_line(language):
+    answer = Answer()
+    _, table, about = answer.paragraphs(language)
+    rows = [row for mode in answer.modes for row in (mode, mode.other) if row]
+    lines = table.splitlines()[2:]
+    assert len(lines) == len(rows) and len({line.split(" | ")[0] for line in lines}) == len(rows)
+    for row, line in zip(rows, lines, strict=True):
+        assert line.startswith(f"| {row.math}") and row.cutlass in line
+        for best in row.best.values():
+            assert f"{best.percent}%" in line and f"`{best.number}`" in line and f"{best.lines} " in line
+        assert (row.take is None) == ("**" not in line)
+    assert answer.modes[1].other, "who reads B by columns as it is stored is level there, and not by rows"
+    for name, mean in answer.shapes.mean.items():
+        worst = answer.shapes.worst[name]
+        assert f"{mean:.0f}" in lines[0] and worst.size in about
+        assert worst.percent in about and 100 * worst.row.vs_cublas < mean
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_nothing_is_said_of_an_empty_folder(tmp_path, language):
+    assert Answer(tmp_path).paragraphs(language) == []
+
+
+@pytest.mark.parametrize(("slower", "take"), [(60, "cuda"), (50, None), (0, None)])
+def test_cuda_is_to_take_where_the_others_are_slower_at_most_shapes(slower, take):
+    counts = {"cuda": 0, "triton": 90, "gluon": slower}
+    assert Shapes(100, dict.fromkeys(counts, 80.0), {}, dict.fromkeys(counts, 1), counts, {}).take == take

@@ -1,0 +1,126 @@
+"""docs/findings.md and docs/memory.md: numbers are looked up, and words follow the data."""
+
+import pytest
+
+from experiments.documents.tables import memory as memory_tables
+from experiments.publish import findings
+from experiments.publish.findings import SIZE, Data
+from experiments.records import store
+from experiments.records.request import UsageError
+from experiments.records.stats import SAME
+from gemm_ref import STAGES, stages_in
+from tests.experiments.fixtures import changed
+
+ROWS = ("ladder", "squares", "shapes", "modes", "energy", "accuracy")
+
+
+def test_the_page_has_every_rung_and_its_numbers():
+    text = findings.render()
+    data = Data(store.PUBLISHED)
+    for stage in stages_in("fp32"):
+        row = data.row(stage, "cuda")
+        assert f"| [`{stage.id}`](ladder.md#{stage.id}) | {row.tflops:#.3g}{data.variant(row)} |" in text
+    assert f"reaches {100 * data.best('cuda').vs_cublas:#.3g}".rstrip(".") + "% of cuBLAS in CUDA" in text
+    assert "nan" not in text.lower().replace("nanobind", "")
+
+
+def test_a_word_follows_its_numbers(tmp_path):
+    stage = STAGES["s04_shared_tile"]
+
+    def twice_as_fast(frame):
+        own = (frame["stage"] == stage.id) & (frame["dialect"] == "triton") & (frame["m"] == str(SIZE[0]))
+        for name in ("vs_cublas", "vs_cublas_low", "vs_cublas_high"):
+            frame.loc[own, name] = (2 * frame.loc[own, name].astype(float)).astype(str)
+
+    before = Data(store.PUBLISHED)
+    after = Data(changed(tmp_path, ladder=twice_as_fast))
+    assert after.word(stage, "triton") == "faster"
+    ratio = before.versus(stage, "triton").median
+    assert after.versus(stage, "triton").median == pytest.approx(2 * ratio, rel=1e-4)
+    assert after.word(STAGES["s13_split_k"], "gluon") == "no kernel"
+
+
+def test_another_run_is_told_with_what_is_level_there(tmp_path):
+    def times(share, us):
+        def change(frame):
+            own = (frame["stage"] == "s10_double_buffer") & (frame["dialect"] == "triton")
+            for names, factor in ((("vs_cublas", "vs_cublas_low", "vs_cublas_high"), share), (("median_us",), us)):
+                for name in names:
+                    known = own & (frame[name] != "")
+                    frame.loc[known, name] = (factor * frame.loc[known, name].astype(float)).astype(str)
+
+        return change
+
+    def same_run(frame):
+        frame["run"] = store.read(store.PUBLISHED, "ladder")["run"].iloc[-1]
+
+    data = Data(store.PUBLISHED)
+    best, s10 = data.best("triton"), data.row(STAGES["s10_double_buffer"], "triton")
+    faster = times(2.0, 0.5)  # in the squares' run s10 leads
+    told = Data(changed(tmp_path, squares=faster))
+    assert dict(told.leaders())[SIZE[0]]["triton"].stage == s10.stage != best.stage
+    assert told.other_run().endswith("from another run than those above.")
+
+    def level(frame):  # and in the ladder's, of one run, it is level
+        times(0.999 * best.vs_cublas / s10.vs_cublas, 1.01 * s10.vs_cublas / best.vs_cublas)(frame)
+        frame["run"] = frame["run"].iloc[0]
+
+    assert " level in Triton." in Data(changed(tmp_path, squares=faster, ladder=level)).other_run()
+    assert Data(changed(tmp_path, squares=same_run, ladder=same_run)).other_run() == ""
+
+
+def test_what_is_held_is_the_fastest_in_a_burst(tmp_path):
+    def no_bursts(frame):
+        frame["mode"] = "sustained"
+
+    def slow(frame):
+        frame.loc[frame["stage"] == "s14_register_banks", "tflops"] = "1"
+
+    rung, library = Data(store.PUBLISHED).held()
+    assert rung.stage == "s14_register_banks" and library.backend == "cublas" and rung.m == library.m
+    assert f"held {rung.tflops:.1f} at {rung.power_w:.0f} W" in findings.render()
+    assert Data(changed(tmp_path, energy=slow)).held()[0].stage == "s12_async_copy"
+    assert Data(changed(tmp_path, energy=no_bursts)).held() == []
+
+
+def test_controls_that_are_not_same_are_counted(tmp_path):
+    def spoil(frame):
+        first = frame.index[frame["stage"] == "control"][0]
+        frame.loc[first, "verdict"] = "UNSURE"
+        frame.loc[first, "vs_cublas"] = "1.5"
+
+    same, total, _ = Data(store.PUBLISHED).control()
+    after = Data(changed(tmp_path, squares=spoil)).control()
+    assert after[1] == total and after[0] in (same, same - 1) and after[2] == pytest.approx(0.5)
+
+
+def test_what_beats_cublas_is_named_once_a_problem():
+    rows = Data(store.PUBLISHED).beats_cublas()
+    problems = [(row.m, row.n, row.k) for row in rows]
+    assert len(set(problems)) == len(problems)
+    assert all(row.verdict != SAME and row.vs_cublas_low > 1 for row in rows)
+    assert [row.vs_cublas for row in rows] == sorted((row.vs_cublas for row in rows), reverse=True)
+
+
+def test_every_statement_has_data_behind_it(tmp_path):
+    """The page cannot be written from a folder that lacks one of its experiments."""
+    for name in ROWS:
+        folder = changed(tmp_path)
+        (folder / f"{name}.csv").unlink()
+        with pytest.raises(UsageError, match=f"has no {name}.csv"):
+            findings.render(folder)
+
+
+def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
+    def miscount(frame):
+        own = (frame["view"] == "hardware") & (frame["stage"] == "s01_naive") & (frame["dialect"] == "cuda")
+        frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
+
+    before = memory_tables.block("hardware", store.PUBLISHED)
+    after = memory_tables.block("hardware", changed(tmp_path, memory=miscount))
+    shown = [line for line in after.splitlines() if line.startswith("| `")]
+    assert [line for line in shown if line not in before] == [
+        "| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"
+    ]
+    agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
+    assert agreeing[1] == agreeing[0] - 1
