@@ -21,7 +21,7 @@ from experiments import interrupt, kernel_commands
 from experiments.console import FAILED, err, out, tell
 from experiments.grouped import grouped
 from experiments.records.request import UsageError
-from gemm_ref.build import CHECKOUT, BuildError, CannotWrite
+from gemm_ref.build import CHECKOUT, BuildError, CannotWrite, write_whole
 
 USAGE, INTERRUPTED = 2, 130
 
@@ -317,25 +317,28 @@ def report(
     It shows what was measured on this machine, and beside it the data published with the repo; with --results, the
     data of that folder alone. Beside it is explorer.html, which shows what each thread of each kernel touches.
     """
+    from experiments.explore import page
+    from experiments.explore.traces import Gathered, gather
     from experiments.progress import Bars
-    from experiments.publish.report import choose, make
-    from experiments.report.explorer.page import FILE as EXPLORER
+    from experiments.publish.report import EXPLORER, choose, make
     from experiments.selection import questions
-    from experiments.trace import Gathered, Trace, gather
 
     own = results or _folder_of("auto")
     folders, target = [results] if results else choose(own), output or own / "report.html"
-    traced: list[Gathered] = []
+    traced = Gathered((), {})
 
-    def traces(bars: Bars) -> Sequence[Trace]:
-        traced.append(gather(bars=bars))
-        return traced[0].traces
+    def explore(bars: Bars) -> set[str]:
+        nonlocal traced
+        traced = gather(bars=bars)
+        if traced.traces:
+            write_whole(target.with_name(EXPLORER), page.render(traced.traces, target.name))
+        return {trace.stage for trace in traced.traces}
 
-    path = make(folders, target, questions(), own=None if results else own, console=out, traces=traces)
+    path = make(folders, target, questions(), own=None if results else own, console=out, explore=explore)
     tell(str(path), out)
-    if traced[0].traces:
+    if traced.traces:
         tell(str(path.with_name(EXPLORER)), out)
-    if lacking := traced[0].lacking:
+    if lacking := traced.lacking:
         name, why = next(iter(lacking.items()))
         tell(f"the explorer lacks {len(lacking)} kernels, {name} for one: {why}", err)
 

@@ -131,7 +131,7 @@ def trace(
         typer.Option(help="A folder, or for one kernel a .json file. [traces in this machine's results folder]"),
     ] = None,
 ) -> None:
-    """Write what each thread of a block touches in the first slices of K, as JSON (`experiments/trace/record.py`).
+    """Write what each thread of a block touches in the first slices of K, as JSON.
 
     The kernel runs on the reference GPU in a small problem, so no GPU is needed. An earlier trace is read if neither
     the kernel nor anything else that it depends on has changed. What has no compiler here is named and left out.
@@ -141,9 +141,9 @@ def trace(
 
     chosen = kernels(stage, dialect, variant, math)
 
+    from experiments.explore.traces import gather, written
+    from experiments.explore.traces.record import to_json
     from experiments.progress import Bars
-    from experiments.trace import gather, written
-    from experiments.trace.record import to_json
     from gemm_ref.build import write_whole
 
     paths = written.paths(chosen, output)

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from cuda_kernels.__main__ import app as cuda_kernels_app
 from experiments import cli, doctor, selection
+from experiments.explore.traces import Gathered
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.trace import Gathered
 from gemm_ref import STAGES
 from gemm_ref.build import BuildError
 from gemm_ref.version import version
@@ -34,7 +34,7 @@ needs_proc = pytest.mark.skipif(not NOWHERE.parent.is_dir(), reason="there is no
 def run(invoke, monkeypatch):
     """`run("report")`: the command's exit code, and what it says."""
     contender = Contender("s01_naive", "default", "cuda", "cuda", "fp32", ("cpu",), lambda: right)
-    monkeypatch.setattr("experiments.trace.gather", lambda bars: Gathered((), {}))
+    monkeypatch.setattr("experiments.explore.traces.gather", lambda bars: Gathered((), {}))
 
     def run(*arguments):
         result = invoke(*arguments, pool=[contender])

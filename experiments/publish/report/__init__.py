@@ -6,7 +6,7 @@ the same bytes: dates and commits are those of the measurements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,9 +17,9 @@ from experiments.publish.report.views import View
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS
 from experiments.records.store import PUBLISHED, check_writable, csv_path
-from experiments.report.explorer import page as explorer
-from experiments.trace.record import Trace
 from gemm_ref.build import write_whole
+
+EXPLORER = "explorer.html"  # the name of the page beside the report that shows what each thread touches
 
 
 def make(
@@ -28,7 +28,7 @@ def make(
     questions: Mapping[str, str],
     own: Path | None = None,
     console: Console | None = None,
-    traces: Callable[[Bars], Sequence[Trace]] = lambda bars: (),
+    explore: Callable[[Bars], Collection[str]] = lambda bars: (),
 ) -> Path:
     """Write the report of the results in `folders` to the file `target`, whole or not at all; return `target`.
 
@@ -36,8 +36,8 @@ def make(
     questions: what each experiment asks, by its name: the text that opens its module.
     own: this machine's folder, where the page should say which of its numbers are not of this machine.
     console: shows how far it is.
-    traces: gives those of the kernels that one can look into, in `explorer.html` beside it; without any there is no
-    such page.
+    explore: writes the page EXPLORER beside the report and returns the ids of the rungs that it shows; none where
+    there is no such page.
     Raises UsageError where no folder holds data of any experiment, where the file cannot be written, and for the name
     of the page beside it.
     """
@@ -45,15 +45,12 @@ def make(
     if not folders:
         raise UsageError("no data to report: `python -m experiments run` measures some")
     check_writable(target.parent, "--output")
-    if target.name == explorer.FILE:
-        raise UsageError(f"{explorer.FILE} is the name of the page beside it: pass another --output")
+    if target.name == EXPLORER:
+        raise UsageError(f"{EXPLORER} is the name of the page beside it: pass another --output")
     if target.is_dir():
         raise UsageError(f"{target} is a folder: --output takes the name of a file")
     with Bars(console or Console(quiet=True)) as bars:
-        found = traces(bars)
-        write_whole(target, render(folders, target, questions, own, bars, {trace.stage for trace in found}))
-    if found:
-        write_whole(target.parent / explorer.FILE, explorer.render(found, target.name))
+        write_whole(target, render(folders, target, questions, own, bars, explore(bars)))
     return target
 
 

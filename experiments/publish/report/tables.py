@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
+from experiments.html import deflated
 from experiments.records import frames, stats
 from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
-from experiments.trace.record import deflated
 from gemm_ref import DIALECTS
 
 MANY = 2000  # rows; beyond them those without a time are summed up by kernel, and of candidates a few are shown

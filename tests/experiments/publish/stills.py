@@ -10,9 +10,9 @@ from PIL import Image
 from experiments.check import page as checked
 from experiments.check.command import check
 from experiments.check.cuda.cuda_file import Options
-from experiments.report.explorer.page import render
+from experiments.explore.page import render
+from experiments.explore.traces import gather
 from experiments.selection import make_request
-from experiments.trace import gather
 from tests.experiments.publish import browser
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

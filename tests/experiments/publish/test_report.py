@@ -17,6 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
+from experiments.explore import page as explorer
+from experiments.explore.traces import Gathered, gather
+from experiments.explore.traces.gathered import first_modes
 from experiments.plots.look import style
 from experiments.plots.look.sheet import Sheet
 from experiments.plots.pictures import PICTURES
@@ -26,10 +29,7 @@ from experiments.publish.report import page, rungs, sources, tables
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, FAIL, Checked
-from experiments.report.explorer import page as explorer
 from experiments.selection import questions
-from experiments.trace import Gathered, gather
-from experiments.trace.gathered import first_modes
 from gemm_ref import STAGES
 from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
 from tests.imports import ROOT
@@ -330,16 +330,16 @@ def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monk
     monkeypatch.setattr(cli.out, "width", 200)
     naive, second = first_modes()[0], str(first_modes()[1])
     traced = Gathered(gather([naive]).traces, {second: "nvcc was not found"})
-    monkeypatch.setattr("experiments.trace.gather", lambda bars: traced)
+    monkeypatch.setattr("experiments.explore.traces.gather", lambda bars: traced)
     target = tmp_path / "deep" / "page.html"
     done = CliRunner().invoke(cli.app, ["report", "--results", str(made.parent), "--output", str(target)])
     assert done.exit_code == 0 and str(target) in done.output
-    assert str(target.parent / explorer.FILE) in done.output
+    assert str(target.parent / report.EXPLORER) in done.output
     assert f"the explorer lacks 1 kernels, {second} for one: nvcc was not found" in done.output
     text = target.read_text(encoding="utf-8")
     assert re.findall(r'href="(explorer.html[^"]*)"', text) == ["explorer.html", f"explorer.html#{naive.stage.id[:3]}"]
     assert re.sub(r" *(<li>|<p>)<a href=.explorer.*\n", "\n", text) == made.read_text(encoding="utf-8")
-    assert (target.parent / explorer.FILE).read_text(encoding="utf-8") == explorer.render(traced.traces, "page.html")
+    assert (target.parent / report.EXPLORER).read_text(encoding="utf-8") == explorer.render(traced.traces, "page.html")
     done = CliRunner().invoke(cli.app, ["report", "--results", str(tmp_path / "nothing")])
     assert done.exit_code == 2 and not (tmp_path / "nothing").exists()
 
@@ -355,7 +355,7 @@ def test_the_view_with_speeds_comes_first(tmp_path):
     with pytest.raises(UsageError, match="is a folder"):
         report.make([own], own, questions())
     with pytest.raises(UsageError, match="explorer.html is the name of the page beside it: pass another --output"):
-        report.make([own], own / explorer.FILE, questions())
+        report.make([own], own / report.EXPLORER, questions())
     with pytest.raises(UsageError, match="ladder.csv is a file, not a folder; pass another --output"):
         report.make([own], own / "ladder.csv" / "page.html", questions())
     with pytest.raises(UsageError, match="no data"):

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from experiments import processes
 from experiments.bench import provenance, side_by_side
+from experiments.explore.traces import kernel
+from experiments.explore.traces.record import Trace, from_json, to_json
 from experiments.progress import Bars
 from experiments.records import kept
-from experiments.trace import kernel
-from experiments.trace.record import Trace, from_json, to_json
 from gemm_ref import DIALECTS, Implementation, implementations
 from gemm_ref.build import BuildError
 
 ALONE = 6  # fewer are traced in this process: starting others takes seconds
-_SOURCES = ("gemm_ref", "experiments/bench", "experiments/trace")
+_SOURCES = ("gemm_ref", "experiments/bench", "experiments/explore/traces")
 _COMPILERS = {"cuda": ("nvcc", "nvcc"), "triton": ("Triton", "triton")}  # by backend: its name, and that of its version
 
 

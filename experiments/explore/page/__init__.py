@@ -1,4 +1,4 @@
-"""What the explorer's page is made of: a template, a style sheet, short scripts, sources and traces, in one file.
+"""The explorer's page, one file beside the report: a template, a style sheet, scripts, sources and traces.
 
 Traces and sources are stored deflated; the browser opens them when their kernel is asked for. `trace.js` and `uses.js`
 say what a trace means, `words.js` says it in sentences, and the others draw.
@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from experiments.html import theme
+from experiments.explore.traces.record import Trace, plain
+from experiments.html import deflated, theme
 from experiments.publish.report.sources import sources
 from experiments.publish.templates import templates
-from experiments.trace.record import Trace, deflated, plain
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.rung import DEFAULT_VARIANT
 
-FILE = "explorer.html"  # its name, beside the report
 _FOLDER = Path(__file__).resolve().parent
 # In the order in which they build on each other.
 _SCRIPTS = (

@@ -3,7 +3,7 @@
 `gather` makes them, `record` says what is in one.
 """
 
-from experiments.trace.gathered import Gathered, gather
-from experiments.trace.record import Trace
+from experiments.explore.traces.gathered import Gathered, gather
+from experiments.explore.traces.record import Trace
 
 __all__ = ["Gathered", "Trace", "gather"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.explore.traces.kernel import name_of
 from experiments.records.request import UsageError
 from experiments.records.store import RESULTS, check_writable
-from experiments.trace.kernel import name_of
 from gemm_ref import DIALECTS, Implementation
 
 FOLDER = RESULTS / "cpu" / "traces"  # a trace is the reference GPU's on any machine

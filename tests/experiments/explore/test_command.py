@@ -4,9 +4,9 @@ import pytest
 
 import gemm_ref
 from experiments import cli
+from experiments.explore.traces import gather, gathered, kernel, record
+from experiments.explore.traces.gathered import first_modes
 from experiments.records import kept
-from experiments.trace import gather, gathered, kernel, record
-from experiments.trace.gathered import first_modes
 from gemm_ref.build import BuildError
 from tests.experiments.fixtures import raising
 

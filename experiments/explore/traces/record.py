@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.html import deflated
+
 NOWHERE = -1  # in a pattern a thread that takes no part; in origins what is no element of A, B or C
 
 
@@ -188,12 +190,6 @@ def _packed(values: np.ndarray) -> dict:
     texts = [deflated(each.tobytes()) for each in (whole, np.diff(whole, axis=0, prepend=whole[:1] * 0))]
     delta = len(texts[1]) < len(texts[0])
     return {"type": name, "shape": list(values.shape), "delta": delta, "data": texts[delta]}
-
-
-def deflated(data: bytes) -> str:
-    """Raw deflate as base64: what the browser's DecompressionStream takes."""
-    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(stream.compress(data) + stream.flush()).decode()
 
 
 def _unpacked(packed: dict) -> np.ndarray:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.trace.observe import Seen, Watcher
-from experiments.trace.origin import Ids, of_sums
-from experiments.trace.record import NOWHERE, Tile
+from experiments.explore.traces.observe import Seen, Watcher
+from experiments.explore.traces.origin import Ids, of_sums
+from experiments.explore.traces.record import NOWHERE, Tile
 from gemm_ref.rung import Config
 
 RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from experiments.trace.record import NOWHERE
+from experiments.explore.traces.record import NOWHERE
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
 from gemm_ref.ptx.core.events import BarrierUse, Kernel, Lanes

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from experiments.trace.observe import Seen
-from experiments.trace.origin import Ids
-from experiments.trace.record import NOWHERE, Array, Operation, Steps
+from experiments.explore.traces.observe import Seen
+from experiments.explore.traces.origin import Ids
+from experiments.explore.traces.record import NOWHERE, Array, Operation, Steps
 from gemm_ref.ptx.text.parser import Instruction
 
 

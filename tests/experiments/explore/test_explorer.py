@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.report.explorer.page import FILE, TOUR, index_of, key, render
-from experiments.trace import Trace, gather
-from experiments.trace.gathered import first_modes
+from experiments.explore.page import TOUR, index_of, key, render
+from experiments.explore.traces import Trace, gather
+from experiments.explore.traces.gathered import first_modes
 from gemm_ref import DIALECTS, STAGES, Implementation
 from gemm_ref.ptx.core.events import Access, Observer, watched
 from gemm_ref.ptx.text.dtypes import per_lane
@@ -64,7 +64,7 @@ def traces() -> tuple[Trace, ...]:
 @pytest.fixture(scope="module")
 def page(traces, tmp_path_factory) -> Iterator[browser.Page]:
     """The explorer of all traces at a desk's width, in the light."""
-    path = tmp_path_factory.mktemp("explorer") / FILE
+    path = tmp_path_factory.mktemp("explorer") / "explorer.html"
     path.write_text(render(traces), encoding="utf-8")
     assert path.stat().st_size < MOST_BYTES
     with browser.browser(tmp_path_factory.mktemp("profile")) as page:

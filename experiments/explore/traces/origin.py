@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from experiments.trace.record import NOWHERE
+from experiments.explore.traces.record import NOWHERE
 from gemm_ref.inputs import aligned
 from gemm_ref.operands.split import Operand, Split, splitting
 from gemm_ref.problem import MATHS, Problem

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import gemm_ref
+from experiments.explore.traces import gather, kernel
+from experiments.explore.traces.origin import Ids
+from experiments.explore.traces.record import NOWHERE, from_json, to_json
 from experiments.records.contenders import gemm_of
-from experiments.trace import gather, kernel
-from experiments.trace.origin import Ids
-from experiments.trace.record import NOWHERE, from_json, to_json
 from gemm_ref import Problem, ptx
 from gemm_ref.inputs import aligned, make_inputs
 from gemm_ref.operands.split import Split, splitting

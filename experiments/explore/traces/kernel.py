@@ -7,12 +7,12 @@ import re
 import numpy as np
 import torch
 
+from experiments.explore.traces import missing, owners
+from experiments.explore.traces.observe import Watcher
+from experiments.explore.traces.origin import Ids, Operands
+from experiments.explore.traces.record import NOWHERE, Array, Started, Tile, Trace
+from experiments.explore.traces.tables import Tables, staged_bytes
 from experiments.records.contenders import gemm_of
-from experiments.trace import missing, owners
-from experiments.trace.observe import Watcher
-from experiments.trace.origin import Ids, Operands
-from experiments.trace.record import NOWHERE, Array, Started, Tile, Trace
-from experiments.trace.tables import Tables, staged_bytes
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
 from gemm_ref.call import Call, settle
 from gemm_ref.grids import MIN_SLICES

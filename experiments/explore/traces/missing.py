@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.trace.observe import Watcher
-from experiments.trace.record import NOWHERE, Operation
+from experiments.explore.traces.observe import Watcher
+from experiments.explore.traces.record import NOWHERE, Operation
 
 _ALWAYS = (
     "Accesses are those of the PTX, as written. The machine code may join neighbouring ones into one wide access.",

@@ -1,4 +1,4 @@
-// What a trace says (experiments/trace/record.py), as functions of it alone: nothing here draws or counts anew.
+// What a trace says (experiments/explore/traces/record.py), as functions of it alone: nothing here draws or counts anew.
 const WARP = 32, BANKS = 32, WORD = 4, SECTOR = 32;
 const NOWHERE = -1; // of places: none. Of ids: a value that is no element of A, B or C
 const EMPTY = -2; // of ids: nothing was written there

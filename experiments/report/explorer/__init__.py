@@ -1,1 +1,0 @@
-"""The rung explorer: the page beside the report that shows what each thread of a kernel touches, step by step."""
