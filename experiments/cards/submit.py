@@ -55,7 +55,7 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
     excused = sorted((excuses(folder) | dict(more)).items())
     write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
     places = [(name, target) for name in pictures.PICTURES if store.csv_path(target, name).exists()]
-    for files in pictures.drawn_all(places, style.PNG, style.SVG):
+    for files in pictures.drawn_all(places, style.PNG):
         for name, content in files.items():
             write_whole(target / name, content)
     return Submitted(target, [], [])

@@ -144,12 +144,12 @@ def test_excuses_are_written_down(save, tmp_path):
     assert submit(folder, {}, target).folder is None and not target.exists()
     done = submit(folder, OTHERS, target)
     assert done.folder == target / "nvidia-h200"
-    assert {path.name for path in done.folder.iterdir() if path.suffix not in (".png", ".svg")} == {
+    assert {path.name for path in done.folder.iterdir() if path.suffix != ".png"} == {
         "ladder.csv",
         store.ENVIRONMENT,
         CARD,
     }
-    assert (done.folder / "ladder_vs_cublas.svg").exists()
+    assert (done.folder / "ladder_vs_cublas.png").exists()
     assert store.published(target) == [done.folder] and open_lacks(done.folder) == ([], [])
     again = submit(done.folder, {"commits": "many"}, target)  # in place, and with an excuse that nothing needs
     assert again.folder is None and again.needless == ["commits"]
