@@ -13,7 +13,7 @@ else
   READY := $(VENV)/ready
 endif
 
-.PHONY: help setup demo test experiments submit plots report readme doctor build ptx sanitize clean
+.PHONY: help setup demo test size experiments submit plots report readme doctor build ptx sanitize clean
 .DEFAULT_GOAL := help
 
 help: ## this menu
@@ -32,6 +32,9 @@ experiments: $(READY) ## the main job: run what this machine can, and draw the p
 
 test: $(READY) ## pass the tests
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal  # there is a process for each core
+
+size: ## print the lines of each room, and fail where one exceeds its budget
+	@python3 -m tests.size
 
 submit: $(READY) ## check this card's results, and make the folder that is committed to publish them
 	$(PY) -m experiments submit

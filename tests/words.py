@@ -1,0 +1,80 @@
+"""The words that names do not use, each with what the field says; `python -m tests.words` lists where they stand.
+
+A name is held to them if it is a module, a class, a function or a field of a class: what a reader looks up elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("gemm_ref", "cuda_kernels", "triton_kernels", "experiments", "tests")
+
+# A bare participle or function word -> the terms to choose from.
+BANNED = {
+    "admit": "allow, accept",
+    "apart": "separate, per",
+    "asked": "requested",
+    "beside": "next_to, adjacent; or name the relation: ratio, control",
+    "chosen": "selected",
+    "deal": "schedule",
+    "dealt": "scheduled",
+    "drawn": "figures, sample",
+    "dropped": "evicted, omitted",
+    "each": "per, or the plural",
+    "found": "the thing that was found",
+    "given": "the argument's own name",
+    "heeded": "is_respected",
+    "judged": "verdict",
+    "kept": "cached, retained",
+    "lacks": "missing",
+    "lay": "copy_layout",
+    "laying": "copy_layout",
+    "mended": "patched",
+    "met": "visited, matched",
+    "own": "local, per",
+    "regridded": "with_grid",
+    "said": "message, format",
+    "settled": "resolved, selected",
+    "spoken": "described",
+    "told": "specified",
+    "took": "duration, cost",
+    "turned": "transposed",
+    "untold": "unspecified",
+    "whole": "complete, unsplit, full",
+}
+
+
+def banned(name: str) -> str:
+    """The banned word that a name begins with; empty where it begins with none."""
+    first = re.split(r"_|(?<=[a-z])(?=[A-Z])", name.strip("_"))[0].lower()
+    return first if first in BANNED else ""
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, name) of a file's module, classes, functions and fields; tests are sentences, and not names."""
+    yield 1, path.stem
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("test_"):
+            yield node.lineno, node.name
+        if isinstance(node, ast.ClassDef):
+            fields = (each for each in node.body if isinstance(each, ast.AnnAssign))
+            yield from ((each.lineno, each.target.id) for each in fields if isinstance(each.target, ast.Name))
+
+
+def violations() -> list[str]:
+    """Each name that begins with a banned word, with its place and what to say instead."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {name}: for '{word}' say {BANNED[word]}"
+        for path in paths
+        for line, name in names(path)
+        if (word := banned(name))
+    ]
+
+
+if __name__ == "__main__":
+    print("\n".join(violations()))
