@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from gemm_ref.compilers import FINDINGS
 from gemm_ref.dialect import BY_HAND, DIALECTS
 from gemm_ref.launch import REFERENCE_SMS, Launch
 
@@ -112,11 +111,6 @@ class Rung:
     def number(self) -> int:
         """Its place on the ladder: 4 of s04_shared_tile."""
         return int(self.id[1:].split("_")[0])
-
-    @property
-    def compiler(self) -> Mapping[str, str]:
-        """What each dialect's compiler decided by itself, as the end of a sentence: '<Triton> keeps ...'."""
-        return FINDINGS.get(self.id, {})
 
     def reads_b(self, math: str, dialect: str) -> tuple[str, ...]:
         """The layouts (`operands.B_LAYOUTS`) in which a kernel reads B; from others it is copied to the first."""

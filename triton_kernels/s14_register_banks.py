@@ -6,8 +6,8 @@ Changed from s12: a tile is multiplied in pieces, a `tl.dot` each, and its sums 
     stored. A program gets whole tiles in turn, and then an equal share of the K of the tiles that are left. Tile and
     shares are chosen by shape (gemm_ref/choice).
 Held equal: what is dealt to the programs, the order in which shares are added, fp32 fused multiply-adds. Left to the
-    compiler: what a thread has of a piece, and the order of its products (gemm_ref/compilers.py). The tiles differ
-    from CUDA's: they are those that are fastest in Triton, of those tried.
+    compiler: what a thread has of a piece, and the order of its products (experiments/publish/compilers.toml). The
+    tiles differ from CUDA's: they are those that are fastest in Triton, of those tried.
 Cost: as s12's; of each tile that is shared, each share is written and read once more, 4 * BLOCK_M * BLOCK_N bytes.
 Requires: as s12.
 """

@@ -5,7 +5,7 @@ Changed from s17: a program for each SM, and a loop over tiles that is one with 
     pipeline does not drain between tiles.
 Held equal: BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, the order of tiles. Left to the compiler: everything that runs at a
     time. Not here: a warpgroup that only loads (Triton's own specialisation, `warp_specialize`, was slower on an H200:
-    gemm_ref/compilers.py), and clusters (`num_ctas`), which were not tried.
+    experiments/publish/compilers.toml), and clusters (`num_ctas`), which were not tried.
 Cost: as in CUDA; C is stored in pieces of 32 KiB, not 16. Requires: as s17.
 """
 

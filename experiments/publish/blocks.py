@@ -25,6 +25,7 @@ from experiments.publish import (
     readme,
     rounding,
 )
+from experiments.publish.compilers import compiler_findings
 from experiments.records import store
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS
@@ -124,6 +125,6 @@ def block(name: str, published: Path) -> str:
         if name in tables.BLOCKS:
             return tables.block(name, published)
     stage = gemm_ref.get_stage(name)
-    decided = "\n".join(f"- {DIALECTS[dialect].title} {finding}" for dialect, finding in stage.compiler.items())
+    decided = "\n".join(f"- {DIALECTS[name].title} {finding}" for name, finding in compiler_findings(stage).items())
     numbers = ladder_tables.rung(stage, published) if "fp32" in stage.maths else ""
     return "\n\n".join(filter(None, [numbers, decided]))

@@ -1,4 +1,4 @@
-"""What Triton decides by itself on each rung: the evidence behind the registry's `Rung.compiler` sentences.
+"""What Triton decides by itself on each rung: the evidence behind the sentences in experiments/publish/compilers.toml.
 
 Read off the TTGIR and the PTX that the installed Triton makes for an H200 (sm_90), without a GPU. A test that fails
 here after an upgrade means that a sentence is no longer true, not that a kernel is wrong.

@@ -14,6 +14,7 @@ import pandas as pd
 import gemm_ref
 from experiments.plots.look import style
 from experiments.publish import markdown
+from experiments.publish.compilers import compiler_findings
 from experiments.publish.kernel_rows import default_row, gain, row_of
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import environment, frames, stats, store, workloads
@@ -135,7 +136,7 @@ def _table(at_size: pd.DataFrame) -> str:
 
 def _cell(stage: Rung, variant: str, dialect: str, at_size: pd.DataFrame) -> str:
     if dialect not in stage.dialects:
-        return "no kernel: see below" if dialect in stage.compiler else "no kernel"
+        return "no kernel: see below" if dialect in compiler_findings(stage) else "no kernel"
     if variant not in stage.variants_in(dialect):
         return "–"
     row = row_of(at_size, stage, variant, dialect)

@@ -12,6 +12,7 @@ from experiments.plots.look import style
 from experiments.progress import Bars
 from experiments.publish import markdown
 from experiments.publish.answer import Mode
+from experiments.publish.compilers import compiler_findings
 from experiments.publish.kernel_rows import gain, row_of
 from experiments.publish.report.sources import Source, header, sources
 from experiments.publish.report.tables import Table, table_of
@@ -124,7 +125,7 @@ def _rung(stage: Rung, below: Rung | None, views: Sequence[View]) -> RungSection
         header=header(stage),
         below=below.id.split("_")[0] if below else "",
         shape=_shape(stage, workloads.LARGEST),
-        findings=[(DIALECTS[dialect].title, text) for dialect, text in stage.compiler.items()],
+        findings=[(DIALECTS[dialect].title, text) for dialect, text in compiler_findings(stage).items()],
         sources=sources(stage),
         numbers={view.slug: _numbers(stage, below, view) for view in views},
         page=f"{markdown.page(stage)}#{stage.id}",
