@@ -1,7 +1,7 @@
 """One rung as one file that needs nothing of the project: for a colleague, or Compiler Explorer.
 
 The file holds the registry's values, the include files in place, the rung, what splits its operands where it multiplies
-parts, and `main.cu` beside this one, which checks and times it. A launch is numbers that `gemm_ref.grids` computes for
+parts, and `main.cu` beside this one, which checks and times it. A launch is numbers that `gemm_ref.config` computes for
 one size, so the file is for that size: for another one, export again.
 """
 

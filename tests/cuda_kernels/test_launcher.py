@@ -14,9 +14,9 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import Problem, make_inputs
 from gemm_ref.call import validate
+from gemm_ref.config import Box
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
-from gemm_ref.rung import Box
 
 STREAM = 7
 
