@@ -18,7 +18,7 @@ import pandas as pd
 
 import gemm_ref
 from experiments.grouped import grouped
-from experiments.plots.look import style
+from experiments.publish.drawing import style
 from experiments.publish.markdown import listed
 from experiments.publish.templates import templates
 from experiments.records import frames, stats, store

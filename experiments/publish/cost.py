@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 import gemm_ref
-from experiments.plots.look import style
 from experiments.publish import markdown
 from experiments.publish.answer import Answer
+from experiments.publish.drawing import style
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.publish.templates import templates
 from experiments.records import compiled, environment, frames, store

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.plots.look import style
 from experiments.publish import markdown, rounding
+from experiments.publish.drawing import style
 from experiments.publish.outcomes.shapes import percent_over
 from experiments.publish.templates import templates
 from experiments.records import environment, frames, stats, store

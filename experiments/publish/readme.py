@@ -11,9 +11,9 @@ import tomllib
 from pathlib import Path
 
 import gemm_ref
-from experiments.plots.look import style
 from experiments.publish import markdown
 from experiments.publish.answer import LANGUAGES, Answer
+from experiments.publish.drawing import style
 from experiments.records import environment, store
 from experiments.records.controls import explained
 from experiments.records.request import UsageError

@@ -24,7 +24,7 @@ from gemm_ref import build
 from gemm_ref.registry import STAGES
 
 _ROOT = Path(__file__).resolve().parents[2]
-_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/questions")
+_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/studies")
 _SUFFIXES = (".py", ".toml", ".cu", ".cuh", ".cpp")
 _VERSIONS = ("python", "torch", "triton", "numpy", "nvcc")  # of an environment
 _COMPILERS = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # variables that may change what compilers write,

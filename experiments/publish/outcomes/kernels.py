@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.plots.look.style import number
+from experiments.publish.drawing.style import number
 from experiments.publish.markdown import listed
 from experiments.publish.outcomes.words import spread, title
 from experiments.records import compiled, frames, traffic

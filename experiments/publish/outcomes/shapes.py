@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.plots.look.style import number
+from experiments.publish.drawing.style import number
 from experiments.publish.markdown import listed
 from experiments.publish.outcomes.words import title
 from experiments.records import frames, stats

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.plots.look.style import number
+from experiments.publish.drawing.style import number
 from experiments.publish.kernel_rows import default_row
 from experiments.publish.markdown import listed
 from experiments.publish.outcomes.words import span, spread, title

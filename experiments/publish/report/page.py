@@ -13,9 +13,9 @@ from markupsafe import Markup, escape
 
 import gemm_ref
 from experiments.html import theme
-from experiments.plots import pictures
-from experiments.plots.look import style
 from experiments.progress import Bars
+from experiments.publish import pictures
+from experiments.publish.drawing import style
 from experiments.publish.outcomes import in_order
 from experiments.publish.report import figures, rungs, views
 from experiments.publish.report.views import Section, View

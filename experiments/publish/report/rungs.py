@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 import gemm_ref
-from experiments.plots.look import style
 from experiments.progress import Bars
 from experiments.publish import markdown
 from experiments.publish.answer import Mode
 from experiments.publish.compilers import compiler_findings
+from experiments.publish.drawing import style
 from experiments.publish.kernel_rows import gain, row_of
 from experiments.publish.report.sources import Source, header, sources
 from experiments.publish.report.tables import Table, table_of
@@ -101,7 +101,7 @@ def groups(views: Sequence[View]) -> list[Group]:
         Group(name, title, maths, {view.slug: modes(view, maths) for view in views})
         for name, title, maths in (
             ("fp32", "In fp32", ("fp32",)),
-            ("tensor-cores", "On tensor cores", tuple(math for math in gemm_ref.MATHS if math != "fp32")),
+            ("tensor-cores", "On tensor cores", frames.TENSOR_CORE_MATHS),
         )
     ]
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from experiments.plots.look import style
 from experiments.publish.answer import LANGUAGES, Answer, Best, Shapes
+from experiments.publish.drawing import style
 from experiments.records import store
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows

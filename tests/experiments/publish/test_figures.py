@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from experiments import plots
 from experiments.html import theme
-from experiments.plots.look import style
-from experiments.plots.look.sheet import Sheet
+from experiments.publish.drawing import style
+from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.report import colours, figures, page
 from experiments.records import store
 

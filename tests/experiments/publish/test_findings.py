@@ -2,12 +2,12 @@
 
 import pytest
 
-from experiments.documents.tables import memory as memory_tables
 from experiments.publish import findings
 from experiments.publish.findings import SIZE, Data
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.stats import SAME
+from experiments.studies.memory import table as memory_tables
 from gemm_ref import STAGES, stages_in
 from tests.experiments.fixtures import changed
 

@@ -20,12 +20,12 @@ from experiments import cli
 from experiments.explore import page as explorer
 from experiments.explore.traces import Gathered, gather
 from experiments.explore.traces.gathered import first_modes
-from experiments.plots.look import style
-from experiments.plots.look.sheet import Sheet
-from experiments.plots.pictures import PICTURES
 from experiments.publish import markdown, report
 from experiments.publish.compilers import compiler_findings
+from experiments.publish.drawing import style
+from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.outcomes import in_order, outcome
+from experiments.publish.pictures import PICTURES
 from experiments.publish.report import page, rungs, sources, tables
 from experiments.records import store
 from experiments.records.request import UsageError
