@@ -97,14 +97,14 @@ def test_every_form_is_checked_and_beside_the_plain_product(rows):
 
 def test_documents_and_picture_say_it(rows, tmp_path, drawn):
     store.save(tmp_path, "epilogues", rows, ENVIRONMENT)
-    table = table.block("tensor_epilogues", tmp_path)
-    line = next(line for line in table.splitlines() if "| bias, gelu |" in line)
+    text = table.block("tensor_epilogues", tmp_path)
+    line = next(line for line in text.splitlines() if "| bias, gelu |" in line)
     assert [cell.strip() for cell in line.split("|")][4:] == ["+5.0%", "–", "–", "–", "+110.0%", ""]
-    assert "100 µs" in table
+    assert "100 µs" in text
     said = outcome("epilogues", store.read(tmp_path, "epilogues"))
     assert "c at 40 x 48 x 64 in bf16 costs 10.0% in CUDA" in said and "110.0% in kernels of their own" in said
     assert drawn("epilogues").keys() == {"epilogues"}
 
 
 def test_nothing_measured_is_nothing_said(tmp_path):
-    assert table.block("tensor_epilogues", tmp_path) == tensor_tables.NOT_MEASURED
+    assert table.block("tensor_epilogues", tmp_path) == table.NOT_MEASURED
