@@ -29,7 +29,7 @@ def _draw_study(name: str, folder: Path) -> Iterable[style.Picture]:
 PICTURES: dict[str, Draw] = {name: functools.partial(_draw_study, name) for name in EXPERIMENTS}
 
 _FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
-_SOURCES = ("gemm_ref", "experiments/publish", "experiments/records", "experiments/studies")
+_SOURCES = ("gemm_ref", "experiments/publish/drawing", "experiments/records", "experiments/studies")
 _LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
 
 Files = dict[str, bytes]  # file name -> content

@@ -15,7 +15,6 @@ from experiments.records.request import Request
 from experiments.records.rows import ERROR
 from experiments.studies.epilogues import study as question
 from experiments.studies.epilogues import table
-from experiments.studies.tensor_cores import table as tensor_tables
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
 from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
