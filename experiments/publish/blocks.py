@@ -21,7 +21,6 @@ from experiments.publish import (
     sweeps,
 )
 from experiments.publish.compilers import compiler_findings
-from experiments.records import store
 from experiments.records import store, studies
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS

@@ -29,9 +29,9 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
 from experiments.records.rows import HARDWARE, PREDICTED, Lost
-from gemm_ref.compute import WIDE
 from experiments.studies.emulation import spreads
 from experiments.studies.shared.chains import chain_of
+from gemm_ref.compute import WIDE
 from gemm_ref.operands.split import in_parts, range_report
 
 NAME = "emulation"
