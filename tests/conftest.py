@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,7 @@ def device(request) -> str:
 @functools.cache
 def _first_with_its_program(item: gemm_ref.Implementation) -> gemm_ref.Implementation:
     def program(other: gemm_ref.Implementation) -> tuple:
-        constants = {name: x for name, x in other.config.constants().items() if name != "BLOCKS_PER_SM"}
-        return other.stage, other.dialect, other.math, constants
+        return other.stage, other.dialect, other.math, replace(other.config, BLOCKS_PER_SM=None)
 
     return next(other for other in _ALL if program(other) == program(item))
 
@@ -119,7 +119,7 @@ def gemm(implementation):
 @pytest.fixture
 def svg_alone() -> Iterator[None]:
     """Plots are drawn without a PNG, for tests of what the SVG says."""
-    from experiments.publish.drawing import style
+    from experiments.plots.look import style
 
     with style.forms(style.SVG):
         yield
@@ -128,8 +128,9 @@ def svg_alone() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def published_report(tmp_path_factory) -> Path:
     """The HTML report of the published data on a machine that has no GPU, made once for all processes of a run."""
-    from experiments.publish import pictures, report  # with it come pandas and seaborn
-    from experiments.publish.drawing import style
+    from experiments.plots import pictures
+    from experiments.plots.look import style
+    from experiments.publish import report  # with it come pandas and seaborn
     from experiments.records import store
     from experiments.selection import questions
     from tests.experiments.fixtures import ENVIRONMENT, checked_row

@@ -24,8 +24,7 @@ from gemm_ref import build
 from gemm_ref.registry import STAGES
 
 _ROOT = Path(__file__).resolve().parents[2]
-_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/studies")
-_SHOWING = ("picture.py", "table.py")  # of a study: no row follows from them
+_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/questions")
 _SUFFIXES = (".py", ".toml", ".cu", ".cuh", ".cpp")
 _VERSIONS = ("python", "torch", "triton", "numpy", "nvcc")  # of an environment
 _COMPILERS = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # variables that may change what compilers write,
@@ -90,8 +89,7 @@ class Kept:
 
 def state(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str:
     """A hash of all that follows from a rung: the folders' sources but those of other rungs, versions, variables."""
-    measuring = [path for path in sources(*folders) if path.name not in _SHOWING]
-    paths = [path for path in measuring if path.stem == stage or path.stem not in STAGES]
+    paths = [path for path in sources(*folders) if path.stem == stage or path.stem not in STAGES]
     names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
     return digest(paths, *versions, *((name, os.environ[name]) for name in names))
 

@@ -1,4 +1,4 @@
-"""The kernels' files as the page shows them: coloured, and the five fields of a .cu's header apart."""
+"""The kernels' files as the page shows them: in colour, and the five fields of a .cu's header apart."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.html.coloured import coloured
+from experiments.publish.pages.coloured import colour_source
 from gemm_ref import DIALECTS, Rung
 from gemm_ref.dialect import BY_HAND
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
-_TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
+_TEXT_COLUMN = 17  # where the text of a field begins; what is indented further is a list
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,21 @@ class Source:
     html: Markup
 
 
-def sources(stage: Rung) -> list[Source]:
+def read_sources(stage: Rung) -> list[Source]:
     """The files of a rung, in the order of its dialects."""
-    found = []
-    for dialect in (DIALECTS[name] for name in stage.dialects):
-        path = _ROOT / dialect.file_of(stage.id)
-        html = _coloured(path.read_text(encoding="utf-8"), path.suffix)
-        found.append(Source(dialect.name, dialect.title, dialect.file_of(stage.id), html))
-    return found
+    paths = [(DIALECTS[name], _ROOT / DIALECTS[name].file_of(stage.id)) for name in stage.dialects]
+    return [
+        Source(dialect.name, dialect.title, dialect.file_of(stage.id), _colour(path.read_text("utf-8"), path.suffix))
+        for dialect, path in paths
+    ]
 
 
 @functools.cache
-def _coloured(text: str, suffix: str) -> Markup:
-    return Markup("").join(coloured(text, suffix))
+def _colour(text: str, suffix: str) -> Markup:
+    return Markup("").join(colour_source(text, suffix))
 
 
-def header(stage: Rung) -> dict[str, str]:
+def read_header(stage: Rung) -> dict[str, str]:
     """The five fields that open a rung's file by hand: Idea, Changed, Tile/threads, Cost, Requires."""
     fields: dict[str, str] = {}
     name = ""

@@ -1,0 +1,119 @@
+"""The plot of `accuracy`: relative error over K, one line for all kernels that have the same errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.ticker as ticker
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.plots.look import style
+from experiments.plots.look.labels import beside
+from experiments.plots.look.sheet import Sheet
+from experiments.records import frames, store
+from gemm_ref import DIALECTS, STAGES
+
+_SAME = 0.03  # of an error: kernels that differ by no more at any K that they share are one line
+NAMES = 2.75  # inches on the right of a panel, for the names of its lines
+
+
+@dataclass
+class Group:
+    """Kernels of one math mode with the same errors."""
+
+    math: str
+    kernels: list[tuple[str, str]]  # stage, dialect
+    errors: pd.Series  # by K, of the first
+
+    def has(self, errors: pd.Series) -> bool:
+        """Whether a kernel with these errors is one of them: all its Ks are among the group's."""
+        return set(errors.index) <= set(self.errors.index) and all(
+            abs(error / self.errors[k] - 1) <= _SAME for k, error in errors.items()
+        )
+
+
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw accuracy.csv of `folder`; nothing where there are no errors."""
+    frame = frames.defaults(store.read(folder, "accuracy").dropna(subset="rel_error"))
+    if frame["k"].nunique() > 1:
+        yield "accuracy", _figure(frame, store.caption(frame, folder))
+
+
+def _figure(frame: pd.DataFrame, caption: str) -> Figure:
+    in_fp32 = frame["math"] == "fp32"
+    panels = [(t, rows) for t, rows in (("fp32", frame[in_fp32]), ("tensor cores", frame[~in_fp32])) if len(rows)]
+    first = frame.iloc[0]
+    subtitle = (
+        f"||C - oracle|| / ||oracle|| (Frobenius), C of {first.m:.0f} × {first.n:.0f}, normal inputs; less is better\n"
+        "kernels with the same errors share a line, named at its right end; libraries alone are dashed"
+    )
+    size = (style.WIDTH, 1.2 + 3.2 * len(panels))
+    sheet = Sheet(size, "How the error grows with K", subtitle, caption)
+    axes = sheet.figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    sheet.place(0.3, 0.5, left=0.085, right=1 - NAMES / style.WIDTH, hspace=0.22)
+    for ax, (title, rows) in zip(axes, panels, strict=True):
+        panel(ax, rows)
+        ax.set_title(title, size=9.5)
+        ax.set_ylabel("relative error, log scale")
+    axes[-1].set_xlabel("K, log scale")
+    return sheet.figure
+
+
+def panel(ax: Axes, rows: pd.DataFrame) -> None:
+    """A line over K for all kernels of a math mode that have the same errors."""
+    depths = sorted(set(rows["k"]))
+    ax.set(xscale="log", yscale="log", xlim=(depths[0] / 1.5, depths[-1] * 1.5))
+    ax.set_ylim(rows["rel_error"].min() / 1.4, rows["rel_error"].max() * 1.4)
+    ax.xaxis.set_major_locator(ticker.FixedLocator(depths))
+    style.plain(ax.xaxis)
+    ax.tick_params(axis="x", labelsize=8)
+    style.bare(ax, "x")
+    ends = {}
+    for group in _groups(rows):
+        dialects = {dialect for _, dialect in group.kernels if dialect}
+        alone = style.look_of(min(dialects)).colour if len(dialects) == 1 else style.INK
+        look = {"color": alone, "lw": 1.8} if dialects else {"color": style.BASELINE, "lw": 1.4, "ls": (0, (4, 2))}
+        ax.plot(group.errors.index, group.errors, zorder=2 + (not dialects), **look)
+        words = _name(group.kernels, rows[rows["math"] == group.math])
+        ends[words if group.math == "fp32" else f"{group.math} {words}"] = group.errors.index[-1], group.errors.iloc[-1]
+    beside(ax, ends, ax.get_ylim()[1])
+
+
+def _groups(rows: pd.DataFrame) -> list[Group]:
+    """The lines of a panel, those of rungs first."""
+    found: list[Group] = []
+    kernels = rows.assign(library=rows["dialect"] == "").sort_values(["library", "stage"], kind="stable")
+    for (math, stage, dialect), own in kernels.groupby(["math", "stage", "dialect"], sort=False):
+        errors = own.set_index("k")["rel_error"].sort_index()
+        group = next((group for group in found if group.math == math and group.has(errors)), None)
+        if group is None:
+            found.append(Group(math, [(stage, dialect)], errors))
+        else:
+            group.kernels.append((stage, dialect))
+    return found
+
+
+def _name(kernels: Sequence[tuple[str, str]], rows: pd.DataFrame) -> str:
+    """The rungs of a line, with their dialects where not all that there are have this line; then its libraries."""
+    rungs = [name for name in STAGES if name in set(rows["stage"])]
+    all_of = {name: set(rows.loc[rows["stage"] == name, "dialect"]) for name in rungs}
+    by_dialects: dict[str, list[str]] = {}
+    for name in rungs:
+        own = [dialect for dialect in DIALECTS if (name, dialect) in kernels]
+        words = "" if set(own) == all_of[name] else " " + ", ".join(DIALECTS[dialect].title for dialect in own)
+        if own:
+            by_dialects.setdefault(words, []).append(name)
+    parts = [_range(names, rungs) + words for words, names in by_dialects.items()]
+    return "; ".join(parts + [style.label_of(stage) for stage, dialect in kernels if not dialect])
+
+
+def _range(names: list[str], rungs: list[str]) -> str:
+    """`s01 to s12` where no rung is between that is not among them, else all of them."""
+    first, last = rungs.index(names[0]), rungs.index(names[-1])
+    if len(names) > 2 and last - first == len(names) - 1:
+        return f"{names[0][:3]} to {names[-1][:3]}"
+    return ", ".join(name[:3] for name in names)

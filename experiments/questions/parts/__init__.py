@@ -1,0 +1,1 @@
+"""What experiments measure, where it is more than a choice of kernels: probes, loops and changed rungs."""
