@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -17,10 +15,7 @@ from experiments.publish.compilers import compiler_findings
 from gemm_ref import DIALECTS, STAGES
 from tests.imports import PACKAGES, ROOT
 
-READMES = {  # file -> which Triton rungs it says are one kernel: 's04 and s06 to s12'
-    "README.md": r"(s\d\d and s\d\d to s\d\d) have one kernel body",
-    "README.zh-CN.md": r"(s\d\d 和 s\d\d 到 s\d\d) 的 kernel 主体是同一个",
-}
+READMES = ("README.md", "README.zh-CN.md")
 HEADER = ("Idea:", "Changed:", "Tile/threads:", "Cost:", "Requires:")
 
 
@@ -103,30 +98,6 @@ def test_the_header_of_the_registry_is_the_registry():
 
     stale = REGISTRY_HEADER.read_text(encoding="utf-8") != registry_header()
     assert not stale, "`python -m cuda_kernels registry` writes it"
-
-
-def test_triton_rungs_that_are_one_kernel_stay_one():
-    """Their files differ in what the registry and the compiler are told, and docs/compilers.md lists them."""
-    kernels = defaultdict(list)
-    for path in sorted(ROOT.glob("triton_kernels/s[0-9]*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        (kernel,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_gemm_kernel"]
-        names = [argument.arg for argument in kernel.args.args]
-        kernels[(*names, *map(ast.dump, kernel.body))].append(path.stem.split("_")[0])
-    shared = [rungs for rungs in kernels.values() if len(rungs) > 1]
-    text = (ROOT / "docs" / "compilers.md").read_text(encoding="utf-8")
-    (said,) = re.findall(r"^In Triton ((?:s\d\d(?:, | and )?)+) are one kernel", text, re.M)
-    assert shared == [re.findall(r"s\d\d", said)], (
-        "change a kernel in all of these files, or take its rung out of docs/compilers.md and README.md, "
-        "and say in the rung's header what it does otherwise"
-    )
-    for name, pattern in READMES.items():
-        (said,) = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"))
-        ranges = [re.findall(r"\d\d", part) for part in re.split(" (?:and|和) ", said)]
-        within = [
-            stage for stage in STAGES.values() for ends in ranges if int(ends[0]) <= stage.number <= int(ends[-1])
-        ]
-        assert shared == [[f"s{stage.number:02}" for stage in within]], name
 
 
 def test_importing_builds_and_reads_nothing():

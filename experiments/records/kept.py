@@ -20,8 +20,9 @@ from typing import Any
 
 from experiments.records.contenders import Contender
 from experiments.records.rows import EXPERIMENTS, PASS, Row
+from experiments.records.source_lines import shared_files
 from gemm_ref import build
-from gemm_ref.registry import STAGES
+from gemm_ref.registry import STAGES, get_stage
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/questions")
@@ -88,8 +89,9 @@ class Kept:
 
 
 def state(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str:
-    """A hash of all that follows from a rung: the folders' sources but those of other rungs, versions, variables."""
-    paths = [path for path in sources(*folders) if path.stem == stage or path.stem not in STAGES]
+    """A hash of what a rung follows from: the folders' sources without rungs it does not use, versions, variables."""
+    used = {path.stem for dialect in get_stage(stage).dialects for path in shared_files(stage, dialect)} | {stage}
+    paths = [path for path in sources(*folders) if path.stem in used or path.stem not in STAGES]
     names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
     return digest(paths, *versions, *((name, os.environ[name]) for name in names))
 

@@ -2,9 +2,9 @@
 
 Own: the rung's whole file, which holds the kernel and its call to a launcher. It serves all variants and math modes of
 the rung. Shared: the files of the same package that it includes or imports, directly or by way of others, where they
-hold code of kernels; a file is counted whole, whatever part of it a kernel uses. In no dialect are counted: what checks
-tensors, computes grids and tensor maps and launches (`launch.cuh`, `launcher.py`, `descriptors.py` and the like), and
-the tile sizes, which come from the registry.
+hold code of kernels or are another rung's; a file is counted whole, whatever part of it a kernel uses. No dialect
+counts what checks tensors, computes grids and tensor maps and launches (`launch.cuh`, `launcher.py`, `descriptors.py`
+and the like), or the tile sizes, which come from the registry.
 
 A line counts if a token begins or continues on it. Comments, white space and strings that stand alone as a statement
 (docstrings) are no tokens. A token is a name, a number, a whole string, a bracket, a comma, a semicolon, or a run of
@@ -27,7 +27,7 @@ from pygments.lexers.c_cpp import CppLexer
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, String
 
-from gemm_ref import DIALECTS, get_stage
+from gemm_ref import DIALECTS, STAGES, get_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 _TOKEN = re.compile(r'"+|\d(?:[eE][+-]|[\w.])*|\w+|[(){}\[\],;]|[^\w\s(){}\[\],;"\\]+')
@@ -83,8 +83,18 @@ def shared_files(stage: str, dialect: str) -> list[Path]:
         new = set(_LANGUAGES[own.suffix].used_by(waiting.pop())) - reached
         reached |= new
         waiting += new
-    marks = _LANGUAGES[own.suffix].kernel_code
-    return sorted(path for path in reached - {own} if marks.search(path.read_text(encoding="utf-8")))
+    return sorted(path for path in reached - {own} if path.stem in STAGES or _holds_kernel_code(path))
+
+
+def kernel_file(stage: str, dialect: str) -> str:
+    """The file that defines the rung's kernel, from the root: its own, or that of the rung whose kernel it imports."""
+    files = (file_of(stage, dialect), *shared_files(stage, dialect))
+    found = next(path for path in files if path.stem in STAGES and _holds_kernel_code(path))
+    return found.relative_to(ROOT).as_posix()
+
+
+def _holds_kernel_code(path: Path) -> bool:
+    return _LANGUAGES[path.suffix].kernel_code.search(path.read_text(encoding="utf-8")) is not None
 
 
 def count(text: str, suffix: str) -> Code:
@@ -162,7 +172,7 @@ class _Language:
     remarks: Callable[[str], list[tuple[int, int]]] = lambda text: []  # besides comments: where they begin and end
 
 
-_CPP = _Language(CppLexer(), _included, re.compile(r"\b__device__\b"))
+_CPP = _Language(CppLexer(), _included, re.compile(r"\b__(device|global)__\b"))
 _LANGUAGES = {
     ".cu": _CPP,
     ".cuh": _CPP,

@@ -252,13 +252,15 @@ def _compile(trial: Trial, implementation: Implementation, folder: Path) -> str:
 
 
 def _import(trial: Trial, folder: Path) -> types.ModuleType:
-    """The rung's module, with the mutant as its own file or as the helper that it imports."""
+    """The rung's module, with the mutant as its own file, or as the helper or the rung that it imports."""
     path, package = folder / trial.mutant.file, package_of(trial.implementation)
     path.write_text(trial.mutant.text, encoding="utf-8")
     module, name = _import_file(path), trial.implementation.stage.id
     if path.stem == name:
         return module
     with mock.patch.dict(sys.modules, {f"{package}.{path.stem}": module}):
+        for other in gemm_ref.STAGES.keys() - {path.stem}:  # a rung between the two is imported again, with the mutant
+            sys.modules.pop(f"{package}.{other}", None)
         return _import_file(module_file(package, name))
 
 

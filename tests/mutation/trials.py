@@ -12,6 +12,7 @@ from pathlib import Path
 import gemm_ref
 from cuda_kernels import source
 from cuda_kernels.mutants import Mutant, cuda_mutants
+from experiments.records.source_lines import kernel_file
 from gemm_ref import Implementation, Problem
 from tests.imports import ROOT
 from tests.mutation.rules import ptx_mutants, triton_mutants
@@ -70,7 +71,7 @@ def compiled_for(implementation: Implementation) -> Problem:
 
 
 def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | None]]:
-    """The rung's own file, and the headers it includes or the helpers it imports, these with the names that it uses."""
+    """The file of the rung's kernel, and the headers it includes or helpers it imports, with the names that it uses."""
     name = implementation.stage.id
     if implementation.dialect == "cuda":
         files = [source.FOLDER / f"{name}.cu"]
@@ -78,14 +79,11 @@ def _files(implementation: Implementation) -> list[tuple[Path, frozenset[str] | 
             names = re.findall(r'^#include "(\w+\.cuh)"', path.read_text(encoding="utf-8"), re.M)
             files += [source.INCLUDE / n for n in names if source.INCLUDE / n not in files]
         return [(path, None) for path in files]
-    package = package_of(implementation)
-    text = module_file(package, name).read_text(encoding="utf-8")
+    package, path = package_of(implementation), ROOT / kernel_file(name, implementation.dialect)
+    text = path.read_text(encoding="utf-8")
     imports = re.findall(rf"^from {re.escape(package)}\.(tiles|hopper|finish) import (.*)$", text, re.M)
     helpers = [(module_file(package, helper), names.split(", ")) for helper, names in imports]
-    return [
-        (module_file(package, name), None),
-        *((path, _with_callees(path, frozenset(names))) for path, names in helpers),
-    ]
+    return [(path, None), *((path, _with_callees(path, frozenset(names))) for path, names in helpers)]
 
 
 def package_of(implementation: Implementation) -> str:

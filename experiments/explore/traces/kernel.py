@@ -13,7 +13,8 @@ from experiments.explore.traces.origin import Ids, Operands
 from experiments.explore.traces.record import NOWHERE, Array, Started, Tile, Trace
 from experiments.explore.traces.tables import Tables, staged_bytes
 from experiments.records.contenders import gemm_of
-from gemm_ref import DIALECTS, Implementation, Problem, ptx
+from experiments.records.source_lines import kernel_file
+from gemm_ref import Implementation, Problem, ptx
 from gemm_ref.call import Call, settle
 from gemm_ref.grids import MIN_SLICES
 from gemm_ref.inputs import aligned
@@ -67,7 +68,7 @@ def trace(item: Implementation, compiler: str) -> Trace:
 
     Raises `gemm_ref.build.BuildError` without nvcc, ModuleNotFoundError without Triton.
     """
-    problem, depth, file = problem_of(item), depth_of(item), DIALECTS[item.dialect].file_of(item.stage.id)
+    problem, depth, file = problem_of(item), depth_of(item), kernel_file(item.stage.id, item.dialect)
     ids = Ids(problem)
     watched = _run(item, problem, ids.operands(0))
     others = [_run(item, problem, ids.operands(number), again=True) for number in range(1, ids.passes)]

@@ -70,7 +70,7 @@ class Tile:
 class Operation:
     """What steps have in common that come from one place in the source."""
 
-    line: int  # of the rung's own file: where it is, or the innermost call there that leads to it; 0 where none does
+    line: int  # of the kernel's file: where it is, or the innermost call there that leads to it; 0 where none does
     place: str  # file:line where it is, such as vector.cuh:30
     op: str  # the instruction of the PTX with its modifiers, such as ld.shared.v4.f32
     # load, store, atomic: lanes access memory, now. async load, async store: the two sides of a cp.async, one step
@@ -119,7 +119,7 @@ class Trace:
     dialect: str
     math: str
     compiler: str  # and its version
-    file: str  # of the rung, from the root of the repo
+    file: str  # that defines the kernel, from the root of the repo
     m: int  # C[m, n] = A[m, k] @ B[k, n]
     n: int
     k: int

@@ -32,7 +32,7 @@ class Tables:
     """Takes steps one by one; `steps` and the tables that these refer to are the result."""
 
     def __init__(self, file: str, ids: Ids, depth: int, arrays: Sequence[Array]) -> None:
-        """file: of the rung; depth: elements of K in a slice; arrays: of both spaces."""
+        """file: that defines the kernel; depth: elements of K in a slice; arrays: of both spaces."""
         self._file, self._ids, self._depth, self._arrays = PurePosixPath(file).name, ids, depth, arrays
         self._patterns, self._counts, self._origins = _Table(), _Table(), _Table()
         self._operations: dict[Operation, int] = {}
@@ -80,7 +80,7 @@ class Tables:
         return self._operations.setdefault(Operation(*about), len(self._operations))
 
     def _line(self, instruction: Instruction) -> int:
-        """The line of the rung's file where an instruction is, or where the innermost call is that leads to it."""
+        """The line of the kernel's file where an instruction is, or where the innermost call is that leads to it."""
         places = (f"{instruction.file}:{instruction.line}", *instruction.callers)
         lines = (line for file, _, line in (place.rpartition(":") for place in places) if file == self._file)
         return int(next(lines, 0))

@@ -10,8 +10,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from experiments.publish.pages.coloured import colour_source
+from experiments.records.source_lines import kernel_file
 from gemm_ref import DIALECTS, Rung
-from gemm_ref.dialect import BY_HAND
+from gemm_ref.dialect import BY_HAND, Dialect
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
@@ -26,15 +27,22 @@ class Source:
     label: str
     path: str  # within the repo
     html: Markup
+    kernel: Source | None = None  # the file that it imports its kernel from
 
 
 def read_sources(stage: Rung) -> list[Source]:
     """The files of a rung, in the order of its dialects."""
-    paths = [(DIALECTS[name], _ROOT / DIALECTS[name].file_of(stage.id)) for name in stage.dialects]
     return [
-        Source(dialect.name, dialect.title, dialect.file_of(stage.id), _colour(path.read_text("utf-8"), path.suffix))
-        for dialect, path in paths
+        _read_source(DIALECTS[name], DIALECTS[name].file_of(stage.id), kernel_file(stage.id, name))
+        for name in stage.dialects
     ]
+
+
+def _read_source(dialect: Dialect, file: str, kernel: str) -> Source:
+    path = _ROOT / file
+    html = _colour(path.read_text(encoding="utf-8"), path.suffix)
+    imported = None if kernel == file else _read_source(dialect, kernel, kernel)
+    return Source(dialect.name, dialect.title, file, html, imported)
 
 
 @functools.cache

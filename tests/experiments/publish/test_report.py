@@ -32,8 +32,9 @@ from experiments.publish.wording import docs_page
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS, FAIL, Checked
+from experiments.records.source_lines import kernel_file
 from experiments.selection import questions
-from gemm_ref import STAGES
+from gemm_ref import DIALECTS, STAGES
 from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
 from tests.imports import ROOT
 
@@ -133,10 +134,11 @@ def test_every_rung_has_its_sources_word_for_word(text):
     for stage in STAGES.values():
         section = rung_of(text, stage.id)
         codes = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", section, re.DOTALL)
-        paths = re.findall(r'<p class="path"><b>\w+</b> <code>([^<]+)</code>', section)
+        paths = re.findall(r'<p class="path">(?:<b>\w+</b>|Its kernel:) <code>([^<]+)</code>', section)
         files = [(ROOT / path).read_text(encoding="utf-8") for path in paths]
         assert [seen(code) for code in codes] == files
-        assert len(files) == len(stage.dialects)
+        own = {DIALECTS[dialect].file_of(stage.id) for dialect in stage.dialects}
+        assert set(paths) == own | {kernel_file(stage.id, dialect) for dialect in stage.dialects}
         for finding in compiler_findings(stage).values():
             assert finding.replace("`", "") in seen(section)
 

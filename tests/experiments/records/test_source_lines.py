@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gemm_ref
-from experiments.records.source_lines import Code, count, file_of, lines_of, shared_files
+from experiments.records.source_lines import Code, count, file_of, kernel_file, lines_of, shared_files
 
 CPP = r"""// a comment with "quotes" and 'one
 
@@ -120,6 +120,10 @@ def test_files_are_followed_through_those_that_they_use():
     assert {"epilogue.cuh", "tensor_tile.cuh", "wgmma.cuh", "tma.cuh", "mbarrier.cuh"} <= names  # tma by tensor_tile
     assert [path.name for path in shared_files("s12", "gluon")] == ["layouts.py"]
     assert shared_files("s04", "cuda") == shared_files("s04", "triton") == []
+    assert [path.stem for path in shared_files("s11", "triton")] == [
+        "s04_shared_tile", "s08_vectorized", "s10_double_buffer"
+    ]  # fmt: skip
+    assert kernel_file("s11", "triton") == "triton_kernels/s04_shared_tile.py"
     with pytest.raises(ValueError, match="s13_split_k is not written in 'gluon': there it is in cuda, triton"):
         lines_of("s13", "gluon")
     with pytest.raises(ValueError, match="there is no s99"):
