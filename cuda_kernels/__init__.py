@@ -149,14 +149,14 @@ def _run_on_reference_gpu(
         maps = tensor_map.for_reference_gpu(boxed)
         matrices: dict[str, Any] = dict(zip(("left", "right", "C"), (*maps, _rows(c)), strict=False))
         sizes: list[Any] = [rows, columns, k]
-        sizes += [launch.shared_tiles] if implementation.stage.deal else []
+        sizes += [launch.shared_tiles] if implementation.stage.tiles else []
         if isinstance(a, Split):
             sizes += [a.whole, b.whole, a.exponents, b.exponents]
         else:
             sizes += [0 if scale is None else scale for scale in extras[:2]]
         sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
     else:
-        b = whole_rows(b) if implementation.config.COPIED_B else b
+        b = whole_rows(b) if implementation.config.ALIGN_B else b
         matrices, sizes = {"A": a, "B": b, "C": c}, [m, n, k]
     # Partial sums are NaN, so that a place that is missed shows; and a kernel may have no use for them, or for flags
     room = {"partials": torch.full((launch.partials,), float("nan")), "flags": torch.zeros(launch.flags).int()}

@@ -15,7 +15,6 @@ from gemm_ref.call import Call
 from gemm_ref.call.flags import flags_for
 from gemm_ref.call.plan import Launcher, stream_of
 from gemm_ref.epilogue import Extras
-from gemm_ref.grids import is_turned
 from gemm_ref.launch import Launch
 from gemm_ref.operands import whole_pairs
 from gemm_ref.operands.split import Split
@@ -96,8 +95,7 @@ def _prepare_in_parts(
     call: Call, launch: Launch, a: Split, b: Split, c: torch.Tensor, rules: tuple[str, ...]
 ) -> Launcher:
     boxed, rows, columns = tensor_map.operands(call, a, b, c)
-    problem, config = call.problem, call.implementation.config
-    turned = is_turned(config, problem.math, problem.b_layout)
+    turned = call.implementation.transpose_c
     shape_at = _shape_with_maps(launch, tensor_map.for_gpu(boxed))
     start, room_for = _start(call, c.device, rows, columns, rules), _room(launch, c.device.index)
 

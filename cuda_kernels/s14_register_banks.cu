@@ -36,7 +36,7 @@ struct Deal {
 
 // A[M, K] @ B[K, N] = C[M, N]. What a block has of a tile that is shared goes to `partials`, (block, 2, m, n), instead.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
-          int GROUP_M, int NUM_STAGES, bool COPIED_B>
+          int GROUP_M, int NUM_STAGES, bool ALIGN_B>
 __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, const float* __restrict__ B,
                                                float* __restrict__ C, float* __restrict__ partials, int M, int N,
                                                int K) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     constexpr bool LINE = BLOCK_M >= 64 && BLOCK_N <= 32;
     // Behind the reads for the first products, as in s12; before them where copies are many and registers few
     constexpr int COPY_AT = COPY_N == 1 && THREAD_M * THREAD_N > 64 ? 0 : 1;
-    constexpr int LINE_FLOATS = 32;                                                       // in a line of the L2 cache
-    const int b_step = COPIED_B ? (N + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS : N;  // from a row of B to the next
+    constexpr int LINE_FLOATS = 32;                                                      // in a line of the L2 cache
+    const int b_step = ALIGN_B ? (N + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS : N;  // from a row of B to the next
     const int a_m = thread / BLOCK_K, a_k = thread % BLOCK_K;
     const int b_k = thread / B_ROW, b_n = thread % B_ROW * COPY_N;
     const unsigned a_to = (a_k * PITCH + a_m) * FLOAT, b_to = (A_FLOATS + b_k * BLOCK_N + b_n) * FLOAT;  // in a stage
@@ -195,7 +195,7 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
             place += 1, shared += slices;
         } else if (has_vector_rows(C, N)) {
             store_tile(store_vector, &C[(size_t)row * N + col], N, N - col);
-        } else if constexpr (!COPIED_B) {
+        } else if constexpr (!ALIGN_B) {
             store_tile(store_floats, &C[(size_t)row * N + col], N, N - col);
         } else {
             // Single floats of vectors: neighbouring lanes have those that lie 16 bytes apart, and would store to each
@@ -220,17 +220,18 @@ __device__ __forceinline__ void multiply_tiles(const float* __restrict__ A, cons
     }
 }
 
-// Of WARPS warps a block has one row or one column of C; else tiles.
+// Of SPLIT_WARPS warps a block has one row or one column of C; else tiles.
 template <int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARP_M, int WARP_N, int THREAD_M, int THREAD_N, int COPY_N,
-          int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM, bool COPIED_B, int WARPS>
-__global__ void __launch_bounds__(WARPS ? 32 * WARPS : BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N), BLOCKS_PER_SM)
+          int GROUP_M, int NUM_STAGES, int BLOCKS_PER_SM, bool ALIGN_B, int SPLIT_WARPS>
+__global__ void __launch_bounds__(SPLIT_WARPS ? 32 * SPLIT_WARPS : BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N),
+                                  BLOCKS_PER_SM)
 s14_register_banks(const float* A, const float* B, float* C, float* partials, int M, int N, int K) {
     let_next_start();          // the kernel that adds shares, up to where it waits
     wait_for_kernel_before();  // which may copy an operand: behind `__restrict__`, reads might go before this
-    if constexpr (WARPS > 0) multiply_strip<BLOCK_M, BLOCK_N, WARPS, NUM_STAGES>(A, B, C, M, N, K);
+    if constexpr (SPLIT_WARPS > 0) multiply_strip<BLOCK_M, BLOCK_N, SPLIT_WARPS, NUM_STAGES>(A, B, C, M, N, K);
     else
         multiply_tiles<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N, GROUP_M, NUM_STAGES,
-                       COPIED_B>(A, B, C, partials, M, N, K);
+                       ALIGN_B>(A, B, C, partials, M, N, K);
 }
 
 // Adds the shares of a tile in the order of K: blockIdx.y is the tile, a thread has 4 columns of it.
@@ -259,7 +260,7 @@ extern "C" cudaError_t launch(const float* A, const float* B, float* C, int M, i
                               cudaStream_t stream) {
     using namespace config;
     const auto kernel = s14_register_banks<BLOCK_M, BLOCK_N, BLOCK_K, WARP_M, WARP_N, THREAD_M, THREAD_N, COPY_N,
-                                           GROUP_M, NUM_STAGES, BLOCKS_PER_SM, COPIED_B, WARPS>;
+                                           GROUP_M, NUM_STAGES, BLOCKS_PER_SM, ALIGN_B, SPLIT_WARPS>;
     const cudaError_t error = launch_kernel(kernel, shape, stream, A, B, C, shape.partials, M, N, K);
     if (error != cudaSuccess || shape.then == nullptr) return error;
     const auto add = s14_add_shares<BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M>;

@@ -35,7 +35,8 @@ constexpr bool MOVES_REGISTERS = ACCUMULATORS >= 64 && REGISTERS < CONSUMER_REGI
 constexpr int HEAD_START = CONSUMERS == 2 && config::BLOCK_N > 128 && !THROUGH_REGISTERS ? 3 : 0;
 
 // The matrices that A is for the TMA unit, and so are the rows of C, which are D's columns in a tile of C^T.
-constexpr int PHASES = config::A_PHASES, LEFT_PHASES = TURNED ? 1 : PHASES, RIGHT_PHASES = TURNED ? PHASES : 1;
+constexpr int PHASES = config::A_PHASES, LEFT_PHASES = TRANSPOSE_C ? 1 : PHASES,
+              RIGHT_PHASES = TRANSPOSE_C ? PHASES : 1;
 
 // Steps before the end of a tile at which the c is asked for that is added to it: longer than device memory takes.
 constexpr int READ_AHEAD = 6;
@@ -67,7 +68,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
     const auto place = [&](int tile, int& row, int& col, int& phase) {  // of a phase
         const TilePlace at = tile_place<GROUP_M>(tile, deal.tiles_m, deal.tiles_n);
         row = (at.m / LEFT_PHASES * CLUSTER_M + rank) * BLOCK_M, col = at.n / RIGHT_PHASES * BLOCK_N;
-        phase = (TURNED ? at.n : at.m) % PHASES;
+        phase = (TRANSPOSE_C ? at.n : at.m) % PHASES;
     };
     const auto take_part = [&](int& first, int& steps) {
         if constexpr (CLUSTER_K > 1) {
@@ -113,7 +114,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
                 place(tile, row, col, phase);
                 take_part(first, steps);
                 const int before = elements_before(phase, K);
-                const int of_left = TURNED ? 0 : phase, of_right = TURNED ? phase : 0;
+                const int of_left = TRANSPOSE_C ? 0 : phase, of_right = TRANSPOSE_C ? phase : 0;
                 const LeftEdge left_edge = left_edge_at(row, phase);
                 const RightEdge right_edge = right_edge_at(col, phase);
                 const int bytes = SLICES * (left_edge.rows() + right_edge.rows()) * SWIZZLE_ROW_BYTES;
@@ -125,7 +126,7 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
 #pragma unroll
                         for (int i = 0; i < SLICES; ++i) {
                             const int k_of_a = (step * SLICES + i) * DEPTH, k_of_b = k_of_a - before;
-                            load(slices[stage][i], TURNED ? k_of_b : k_of_a, TURNED ? k_of_a : k_of_b);
+                            load(slices[stage][i], TRANSPOSE_C ? k_of_b : k_of_a, TRANSPOSE_C ? k_of_a : k_of_b);
                         }
                         next_stage();
                     }
@@ -161,7 +162,8 @@ s19_any_shape(const __grid_constant__ EdgedMaps<LEFT_PHASES> left,
         };
         const auto clear = [&](int phase, Slice& slice) {  // of A, what is before its rows
             const int before = elements_before(phase, K);
-            if constexpr (TURNED) clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
+            if constexpr (TRANSPOSE_C)
+                clear_before<BLOCK_N, MULTIPLIERS>(slice.right, before, threadIdx.x, 3 + CONSUMERS);
             else {
                 char* const my_rows = slice.left + warpgroup * WGMMA_M * SWIZZLE_ROW_BYTES;
                 clear_before<WGMMA_M, WARPGROUP>(my_rows, before, threadIdx.x % WARPGROUP, 1 + warpgroup);

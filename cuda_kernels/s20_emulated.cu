@@ -94,7 +94,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
         }
     } else {
         if constexpr (MOVES_REGISTERS) setmaxnreg_inc<CONSUMER_REGISTERS>();
-        const Whole whole = {A, B, TURNED ? of_b : of_a, TURNED ? of_a : of_b, M, N, K};
+        const Whole whole = {A, B, TRANSPOSE_C ? of_b : of_a, TRANSPOSE_C ? of_a : of_b, M, N, K};
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         const auto free_slice = [&](int of) {  // in every block that writes to it
             if (warp == 0 && lane < CLUSTER_M) mbarrier_arrive_cluster(empty[of], lane);
@@ -122,7 +122,7 @@ s20_emulated(const __grid_constant__ CUtensorMap left, const __grid_constant__ C
                     wgmma_fence();
 #pragma unroll
                     for (int i = 0; i <= order; ++i) {  // of A's parts the largest first, whichever operand is left
-                        const int of_left = TURNED ? order - i : i;
+                        const int of_left = TRANSPOSE_C ? order - i : i;
                         start(small, of_left, order - of_left, step > 0 || order > 1 || i > 0);
                     }
                     wgmma_commit_group();

@@ -59,7 +59,7 @@ def sanitize(stage: str | None) -> Iterator[tuple[str, int, str]]:
     if program is None:
         raise FileNotFoundError("compute-sanitizer is not on PATH: it comes with NVIDIA's CUDA toolkit")
     for tool in TOOLS:
-        seen = [item.stage.id for item in chosen(stage) if tool != "initcheck" or "C" not in item.stage.tma]
+        seen = [item.stage.id for item in chosen(stage) if tool != "initcheck" or not item.stage.tma]
         if not seen:
             yield tool, 0, f"{tool} does not see what the TMA unit writes, so it cannot check {stage}"
             continue

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from cuda_kernels.rewritten import rewrite
 from gemm_ref.build import CACHE, build_library, digest, keep, version_of
+from gemm_ref.compute import B_LAYOUTS, MATHS, WIDE
+from gemm_ref.config.cuda_cores import SLICE_LAYOUTS
 from gemm_ref.epilogue import ACTIVATIONS, BIASES
-from gemm_ref.problem import B_LAYOUTS, MATHS, WIDE
 from gemm_ref.registry import STAGES, Implementation
-from gemm_ref.rung import DEFAULT_VARIANT, SLICE_LAYOUTS, Rung
+from gemm_ref.rung import DEFAULT_VARIANT, Rung
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, assemble, find_toolkit, run_nvcc
 
 FOLDER = Path(__file__).resolve().parent
@@ -90,6 +91,7 @@ _HEADER = """\
 
 
 def _namespace(implementation: Implementation) -> str:
+    tma = implementation.stage.tma
     constants = [_constant(name, value) for name, value in implementation.config.constants().items()]
     if implementation.stage.maths != ("fp32",):
         constants += [f"inline constexpr Math MATH = Math::{implementation.math};"]
@@ -97,9 +99,9 @@ def _namespace(implementation: Implementation) -> str:
     if (mode := MATHS[implementation.math]).parts > 1:
         parts = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "WIDE": WIDE}
         constants += [_constant(name, value) for name, value in parts.items()]
-    if "cuda" in implementation.stage.any_c:
+    if tma and "cuda" in tma.c_by_threads:
         constants += [_constant("C_BY_THREADS", int(implementation.c_by_threads))]
-    if "cuda" in implementation.stage.any_a:
+    if tma and "cuda" in tma.a_in_phases:
         constants += [_constant("A_PHASES", implementation.a_phases)]
     if "cuda" in implementation.stage.epilogues:
         constants += [_constant(name, value) for name, value in implementation.epilogue.constants().items()]

@@ -12,17 +12,15 @@ import torch
 
 from gemm_ref import ptx
 from gemm_ref.call import Call
-from gemm_ref.grids import is_turned
+from gemm_ref.compute import TMA_TF32, element_of
+from gemm_ref.config import Box
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, TMA_BYTES, row_elements
 from gemm_ref.operands.split import Split
-from gemm_ref.rung import Box
 
 MAP_ALIGNMENT = 64  # of a CUtensorMap
 EIGHTS = 8  # rows after which a swizzle repeats; and as many, of a vector at least, are no shorter than a box
-# CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
-_TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.float32: 7, torch.bfloat16: 9}
-_TFLOAT32 = 11
+# CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _SWIZZLES, _PROMOTIONS = {64: 2, 128: 3}, {128: 2, 256: 3}
 
 
@@ -55,7 +53,7 @@ class Boxed:
     @property
     def element_type(self) -> int:
         """A CUtensorMapDataType."""
-        return _TFLOAT32 if self.to_tf32 else _TYPES[self.matrix.dtype]
+        return TMA_TF32 if self.to_tf32 else element_of(self.matrix.dtype).tma_code
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,12 @@ def operands(call: Call, a: Any, b: Any, c: torch.Tensor) -> tuple[tuple[Boxed, 
         stored_a, stored_b = (x.parts.flatten(0, 1) for x in (a, b))
     else:
         stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
-    boxes = implementation.stage.boxes(implementation.config, problem.math, problem.b_layout)
+    boxes = implementation.config.boxes(problem.math, problem.b_layout)
     of = (("A", stored_a), ("B", stored_b))
     to_tf32, phases = problem.math == "tf32", problem.a_phases
-    turned = is_turned(implementation.config, problem.math, problem.b_layout)
+    turned, tma = implementation.transpose_c, implementation.stage.tma
     sides = implementation.config.BLOCK_M, implementation.config.BLOCK_N
-    tiles = dict(zip("BA" if turned else "AB", sides, strict=True)) if implementation.stage.edges else {}
+    tiles = dict(zip("BA" if turned else "AB", sides, strict=True)) if tma and tma.edge_maps else {}
     along_k = {"A": True, "B": problem.b_layout == "nk"}
     first, second = (
         Boxed(x, boxes[name], to_tf32, tiles.get(name, 0), along_k[name], phases if name == "A" else 1)

@@ -27,8 +27,8 @@ from experiments.check.subject import PLAIN, Scales, Subject
 from experiments.check.trial import Trial, attempt
 from experiments.records.contenders import gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, ptx
+from gemm_ref.compute import ComputeType
 from gemm_ref.dialect import BY_HAND
-from gemm_ref.problem import Math
 from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.rung import DEFAULT_VARIANT
 
@@ -238,7 +238,7 @@ def _problems(item: Implementation) -> tuple[Problem, Problem]:
     """Sizes with a partial tile on each side, and the same in whole tiles."""
     config, math = item.config, item.math
     slice_ = config.BLOCK_K or (config.BLOCK_K_BYTES or 32) // gemm_ref.MATHS[math].dtype.itemsize
-    m, n, k = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, SLICES * slice_
+    m, n, k = config.BLOCK_M * config.CLUSTER_M, config.BLOCK_N, SLICES * slice_
     return Problem(m + 1, n + 3, k + 1, math), Problem(m, n, k, math)
 
 
@@ -260,10 +260,10 @@ def _own_rounding(runs: list[Run]) -> str:
     if not trials or not mode.result_eps:
         return ""
     share = max(_rounded(trial, mode).bound_share for trial in trials)
-    return f"C is rounded to {mode.out_element}, which takes {100 * share:.2g}% of it by itself."
+    return f"C is rounded to {mode.out_element.name}, which takes {100 * share:.2g}% of it by itself."
 
 
-def _rounded(trial: Trial, mode: Math) -> gemm_ref.Accuracy:
+def _rounded(trial: Trial, mode: ComputeType) -> gemm_ref.Accuracy:
     """How far the exact product is from itself, rounded once to the dtype of C."""
     exact = trial.a.double() @ trial.b.double()
     return gemm_ref.check(exact.to(mode.out_dtype), trial.a, trial.b, math=mode.name)

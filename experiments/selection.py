@@ -17,7 +17,7 @@ from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
 from experiments.records.rows import EXPERIMENTS
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
-from gemm_ref.problem import MAX_SIZE
+from gemm_ref.compute import MAX_SIZE
 
 MOST_PROCESSES = 16  # that stand for GPUs: each takes half a gigabyte
 

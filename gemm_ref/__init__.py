@@ -11,11 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gemm_ref import build
+from gemm_ref.compute import B_LAYOUTS, EMULATED, EXACT_KINDS, MATHS, NATIVE
+from gemm_ref.config import Box, Config
 from gemm_ref.dialect import DIALECTS, Dialect
 from gemm_ref.launch import Launch, cdiv
-from gemm_ref.problem import B_LAYOUTS, EMULATED, EXACT_KINDS, INPUT_KINDS, MATHS, NATIVE, Problem
+from gemm_ref.problem import INPUT_KINDS, Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage, implementations, stages_in
-from gemm_ref.rung import Box, Config, Rung
+from gemm_ref.rung import Rung
 
 if TYPE_CHECKING:  # the same as _LATER, for type checkers and editors
     from gemm_ref import ptx

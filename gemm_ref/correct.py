@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from gemm_ref.compute import MATHS
+from gemm_ref.config import Config
 from gemm_ref.epilogue import EXACT, Extras, activate, apply, terms
 from gemm_ref.operands import check_shapes
-from gemm_ref.problem import MATHS
 from gemm_ref.reference import Oracle
-from gemm_ref.rung import Config
 
 GUARD = 4096  # elements before and after C that no kernel may touch
 # A NaN with this payload marks 'never written'; arithmetic gives the canonical NaN, so the two are told apart.
@@ -54,12 +54,12 @@ def check(
 ) -> Accuracy:
     """Raise WrongResult unless c (M, N) is a @ b, with `extras` what becomes of that; return how accurate it is.
 
-    The error of each element may be at most what `gemm_ref.problem.Math` allows, for fp32 K * eps * (|A| @ |B|): twice
-    what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong. It does not by
-    itself tell lower precision at large K; `exact=True`, for inputs of which `Math.is_exact`, asks for the oracle's
-    bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the message; `oracle` reuses one
-    already computed. `parts` of K are those whose sums are rounded to C's type before they are added, in any order, and
-    so is each sum of some of them: an element may lose that too.
+    The error of each element may be at most what `gemm_ref.compute.ComputeType` allows, for fp32 K * eps *
+    (|A| @ |B|): twice what IEEE arithmetic can lose in any order of summation, so it never calls a sound kernel wrong.
+    It does not by itself tell lower precision at large K; `exact=True`, for inputs of which `ComputeType.is_exact`,
+    asks for the oracle's bits and does. NaN or Inf fail where the oracle has none. `config` adds the tile to the
+    message; `oracle` reuses one already computed. `parts` of K are those whose sums are rounded to C's type before they
+    are added, in any order, and so is each sum of some of them: an element may lose that too.
     Raises ValueError for a c that is no tensor, for operands that are no matrices, and for `exact` with an activation
     that is not.
     """

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from gemm_ref.compute import MATHS
 from gemm_ref.operands import as_layout, with_tma_rows
-from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, MATHS, Problem, integers_are_exact
+from gemm_ref.problem import INPUT_KINDS, INTEGER_LIMIT, Problem, integers_are_exact
 
 LINE = 128  # bytes of a cache line
 _CHUNK = 1 << 22  # elements that one random stream fills; part of the definition of the inputs
@@ -44,12 +45,12 @@ def make_inputs(
     return a, as_layout(b, problem.b_layout)
 
 
-def meta_operands(problem: Problem, tma: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung whose TMA unit moves those of `tma`."""
+def meta_operands(problem: Problem, tma: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A, B and C without memory, laid out as by `gemm_ref.run` for a rung with the TMA unit, or one without."""
     math, rows = MATHS[problem.math], problem.b_shape if problem.b_layout == "kn" else problem.b_shape[::-1]
     a, b = (torch.empty(shape, dtype=math.dtype, device="meta") for shape in (problem.a_shape, rows))
     c = torch.empty((problem.m, problem.n), dtype=math.out_dtype, device="meta")
-    a, b, c = (with_tma_rows(x) if name in tma else x for name, x in (("A", a), ("B", b), ("C", c)))
+    a, b, c = (with_tma_rows(x) if tma else x for x in (a, b, c))
     return a, b if problem.b_layout == "kn" else b.t(), c
 
 

@@ -11,62 +11,74 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
 
-from gemm_ref import grids, tiles
+from gemm_ref import tiles
+from gemm_ref.compute import EMULATED
+from gemm_ref.config import Config
+from gemm_ref.config.cuda_cores import (
+    SLICE_LAYOUTS,
+    AsyncConfig,
+    BufferConfig,
+    ColumnConfig,
+    FragmentConfig,
+    LayoutConfig,
+    MmaConfig,
+    RowConfig,
+    SliceConfig,
+    SplitKConfig,
+    ThreadConfig,
+    WmmaConfig,
+)
+from gemm_ref.config.hopper import PersistentConfig, WgmmaConfig
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Epilogue
-from gemm_ref.problem import EMULATED
-from gemm_ref.rung import DEFAULT_VARIANT, SLICE_LAYOUTS, Config, Rung, unknown
+from gemm_ref.rung import DEFAULT_VARIANT, Rung, Tma, unknown
 
 
 def _only(config: Config) -> Mapping[str, Config]:
     return MappingProxyType({DEFAULT_VARIANT: config})
 
 
-_SQUARE = Config(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)
-_TILE = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, THREAD_M=8, THREAD_N=8, BLOCKS_PER_SM=2)
-_WARP_TILE = replace(_TILE, WARP_M=32, WARP_N=64, BLOCKS_PER_SM=1)
-_WIDE = replace(_WARP_TILE, BLOCK_N=256, BLOCK_K=8, WARP_M=64, THREAD_N=16)
-_NARROW = replace(_WARP_TILE, BLOCK_M=64, BLOCK_K=32)  # what suits Triton's pipeliner best, of those tried
+_SQUARE = SliceConfig(BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)
+_THREADS = ThreadConfig(BLOCK_M=128, BLOCK_N=128, BLOCK_K=16, THREAD_M=8, THREAD_N=8, BLOCKS_PER_SM=2)
+_OCCUPANCIES = {"one_block": replace(_THREADS, BLOCKS_PER_SM=1), "two_blocks": _THREADS}
+# The sides of the tiles of s10 to s13. "narrow" is what suits Triton's pipeliner best, of those tried.
+_TILE128 = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 1}
+_NARROW = {**_TILE128, "BLOCK_M": 64, "BLOCK_K": 32}
+_WARP128 = {**_TILE128, "WARP_M": 32, "WARP_N": 64}
+_WARP_TILES = {
+    "tile128": _WARP128,
+    "wide": {**_WARP128, "BLOCK_N": 256, "BLOCK_K": 8, "WARP_M": 64, "THREAD_N": 16},
+    "narrow": {**_WARP128, **_NARROW},
+}
+_BUFFERS = {
+    **{name: BufferConfig(**vars(config), NUM_STAGES=2) for name, config in _OCCUPANCIES.items()},
+    "narrow": BufferConfig(**_NARROW, NUM_STAGES=2),
+}
+_FRAGMENTS = {
+    name: FragmentConfig(**sides, NUM_STAGES=2, FRAGMENT_SETS=1, LOAD_AT=0) for name, sides in _WARP_TILES.items()
+}
+_FRAGMENTS["late"] = replace(_FRAGMENTS["wide"], LOAD_AT=1)
+_FRAGMENTS["two_sets"] = replace(_FRAGMENTS["wide"], LOAD_AT=1, FRAGMENT_SETS=2)
+_ASYNC = {name: AsyncConfig(**sides, NUM_STAGES=3, FRAGMENT_SETS=2) for name, sides in _WARP_TILES.items()}
+_ASYNC["one_set"] = replace(_ASYNC["wide"], FRAGMENT_SETS=1)
 
-# Slices of as many bytes in every math mode: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
-_WMMA = Config(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
-_MMA = replace(_WMMA, BLOCK_N=256, BLOCK_K=32, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
-_MMA_TILES = MappingProxyType(
-    {
-        "tile128x256": _MMA,
-        "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2),
-        "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
-    }
-)
-_OCCUPANCIES = MappingProxyType({"one_block": replace(_TILE, BLOCKS_PER_SM=1), "two_blocks": _TILE})
-_WARP_TILES = MappingProxyType({"tile128": _WARP_TILE, "wide": _WIDE, "narrow": _NARROW})
-
-_WGMMA = Config(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16, SWAPPED=0)
+# Slices of as many bytes in every compute type: BLOCK_K counts elements of 16 bits, and tf32 has half as many.
+_WMMA = WmmaConfig(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, WARP_M=64, WARP_N=64, NUM_STAGES=3, BLOCKS_PER_SM=2)
+_MMA = MmaConfig(BLOCK_M=128, BLOCK_N=256, BLOCK_K=32, WARP_M=64, WARP_N=64, GROUP_M=16, NUM_STAGES=4, BLOCKS_PER_SM=1)
+_MMA_TILES = {
+    "tile128x256": _MMA,
+    "tile128": replace(_MMA, BLOCK_N=128, BLOCKS_PER_SM=2),
+    "deep": replace(_MMA, BLOCK_K=64, NUM_STAGES=3),  # what suits Triton's wgmma best, of those tried
+}
 _HOPPER_MATHS = ("bf16", "fp16", "tf32", "fp8")
-# wgmma reads B by rows only in 16-bit types; in others B by rows is copied first.
-_WGMMA_B = MappingProxyType(
-    {"bf16": ("kn", "nk"), "fp16": ("kn", "nk"), "tf32": ("nk",), "fp8": ("nk",)},
-)
-_ROLES = replace(_WGMMA, CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
+_WGMMA = WgmmaConfig(BLOCK_M=128, BLOCK_N=256, BLOCK_K_BYTES=128, NUM_STAGES=4, GROUP_M=16)
+_ROLES = PersistentConfig(**vars(_WGMMA), CLUSTER_M=1, PERSISTENT=1, OVERLAP=1)
 _PAIRS = replace(_ROLES, CLUSTER_M=2, GROUP_M=8)
 
 
-def _staged(NUM_STAGES: int, variants: Mapping[str, Config]) -> Mapping[str, Config]:
-    """The same variants with that many slices in shared memory."""
-    return MappingProxyType({name: replace(config, NUM_STAGES=NUM_STAGES) for name, config in variants.items()})
-
-
-def _warp_tiles(more: Mapping[str, Mapping[str, Any]], **values: Any) -> Mapping[str, Config]:
-    """`_WARP_TILES` with these values; and `wide` again, by the names in `more`, with those of its values changed."""
-    variants = {name: replace(config, **values) for name, config in _WARP_TILES.items()}
-    changed = {name: replace(variants["wide"], **own) for name, own in more.items()}
-    return MappingProxyType({**variants, **changed})
-
-
-def _each(**dialects: str | tuple[str, ...] | Mapping[str, Config]) -> Mapping:
-    """Something for each dialect, by name."""
+def _each(**dialects: str | tuple[str, ...]) -> Mapping:
+    """A value for each dialect, by name."""
     return MappingProxyType(dialects)
 
 
@@ -75,61 +87,51 @@ _LADDER = (
         id="s01_naive",
         title="Naive",
         idea="one thread per element of C, threadIdx.x walks the rows: uncoalesced",
-        variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
-        launch_shape=grids.rows_on_x,
+        variants=_only(RowConfig(BLOCK_M=32, BLOCK_N=32)),
     ),
     Rung(
         id="s02_coalesced",
         title="Coalesced",
         idea="threadIdx.x walks the columns, so a warp touches neighbouring addresses",
         variants=_only(Config(BLOCK_M=32, BLOCK_N=32)),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s03_block_tile",
         title="Block tile",
         idea="a block owns a tile of C and walks K in slices, still from global memory only",
         variants=_only(_SQUARE),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s04_shared_tile",
         title="Shared tile",
         idea="the slices of A and B are staged in shared memory and read from there",
         variants=_only(_SQUARE),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s05_bank_conflict",
         title="Bank conflict",
         idea="the same slices stored four ways in the 32 banks of shared memory",
-        variants=MappingProxyType(
-            {layout: replace(_SQUARE, LAYOUT=layout, BLOCKS_PER_SM=2) for layout in SLICE_LAYOUTS}
-        ),
+        variants={layout: LayoutConfig(**vars(_SQUARE), LAYOUT=layout, BLOCKS_PER_SM=2) for layout in SLICE_LAYOUTS},
         best=_each(cuda="padded", gluon="padded"),
         only=_each(cuda=SLICE_LAYOUTS[:-1], triton=SLICE_LAYOUTS[-1:], gluon=SLICE_LAYOUTS[:-1]),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s06_thread_coarsen",
         title="Thread coarsening",
         idea="a thread computes a column of outputs, and reuses what it read of B",
-        variants=_only(Config(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, THREAD_M=8, BLOCKS_PER_SM=2)),
-        launch_shape=grids.columns_on_x,
+        variants=_only(ColumnConfig(BLOCK_M=64, BLOCK_N=64, BLOCK_K=16, THREAD_M=8, BLOCKS_PER_SM=2)),
     ),
     Rung(
         id="s07_thread_tile",
         title="Thread tile",
         idea="a thread computes an 8 x 8 tile in registers, an outer product at each k",
-        variants=_only(_TILE),
-        launch_shape=grids.columns_on_x,
+        variants=_only(_THREADS),
     ),
     Rung(
         id="s08_vectorized",
         title="Vectorized",
         idea="global and shared memory are accessed 16 bytes at a time (float4)",
-        variants=_only(_TILE),
-        launch_shape=grids.columns_on_x,
+        variants=_only(_THREADS),
     ),
     Rung(
         id="s09_conflict_free",
@@ -137,49 +139,39 @@ _LADDER = (
         idea="A transposed in shared memory, the thread's tile cut into quadrants: no bank conflicts",
         variants=_OCCUPANCIES,
         best=_each(cuda="two_blocks", triton="two_blocks", gluon="two_blocks"),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s10_double_buffer",
         title="Double buffer",
         idea="the next slice is loaded while this one is multiplied; one barrier per slice",
-        variants=_staged(2, {**_OCCUPANCIES, "narrow": _NARROW}),
+        variants=_BUFFERS,
         best=_each(cuda="one_block", triton="narrow", gluon="two_blocks"),
         only=_each(cuda=tuple(_OCCUPANCIES), gluon=tuple(_OCCUPANCIES)),
-        launch_shape=grids.columns_on_x,
     ),
     Rung(
         id="s11_warp_tile",
         title="Warp tile",
         idea="a warp owns a compact sub-tile, so its lanes share more of what they read",
-        variants=_warp_tiles(
-            {"late": {"LOAD_AT": 1}, "two_sets": {"LOAD_AT": 1, "FRAGMENT_SETS": 2}},
-            NUM_STAGES=2,
-            FRAGMENT_SETS=1,
-            LOAD_AT=0,
-        ),
+        variants=_FRAGMENTS,
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
         only=_each(
             cuda=("tile128", "wide", "late", "two_sets"), triton=("tile128", "narrow"), gluon=("tile128", "wide")
         ),
-        launch_shape=grids.warps_on_tile,
     ),
     Rung(
         id="s12_async_copy",
         title="Async copy",
         idea="cp.async copies slices straight to shared memory, NUM_STAGES deep",
-        variants=_warp_tiles({"one_set": {"FRAGMENT_SETS": 1}}, NUM_STAGES=3, FRAGMENT_SETS=2),
+        variants=_ASYNC,
         best=_each(cuda="wide", triton="narrow", gluon="wide"),
         only=_each(cuda=("tile128", "wide", "one_set"), triton=("tile128", "narrow"), gluon=("tile128", "wide")),
-        launch_shape=grids.async_stages,
     ),
     Rung(
         id="s13_split_k",
         title="Split K",
         idea="K is split over blocks where M x N alone has too few tiles; a second kernel adds the partial sums",
-        variants=_only(replace(_WARP_TILE, NUM_STAGES=3)),
+        variants=_only(SplitKConfig(**_WARP128, NUM_STAGES=3)),
         dialects=("cuda", "triton"),
-        launch_shape=grids.split_k,
         second_kernel="s13_add_partials",
     ),
     Rung(
@@ -188,17 +180,13 @@ _LADDER = (
         idea="products ordered and sums freed so that no FFMA waits for its registers; tile and split chosen by shape",
         variants=_only(tiles.REGISTER_BANKS["cuda"]["tile128"]),
         tiles=tiles.REGISTER_BANKS,
-        launch_shape=grids.dealt_tiles,
-        deal=grids.deal,
         second_kernel="s14_add_shares",
-        waits=True,
     ),
     Rung(
         id="s15_wmma",
         title="WMMA",
         idea="tensor cores through the WMMA API: a warp multiplies fragments of 16 x 16 x 16 with one call",
         variants=_only(_WMMA),
-        launch_shape=grids.padded_halves,
         maths=("bf16", "fp16", "tf32"),
     ),
     Rung(
@@ -208,7 +196,6 @@ _LADDER = (
         variants=_MMA_TILES,
         best=_each(triton="deep"),
         only=_each(cuda=("tile128x256", "tile128"), triton=("tile128x256", "deep"), gluon=("tile128x256", "tile128")),
-        launch_shape=grids.swizzled_halves,
         maths=("bf16", "fp16", "tf32"),
         min_capability=(8, 0),
     ),
@@ -217,36 +204,25 @@ _LADDER = (
         title="wgmma and TMA",
         idea="Hopper's units: one thread asks for whole boxes (TMA), warpgroups multiply from shared memory (wgmma)",
         variants=_only(_WGMMA),
-        launch_shape=grids.wgmma_tiles,
-        boxes=grids.wgmma_boxes,
-        tma=("A", "B", "C"),
+        tma=Tma(),
         maths=_HOPPER_MATHS,
-        b_layouts=_WGMMA_B,
-        only_capability=(9, 0),
     ),
     Rung(
         id="s18_warp_specialized",
         title="Warp specialised",
         idea="one warpgroup loads and two multiply, tile after tile; blocks in pairs share B; TMA stores C meanwhile",
-        variants=MappingProxyType(
-            {
-                "pairs": _PAIRS,
-                # What each idea is worth: one of them left out, and all but the warpgroup that loads
-                "alone": _ROLES,
-                "one_tile": replace(_PAIRS, PERSISTENT=0),
-                "waits": replace(_PAIRS, OVERLAP=0),
-                "roles": replace(_ROLES, PERSISTENT=0),
-                "group8": replace(_ROLES, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
-            }
-        ),
+        variants={
+            "pairs": _PAIRS,
+            # What each idea is worth: one of them left out, and all but the warpgroup that loads
+            "alone": _ROLES,
+            "one_tile": replace(_PAIRS, PERSISTENT=0),
+            "waits": replace(_PAIRS, OVERLAP=0),
+            "roles": replace(_ROLES, PERSISTENT=0),
+            "group8": replace(_ROLES, GROUP_M=8),  # what suits Triton and Gluon best, of those tried
+        },
         only=_each(cuda=("pairs", "alone", "one_tile", "waits", "roles"), triton=("group8",), gluon=("group8",)),
-        launch_shape=grids.persistent_clusters,
-        boxes=grids.wgmma_boxes,
-        tma=("A", "B", "C"),
+        tma=Tma(transpose_tf32=("cuda",)),
         maths=_HOPPER_MATHS,
-        b_layouts=_WGMMA_B,
-        turned=("cuda",),
-        only_capability=(9, 0),
     ),
     Rung(
         id="s19_any_shape",
@@ -254,41 +230,27 @@ _LADDER = (
         idea="small tiles, the product turned round for few rows, K dealt evenly to all blocks; chosen by shape",
         variants=_only(tiles.ANY_SHAPE["cuda"]["tile128x256"]),
         tiles=tiles.ANY_SHAPE,
-        launch_shape=grids.dealt_wgmma_tiles,
-        deal=grids.deal_wgmma,
-        boxes=grids.wgmma_boxes,
-        waits=True,
-        tma=("A", "B", "C"),
-        edges=True,
+        tma=Tma(
+            transpose_tf32=("cuda", "gluon"),
+            c_by_threads=("cuda", "triton", "gluon"),
+            a_in_phases=("cuda",),
+            edge_maps=True,
+        ),
         maths=_HOPPER_MATHS,
-        b_layouts=_WGMMA_B,
-        turned=("cuda", "gluon"),
-        any_c=("cuda", "triton", "gluon"),
-        any_a=("cuda",),
         epilogues=("cuda", "triton", "gluon"),
-        only_capability=(9, 0),
     ),
     Rung(
         id="s20_emulated",
         title="Emulated",
         idea="fp32 in and out: operands in parts of 16 bits, multiplied apart; partial sums added outside tensor cores",
-        variants=MappingProxyType(
-            {
-                DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
-                "tile128": tiles.EMULATED["cuda"]["tile128"],
-            }
-        ),
+        variants={
+            DEFAULT_VARIANT: tiles.EMULATED["cuda"]["pair128"],
+            "tile128": tiles.EMULATED["cuda"]["tile128"],
+        },
         only=_each(cuda=(DEFAULT_VARIANT,), triton=("tile128",), gluon=(DEFAULT_VARIANT,)),
         tiles=tiles.EMULATED,
-        launch_shape=grids.dealt_wgmma_tiles,
-        deal=grids.deal_wgmma,
-        boxes=grids.wgmma_boxes,
-        waits=True,
-        tma=("A", "B", "C"),
-        any_c=("cuda", "gluon"),
+        tma=Tma(c_by_threads=("cuda", "gluon")),
         maths=EMULATED,
-        b_layouts=MappingProxyType(dict.fromkeys(EMULATED, ("kn", "nk"))),
-        only_capability=(9, 0),
     ),
 )
 
@@ -349,6 +311,11 @@ class Implementation:
     @property
     def config(self) -> Config:
         return self.stage.config(self.variant, self.dialect)
+
+    @property
+    def transpose_c(self) -> bool:
+        """Whether the kernel computes C^T = B^T @ A^T: its left operand is B^T."""
+        return self.config.is_transposed(self.math, self.b_layout)
 
     @property
     def first_tile(self) -> Implementation:

@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
-from gemm_ref.rung import Config
+from gemm_ref.config.cuda_cores import DotConfig, RegisterBankConfig, StreamKConfig
+from gemm_ref.config.hopper import EmulatedConfig, StreamKWgmmaConfig
+
+Tile = TypeVar("Tile", bound=StreamKConfig)
 
 
 def _tile(
     BLOCK_M: int, BLOCK_N: int, WARP_M: int, WARP_N: int, *, THREAD_N: int, BLOCKS_PER_SM: int,
     THREAD_M: int = 8, NUM_STAGES: int = 4, BLOCK_K: int = 8,
-) -> Config:  # fmt: skip
+) -> RegisterBankConfig:  # fmt: skip
     """A tile of s14, whose slices of B are copied as vectors."""
-    return Config(
+    return RegisterBankConfig(
         BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=WARP_M, WARP_N=WARP_N,
-        THREAD_M=THREAD_M, THREAD_N=THREAD_N, COPY_N=4, COPIED_B=0, GROUP_M=8, NUM_STAGES=NUM_STAGES,
-        BLOCKS_PER_SM=BLOCKS_PER_SM, WARPS=0,
+        THREAD_M=THREAD_M, THREAD_N=THREAD_N, COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
     )  # fmt: skip
 
 
-def _strip(BLOCK_M: int, BLOCK_N: int, *, WARPS: int, NUM_STAGES: int, BLOCKS_PER_SM: int) -> Config:
+def _strip(BLOCK_M: int, BLOCK_N: int, *, SPLIT_WARPS: int, NUM_STAGES: int, BLOCKS_PER_SM: int) -> RegisterBankConfig:
     """One row or one column of C; NUM_STAGES loads of a thread are under way, in registers."""
-    depth = 32 * WARPS // BLOCK_M // max(1, BLOCK_N // 4) * NUM_STAGES * (4 if BLOCK_N == 1 else 1)
-    return Config(
+    depth = 32 * SPLIT_WARPS // BLOCK_M // max(1, BLOCK_N // 4) * NUM_STAGES * (4 if BLOCK_N == 1 else 1)
+    return RegisterBankConfig(
         BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=depth, WARP_M=1, WARP_N=BLOCK_N, THREAD_M=1, THREAD_N=1, COPY_N=1,
-        COPIED_B=0, GROUP_M=1, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM, WARPS=WARPS,
+        GROUP_M=1, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM, SPLIT_WARPS=SPLIT_WARPS,
     )  # fmt: skip
 
 
@@ -50,14 +52,13 @@ _CUDA_TILES = {
     "tile256x8": replace(
         _tile(256, 8, 64, 8, THREAD_M=4, THREAD_N=4, NUM_STAGES=3, BLOCKS_PER_SM=3, BLOCK_K=16), COPY_N=1
     ),
-    "tile1x32": _strip(1, 32, WARPS=32, NUM_STAGES=4, BLOCKS_PER_SM=2),
-    "tile1x16": _strip(1, 16, WARPS=16, NUM_STAGES=8, BLOCKS_PER_SM=2),
-    "tile4x1": _strip(4, 1, WARPS=4, NUM_STAGES=8, BLOCKS_PER_SM=6),
-    "tile1x1": _strip(1, 1, WARPS=8, NUM_STAGES=4, BLOCKS_PER_SM=4),
+    "tile1x32": _strip(1, 32, SPLIT_WARPS=32, NUM_STAGES=4, BLOCKS_PER_SM=2),
+    "tile1x16": _strip(1, 16, SPLIT_WARPS=16, NUM_STAGES=8, BLOCKS_PER_SM=2),
+    "tile4x1": _strip(4, 1, SPLIT_WARPS=4, NUM_STAGES=8, BLOCKS_PER_SM=6),
+    "tile1x1": _strip(1, 1, SPLIT_WARPS=8, NUM_STAGES=4, BLOCKS_PER_SM=4),
     # Of an odd B, to be copied first: the tiles that lose much where they copy it float by float, and have much to do.
     **{
-        f"{name}_copied": replace(_TILES[name], COPIED_B=1)
-        for name in ("tile128", "tile64x128", "tile64", "tile32x128")
+        f"{name}_copied": replace(_TILES[name], ALIGN_B=1) for name in ("tile128", "tile64x128", "tile64", "tile32x128")
     },
 }
 # In Gluon one program of 128 x 256 is faster than two of 128 x 128.
@@ -71,9 +72,9 @@ _GLUON_TILES = {
 
 def _triton_tile(
     BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, dot: tuple[int, int], warps: int, NUM_STAGES: int, BLOCKS_PER_SM: int
-) -> Config:
+) -> DotConfig:
     """A tile of s14 in Triton, multiplied in pieces of `dot`; what each warp has of it Triton decides."""
-    return Config(
+    return DotConfig(
         BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WARP_M=BLOCK_M, WARP_N=BLOCK_N // warps,
         DOT_M=dot[0], DOT_N=dot[1], COPY_N=4, GROUP_M=8, NUM_STAGES=NUM_STAGES, BLOCKS_PER_SM=BLOCKS_PER_SM,
     )  # fmt: skip
@@ -96,31 +97,30 @@ _TRITON_TILES = {
 }
 
 
-def _with_floats(tiles: Mapping[str, Config]) -> Mapping[str, Config]:
+def _with_floats(tiles: Mapping[str, Tile]) -> Mapping[str, Tile]:
     """The tiles, and those that copy B as vectors again float by float, for rows that are no whole vectors."""
     floats = {
         f"{name}_floats": replace(config, COPY_N=1)
         for name, config in tiles.items()
-        if config.COPY_N > 1 and not config.COPIED_B
+        if config.COPY_N > 1 and not config.ALIGN_B
     }
     return MappingProxyType({**tiles, **floats})
 
 
-REGISTER_BANKS: Mapping[str, Mapping[str, Config]] = MappingProxyType(
+REGISTER_BANKS: Mapping[str, Mapping[str, StreamKConfig]] = MappingProxyType(
     {"cuda": _with_floats(_CUDA_TILES), "triton": _with_floats(_TRITON_TILES), "gluon": _with_floats(_GLUON_TILES)}
 )
 
 
-def _wgmma_tile(
-    BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, SWAPPED: int = 0, CLUSTER_M: int = 1, CLUSTER_K: int = 1,
-    BLOCK_K_BYTES: int = 128, BLOCKS_PER_SM: int = 1, **more: Any,
-) -> Config:  # fmt: skip
-    """A tile of s19; and of s20, with PROMOTE and NUM_STAGES slices of one part each."""
-    return Config(
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K_BYTES=BLOCK_K_BYTES, GROUP_M=8, NUM_STAGES=NUM_STAGES,
-        BLOCKS_PER_SM=BLOCKS_PER_SM, CLUSTER_M=CLUSTER_M, SWAPPED=SWAPPED, CLUSTER_K=CLUSTER_K,
-        **more,
-    )  # fmt: skip
+def _wgmma_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, **more: int) -> StreamKWgmmaConfig:
+    """A tile of s19, with slices of 128 bytes unless `more` has others."""
+    values = {"BLOCK_K_BYTES": 128, "GROUP_M": 8, **more}
+    return StreamKWgmmaConfig(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, NUM_STAGES=NUM_STAGES, **values)
+
+
+def _emulated_tile(BLOCK_M: int, BLOCK_N: int, *, NUM_STAGES: int, **more: int) -> EmulatedConfig:
+    """A tile of s20, with NUM_STAGES slices of one part each."""
+    return EmulatedConfig(**vars(_wgmma_tile(BLOCK_M, BLOCK_N, NUM_STAGES=NUM_STAGES, **more)), PROMOTE=64)
 
 
 _WGMMA_TILES = MappingProxyType(
@@ -143,23 +143,23 @@ _WGMMA_TILES = MappingProxyType(
         "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
         "tile64": _wgmma_tile(64, 64, NUM_STAGES=5, BLOCKS_PER_SM=2),
         "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=5, BLOCKS_PER_SM=2),
-        "swappedpair192": _wgmma_tile(192, 192, NUM_STAGES=4, SWAPPED=1, CLUSTER_M=2),
-        "swappedpair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, SWAPPED=1, CLUSTER_M=2),
-        "swappedpair128x192": _wgmma_tile(128, 192, NUM_STAGES=4, SWAPPED=1, CLUSTER_M=2),
-        "swappedpair64x96": _wgmma_tile(64, 96, NUM_STAGES=8, SWAPPED=1, CLUSTER_M=2),
-        "swappedpair64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1, CLUSTER_M=2),
-        "swapped128x256": _wgmma_tile(128, 256, NUM_STAGES=4, SWAPPED=1),
-        "swapped128x192": _wgmma_tile(128, 192, NUM_STAGES=4, SWAPPED=1),
-        "swapped128x160": _wgmma_tile(128, 160, NUM_STAGES=4, SWAPPED=1),
-        "swapped128": _wgmma_tile(128, 128, NUM_STAGES=6, SWAPPED=1),
-        "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, SWAPPED=1),
-        "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
-        "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1),
-        "swapped64x96": _wgmma_tile(64, 96, NUM_STAGES=8, SWAPPED=1),
-        "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1),
-        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=5, BLOCKS_PER_SM=2, SWAPPED=1, BLOCK_K_BYTES=256),
-        "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, SWAPPED=1, CLUSTER_K=2),
-        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, SWAPPED=1, CLUSTER_K=2, BLOCK_K_BYTES=256),
+        "swappedpair192": _wgmma_tile(192, 192, NUM_STAGES=4, TRANSPOSE_C=1, CLUSTER_M=2),
+        "swappedpair128x256": _wgmma_tile(128, 256, NUM_STAGES=4, TRANSPOSE_C=1, CLUSTER_M=2),
+        "swappedpair128x192": _wgmma_tile(128, 192, NUM_STAGES=4, TRANSPOSE_C=1, CLUSTER_M=2),
+        "swappedpair64x96": _wgmma_tile(64, 96, NUM_STAGES=8, TRANSPOSE_C=1, CLUSTER_M=2),
+        "swappedpair64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, TRANSPOSE_C=1, CLUSTER_M=2),
+        "swapped128x256": _wgmma_tile(128, 256, NUM_STAGES=4, TRANSPOSE_C=1),
+        "swapped128x192": _wgmma_tile(128, 192, NUM_STAGES=4, TRANSPOSE_C=1),
+        "swapped128x160": _wgmma_tile(128, 160, NUM_STAGES=4, TRANSPOSE_C=1),
+        "swapped128": _wgmma_tile(128, 128, NUM_STAGES=6, TRANSPOSE_C=1),
+        "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, TRANSPOSE_C=1),
+        "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
+        "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, TRANSPOSE_C=1),
+        "swapped64x96": _wgmma_tile(64, 96, NUM_STAGES=8, TRANSPOSE_C=1),
+        "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
+        "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=5, BLOCKS_PER_SM=2, TRANSPOSE_C=1, BLOCK_K_BYTES=256),
+        "split2swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=8, TRANSPOSE_C=1, CLUSTER_K=2),
+        "split2swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, TRANSPOSE_C=1, CLUSTER_K=2, BLOCK_K_BYTES=256),
     }
 )
 # What Triton and Gluon have of them, of those that earn their place there: sides that are powers of 2, and no clusters.
@@ -169,16 +169,16 @@ _TRITON_WGMMA_TILES = {
     "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
     "tile64": _wgmma_tile(64, 64, NUM_STAGES=8),
     "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
-    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1),
-    "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, SWAPPED=1),
-    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1),
+    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
+    "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
+    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
 }
 _GLUON_WGMMA_TILES = {
     **_TRITON_WGMMA_TILES,
     "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
     "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
 }
-ANY_SHAPE: Mapping[str, Mapping[str, Config]] = MappingProxyType(
+ANY_SHAPE: Mapping[str, Mapping[str, StreamKWgmmaConfig]] = MappingProxyType(
     {
         "cuda": _WGMMA_TILES,
         "triton": MappingProxyType(_TRITON_WGMMA_TILES),
@@ -188,19 +188,19 @@ ANY_SHAPE: Mapping[str, Mapping[str, Config]] = MappingProxyType(
 
 # Of s20, named as s19's. Three sums of a thread have BLOCK_N / 2 registers each, so no tile has more than 128 columns.
 _PARTS_TILES = {
-    "pair128": _wgmma_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2, PROMOTE=64),
-    "tile128": _wgmma_tile(128, 128, NUM_STAGES=6, PROMOTE=64),
-    "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8, PROMOTE=64),
-    "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8, PROMOTE=64),
-    "tile64": _wgmma_tile(64, 64, NUM_STAGES=12, PROMOTE=64),
-    "swapped128x96": _wgmma_tile(128, 96, NUM_STAGES=6, SWAPPED=1, PROMOTE=64),
-    "swapped128x32": _wgmma_tile(128, 32, NUM_STAGES=9, SWAPPED=1, PROMOTE=64),
-    "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, SWAPPED=1, PROMOTE=64),
+    "pair128": _emulated_tile(128, 128, NUM_STAGES=6, CLUSTER_M=2),
+    "tile128": _emulated_tile(128, 128, NUM_STAGES=6),
+    "tile128x64": _emulated_tile(128, 64, NUM_STAGES=8),
+    "tile64x128": _emulated_tile(64, 128, NUM_STAGES=8),
+    "tile64": _emulated_tile(64, 64, NUM_STAGES=12),
+    "swapped128x96": _emulated_tile(128, 96, NUM_STAGES=6, TRANSPOSE_C=1),
+    "swapped128x32": _emulated_tile(128, 32, NUM_STAGES=9, TRANSPOSE_C=1),
+    "swapped64x16": _emulated_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
 }
 _GLUON_PARTS_TILES = {
     **{name: _PARTS_TILES[name] for name in ("tile128", "tile128x64", "tile64x128", "tile64", "swapped64x16")},
-    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, SWAPPED=1, PROMOTE=64),
+    "swapped128x64": _emulated_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
 }
-EMULATED: Mapping[str, Mapping[str, Config]] = MappingProxyType(
+EMULATED: Mapping[str, Mapping[str, EmulatedConfig]] = MappingProxyType(
     {"cuda": MappingProxyType(_PARTS_TILES), "gluon": MappingProxyType(_GLUON_PARTS_TILES)}
 )

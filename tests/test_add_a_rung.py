@@ -22,7 +22,6 @@ ENTRY = f"""\
         title="Copied tile",
         idea="what s04 does, once more",
         variants=_only(_SQUARE),
-        launch_shape=grids.columns_on_x,
     ),
 """
 SIZE = (33, 35, 34)

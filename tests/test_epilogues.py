@@ -12,9 +12,9 @@ from cuda_kernels import source
 from cuda_kernels.mutants import cuda_mutants
 from experiments.records.contenders import dealt, gemm_of
 from gemm_ref import DIALECTS, Implementation, Problem, make_inputs, ptx
+from gemm_ref.compute import MATHS
 from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
 from gemm_ref.operands import as_layout
-from gemm_ref.problem import MATHS
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
 
@@ -47,7 +47,7 @@ EXACTLY = [form for form in FORMS if form.get("activation") in EXACT]
 CASES = []
 for _dialect in RUNG.epilogues:
     _tiles, _modes = RUNG.tiles[_dialect], modes(_dialect)
-    _sides = [[tile for tile in _tiles if _tiles[tile].SWAPPED == side] for side in (0, 1)]
+    _sides = [[tile for tile in _tiles if _tiles[tile].TRANSPOSE_C == side] for side in (0, 1)]
     if _dialect == "cuda":
         CASES += [case for side in _sides for case in in_turn([_dialect], side, _modes[4:] + _modes[:4], FORMS)]
     else:
@@ -84,8 +84,8 @@ def checked(gemm, problem, form, device="cpu", layout="kn"):
 def test_every_tile_mode_and_form_whole_and_shared(dialect, tile, mode, form, device):
     math, layout = mode
     gemm, config = rung_in(dialect, math, tile), RUNG.config(tile, dialect)
-    if (config.CLUSTER_K or 1) == 1:  # else a cluster has one tile
-        gemm = dealt(Implementation(RUNG, tile, dialect, math), 3 * (config.CLUSTER_M or 1)).load()
+    if config.CLUSTER_K == 1:  # else a cluster has one tile
+        gemm = dealt(Implementation(RUNG, tile, dialect, math), 3 * config.CLUSTER_M).load()
     checked(gemm, Problem(*SIZES, math), form, device, layout)
 
 

@@ -10,20 +10,16 @@ from triton.experimental.gluon.nvidia import hopper
 from triton.tools import tensor_descriptor
 
 from gemm_ref.call import Call
+from gemm_ref.compute import MATHS
 from gemm_ref.operands import row_elements
-from gemm_ref.problem import MATHS
 
 Descriptor: TypeAlias = tensor_descriptor.TensorDescriptor | hopper.TensorDescriptor
 Operand: TypeAlias = torch.Tensor | Descriptor
 
 
 def block_k(call: Call) -> int:
-    """BLOCK_K in elements, for the rungs whose slices are as many bytes in every math mode.
-
-    Their configs have it in bytes, as BLOCK_K_BYTES, or in elements of 16 bits, as BLOCK_K.
-    """
-    config = call.implementation.config
-    return (config.BLOCK_K_BYTES or 2 * config.BLOCK_K) // MATHS[call.problem.math].dtype.itemsize
+    """BLOCK_K in elements, for the rungs whose slices are as many bytes in every compute type."""
+    return call.implementation.config.depth(MATHS[call.problem.math].dtype.itemsize)
 
 
 def describe(x: torch.Tensor, rows: int, columns: int, layout: object | None = None) -> Descriptor:

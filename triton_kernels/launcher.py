@@ -17,11 +17,11 @@ from gemm_ref import DIALECTS, Implementation, Problem, get_stage
 from gemm_ref.call import Call, settle
 from gemm_ref.call.flags import flags_for
 from gemm_ref.call.plan import Launcher, stream_of
+from gemm_ref.compute import EMULATED
 from gemm_ref.epilogue import Extras
 from gemm_ref.inputs import meta_operands
 from gemm_ref.operands import VECTOR_BYTES, whole_pairs
 from gemm_ref.operands.split import Split, splitting
-from gemm_ref.problem import EMULATED
 from gemm_ref.rung import DEFAULT_VARIANT
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 from triton_kernels import kernel_module, reference_gpu, without_gpu
@@ -60,7 +60,7 @@ def prepare(
     epilogue["C_BY_THREADS"] = int(implementation.c_by_threads)
     constants = {**implementation.config.constants(), "B_LAYOUT": problem.b_layout, **epilogue, **more}
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    blocks = implementation.config.BLOCKS_PER_SM or 1
+    blocks = implementation.config.BLOCKS_PER_SM
     if blocks > 1:  # CUDA's launch bounds ask the same of nvcc; a cap that caps nothing would still change its choice
         threads = 32 * (shape.num_warps + other_warps)
         constants["maxnreg"] = min(MAX_REGISTERS, SM_REGISTERS // (threads * blocks) // 8 * 8)
@@ -128,7 +128,7 @@ def prepare_shared(
         return *describe(a, b, c), *room
 
     names, sizes = ("left", "right", "C", "partials", "flags"), (m, n, problem.k, shape.shared_tiles)
-    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TURNED=int(turned), **about)
+    multiply = prepare(kernel, call, names=names, sizes=sizes, describe=by_sides, TRANSPOSE_C=int(turned), **about)
     with_room = _with_room(call, device)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras) -> object:
@@ -184,7 +184,7 @@ def prepare_split(
     names = "parts of left", "parts of right", "C", *("partials", "flags") * shares
     names = *names, "exponents of left", "exponents of right", "left", "right"
     sizes = m, n, problem.k, *(x.whole.shape[1] for x in sides), *(call.launch.shared_tiles,) * shares
-    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, "TURNED": int(turned), **about}
+    more = {"PARTS": mode.parts, "SMALL": 2.0**-mode.part_shift, "TRANSPOSE_C": int(turned), **about}
 
     def by_sides(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor, *rest: torch.Tensor) -> tuple[Operand, ...]:
         a, b = (right, left) if turned else (left, right)
@@ -356,7 +356,7 @@ def compile_for_inspection(
         raise ValueError(f"{rung.id} does not read B as {problem.b_layout!r} in {problem.math}: it reads {known}")
     variant = rung.find_variant(variant, dialect)
     implementation = Implementation(rung, variant, dialect, problem.math, problem.b_layout)
-    a, b, c = meta_operands(problem, rung.tma)
+    a, b, c = meta_operands(problem, rung.tma is not None)
     if problem.math in EMULATED:
         a, b = splitting(problem.b_layout, problem.math)(a, b)
     call = settle(Call(implementation, problem), a, b)

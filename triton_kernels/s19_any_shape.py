@@ -18,7 +18,7 @@ import triton.language as tl
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
-from gemm_ref.grids import WGMMA_M, is_turned
+from gemm_ref.config.hopper import WGMMA_M
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.finish import store_finished
@@ -30,23 +30,23 @@ ADD_AT_ONCE: tl.constexpr = tl.constexpr(128 * 128)  # sums of a tile that are a
 
 # Slice k .. k + BLOCK_K of A, or of B^T where the tile is of C^T = B^T @ A^T; and of B or A^T.
 @triton.jit
-def _load_slices(left_desc, right_desc, row, col, k, TURNED: tl.constexpr, B_LAYOUT: tl.constexpr):
-    if TURNED and B_LAYOUT == "kn":
+def _load_slices(left_desc, right_desc, row, col, k, TRANSPOSE_C: tl.constexpr, B_LAYOUT: tl.constexpr):
+    if TRANSPOSE_C and B_LAYOUT == "kn":
         left = left_desc.load([k, row]).T
     else:
         left = left_desc.load([row, k])
-    return left, load_b(right_desc, k, col, "nk" if TURNED else B_LAYOUT)
+    return left, load_b(right_desc, k, col, "nk" if TRANSPOSE_C else B_LAYOUT)
 
 
 # The tile at (row, col) of what is multiplied, which is M x N, to its place in C.
 @triton.jit
 def _store(
     c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-    TURNED: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr, FINISHES: tl.constexpr,
+    TRANSPOSE_C: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr, FINISHES: tl.constexpr,
     ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     x = scaled(acc, scale_a, scale_b)
-    if TURNED:
+    if TRANSPOSE_C:
         row, col = col, row
         M, N = N, M
         x = x.T
@@ -94,7 +94,7 @@ def _gemm_kernel(
     left_desc, right_desc, c, partials_ptr, flags_ptr,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    TURNED: tl.constexpr, B_LAYOUT: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr,
+    TRANSPOSE_C: tl.constexpr, B_LAYOUT: tl.constexpr, PIECE: tl.constexpr, C_BY_THREADS: tl.constexpr,
     FINISHES: tl.constexpr, ACTIVATION: tl.constexpr, BIAS_BY_ROWS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     tl.assume(K > 0)  # a loop that may be skipped has ptxas wait after every wgmma
@@ -110,10 +110,10 @@ def _gemm_kernel(
         col = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(slices):
-            left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TURNED, B_LAYOUT)
+            left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TRANSPOSE_C, B_LAYOUT)
             acc = tl.dot(left, right, acc, input_precision="tf32")
         _store(c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-               TURNED, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+               TRANSPOSE_C, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
 
     # My share of the slices of the other tiles, all in a row. Programs go down as slices go up: whoever has the first
     # slice of a tile waits for programs that were started before it.
@@ -130,7 +130,7 @@ def _gemm_kernel(
         col = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(first, first + count):
-            left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TURNED, B_LAYOUT)
+            left, right = _load_slices(left_desc, right_desc, row, col, step * BLOCK_K, TRANSPOSE_C, B_LAYOUT)
             acc = tl.dot(left, right, acc, input_precision="tf32")
         if first > 0:  # another program has the tile's first slice
             to_ptr = partials_ptr + program.to(tl.int64) * (BLOCK_M * BLOCK_N)
@@ -149,15 +149,15 @@ def _gemm_kernel(
                     pass
             acc = _add_shares(acc, partials_ptr, others, 0, BLOCK_M, BLOCK_N)
             _store(c, row, col, acc, M, N, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                   TURNED, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
+                   TRANSPOSE_C, PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)  # fmt: skip
         at += count
 
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    item, problem = call.implementation, call.problem
+    item = call.implementation
     config, adds_c = item.config, item.epilogue.adds_c
-    turned = is_turned(config, problem.math, problem.b_layout)
+    turned = item.transpose_c
     rows, columns = (config.BLOCK_N, config.BLOCK_M) if turned else (config.BLOCK_M, config.BLOCK_N)
     most = STORE_BYTES // 2 if adds_c else STORE_BYTES
     piece = min(columns, most // rows // c.itemsize)
@@ -168,7 +168,7 @@ def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> La
 
     # What is added to a piece is arranged in shared memory as floats: so half as much at once, and beside the small
     # slices of C^T one stage less.
-    num_stages = config.NUM_STAGES - (adds_c and config.SWAPPED)
+    num_stages = config.NUM_STAGES - (adds_c and config.TRANSPOSE_C)
     return launcher.prepare_shared(
         _gemm_kernel, call, a.device, describe=described, turned=turned, num_stages=num_stages,
         num_warps=config.BLOCK_M // WGMMA_M * WARPGROUP, BLOCK_K=block_k(call), PIECE=piece,

@@ -15,8 +15,8 @@ import triton.language as tl
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
+from gemm_ref.compute import MATHS, WIDE
 from gemm_ref.operands.split import Split
-from gemm_ref.problem import MATHS, WIDE
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
 from triton_kernels.tiles import tile_place

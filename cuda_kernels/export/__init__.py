@@ -1,7 +1,7 @@
 """One rung as one file that needs nothing of the project: for a colleague, or Compiler Explorer.
 
 The file holds the registry's values, the include files in place, the rung, what splits its operands where it multiplies
-parts, and `main.cu` beside this one, which checks and times it. A launch is numbers that `gemm_ref.grids` computes for
+parts, and `main.cu` beside this one, which checks and times it. A launch is numbers that `gemm_ref.config` computes for
 one size, so the file is for that size: for another one, export again.
 """
 
@@ -10,27 +10,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import torch
-
 from cuda_kernels import source, tensor_map
 from gemm_ref.call import Call, settle
+from gemm_ref.compute import MATHS
 from gemm_ref.correct import underflow
-from gemm_ref.grids import is_turned
 from gemm_ref.inputs import meta_operands
 from gemm_ref.launch import Launch
 from gemm_ref.operands import lined, row_elements
 from gemm_ref.operands.split import Split, launch_of, source_of, splitting
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 from gemm_ref.registry import Implementation
 
 _MAIN = Path(__file__).with_name("main.cu")
 _INCLUDE = re.compile(r'^#include "(\w+\.cuh)"\n', re.M)
-_TYPES = {  # as include/element.cuh has them
-    torch.float32: "float",
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.float8_e4m3fn: "__nv_fp8_e4m3",
-}
 
 
 def export(implementation: Implementation, problem: Problem) -> str:
@@ -40,7 +32,7 @@ def export(implementation: Implementation, problem: Problem) -> str:
     """
     if 0 in (problem.m, problem.n, problem.k):
         raise ValueError(f"{problem} has nothing to multiply: export a size without a 0")
-    a, b, _ = meta_operands(problem, implementation.stage.tma)
+    a, b, _ = meta_operands(problem, implementation.stage.tma is not None)
     call = settle(Call(implementation, problem), a, b)
     asked, implementation = implementation, call.implementation
     rung = (source.FOLDER / f"{implementation.stage.id}.cu").read_text(encoding="utf-8")
@@ -96,8 +88,8 @@ def _values(call: Call) -> str:
     """What `main.cu` is told: types and sizes, how the matrices are stored, the launch, and what an error may be."""
     implementation, problem = call.implementation, call.problem
     math = MATHS[problem.math]
-    a, b, c = meta_operands(problem, implementation.stage.tma)
-    b = lined(b) if implementation.config.COPIED_B else b
+    a, b, c = meta_operands(problem, implementation.stage.tma is not None)
+    b = lined(b) if implementation.config.ALIGN_B else b
     stored_a, stored_b = a, b if problem.b_layout == "kn" else b.t()
     splits: tuple[Split, ...] = ()
     if math.parts > 1:
@@ -107,7 +99,7 @@ def _values(call: Call) -> str:
     rows, columns = problem.m, problem.n
     if implementation.stage.tma:
         boxed, rows, columns = tensor_map.operands(call, a, b, c)
-    names = "BAC" if is_turned(implementation.config, problem.math, problem.b_layout) else "ABC"
+    names = "BAC" if implementation.transpose_c else "ABC"
     views = [(name, x, view) for name, x in zip(names, boxed, strict=False) for view in tensor_map.View.all_of(x)]
     maps = ", ".join(_map(*each) for each in views) or "{}"
     launch = call.launch
@@ -115,8 +107,8 @@ def _values(call: Call) -> str:
     return f"""\
 // --- The launch and the problem, computed for {problem} ---
 namespace exported {{
-using Operand = {_TYPES[math.dtype]};
-using Output = {_TYPES[math.out_dtype]};
+using Operand = {math.element.cpp};
+using Output = {math.out_element.cpp};
 constexpr const char* NAME = "{implementation} at {problem}";
 constexpr int M = {problem.m}, N = {problem.n}, K = {problem.k};
 constexpr int ROWS = {rows}, COLUMNS = {columns};  // of what the kernel computes: C, or C^T
@@ -136,7 +128,7 @@ struct Map {{  // of what the TMA unit copies at once, as cuTensorMapEncodeTiled
 constexpr Map MAPS[] = {{{maps}}};
 
 // Where the kernel multiplies parts of the operands: how many, and what splits A, and B, first.
-using Part = {_TYPES[math.part_dtype]};
+using Part = {math.part_element.cpp};
 constexpr int PARTS = {math.parts};
 using Split = cudaError_t (*)(const Operand*, Part*, int*, int, int, int, int, int, int, cudaStream_t);
 constexpr Split SPLIT = {"splitting::launch" if splits else "nullptr"};

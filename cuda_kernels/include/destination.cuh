@@ -20,7 +20,8 @@ using Destination = std::conditional_t<BY_THREADS, Rows<PHASES>, TensorMaps<PHAS
 // By the rows and columns of D.
 template <bool BY_THREADS, int PHASES = 1>
 Destination<BY_THREADS, PHASES> destination(void* C, const CUtensorMap* maps, int rows, int columns) {
-    if constexpr (BY_THREADS) return {static_cast<Result*>(C), TURNED ? columns : rows, TURNED ? rows : columns};
+    if constexpr (BY_THREADS)
+        return {static_cast<Result*>(C), TRANSPOSE_C ? columns : rows, TRANSPOSE_C ? rows : columns};
     else return TensorMaps<PHASES>::taken_from(maps);
 }
 

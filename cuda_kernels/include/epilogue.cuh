@@ -6,11 +6,12 @@
 
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 constexpr int WHOLE_LINE = SWIZZLE_ROW_BYTES / sizeof(Result);
-constexpr int LINE = TURNED ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // of C in a row of a piece
+constexpr int LINE =
+    TRANSPOSE_C ? WHOLE_LINE : greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // of C in a row of a piece
 constexpr int LINE_BYTES = LINE * sizeof(Result);
-constexpr int PANELS = TURNED ? WGMMA_M / LINE : 1;  // of a piece, side by side: a piece of C^T has all 64 rows
+constexpr int PANELS = TRANSPOSE_C ? WGMMA_M / LINE : 1;  // of a piece, side by side: a piece of C^T has all 64 rows
 constexpr int PIECE_COLUMNS = greatest_divisor(config::BLOCK_N, WHOLE_LINE);  // columns of D in a piece
-constexpr int PIECE_PANEL_BYTES = (TURNED ? PIECE_COLUMNS : WGMMA_M) * LINE_BYTES;
+constexpr int PIECE_PANEL_BYTES = (TRANSPOSE_C ? PIECE_COLUMNS : WGMMA_M) * LINE_BYTES;
 constexpr int PIECES_OF_TILE = config::BLOCK_N / PIECE_COLUMNS;
 // Of a warpgroup: one is written while one is stored. Three warpgroups have one each, and a stage more for it: 3000 cubed in
 // bf16 takes 84.4 us for 89.4 (H100, 192 x 192).
@@ -65,7 +66,7 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
             for (int p = 0; p < 4; ++p) {
                 store_pair(reinterpret_cast<Result*>(&pairs[p]), acc[i + 2 * p] * scale, acc[i + 2 * p + 1] * scale);
             }
-            if constexpr (TURNED) {  // 8 rows of D are one column of a matrix
+            if constexpr (TRANSPOSE_C) {  // 8 rows of D are one column of a matrix
                 char* const to = piece.bytes + swizzled_128(column + right * 8 + upper % 8, warp * 2 + upper / 8);
                 stmatrix_x4_trans(to, pairs[0], pairs[1], pairs[2], pairs[3]);
             } else {  // 8 columns of D are one row of a matrix
@@ -73,7 +74,7 @@ __device__ __forceinline__ void write_piece(Piece& piece, const float (&acc)[ACC
                 stmatrix_x4(to, pairs[0], pairs[1], pairs[2], pairs[3]);
             }
         }
-    } else if constexpr (TURNED) {
+    } else if constexpr (TRANSPOSE_C) {
         const int chunk = warp % 2 * 4 + lane / 16;  // of the 16 rows of D that a warp has, two panels for four warps
         char* const panel = piece.bytes + warp / 2 * PIECE_PANEL_BYTES + lane / 4 % 4 * sizeof(Result);
 #pragma unroll
@@ -125,7 +126,7 @@ __device__ __forceinline__ void store_tile(const To& C, float (&acc)[ACCUMULATOR
     write_piece<FIRST>(piece, acc, scale);
     fence_proxy_async();
     bar_sync(barrier, WARPGROUP);  // the piece is written, and visible to the TMA unit
-    store_piece(C, piece, TURNED ? col + FIRST : row, TURNED ? row : col + FIRST);
+    store_piece(C, piece, TRANSPOSE_C ? col + FIRST : row, TRANSPOSE_C ? row : col + FIRST);
     if constexpr (FIRST + PIECE_COLUMNS < config::BLOCK_N) {
         store_tile<FIRST + PIECE_COLUMNS>(C, acc, scale, pieces, row, col, barrier, finish);
     }

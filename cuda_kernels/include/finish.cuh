@@ -91,11 +91,14 @@ struct Extras {
 // number of them, or one more that does not matter.
 class Finished {
     using BiasElement = std::conditional_t<config::BIAS == Bias::fp32, float, Result>;
-    static constexpr bool ALONG_ROWS = TURNED != config::BIAS_BY_ROWS;  // of D, as the bias's numbers are
-    static constexpr int SUMS = PIECE_COLUMNS / 2;                      // of a lane in a piece
+    static constexpr bool ALONG_ROWS = TRANSPOSE_C != config::BIAS_BY_ROWS;  // of D, as the bias's numbers are
+    static constexpr int SUMS = PIECE_COLUMNS / 2;                           // of a lane in a piece
     static constexpr int NEXT = THROUGH_REGISTERS ? 2 : 1;  // from a sum to the other of the two that are read together
     static constexpr int NEXT_ROW = THROUGH_REGISTERS ? 1 : 8;  // of a lane
-    static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2 : TURNED ? 1 : 4) : 1;
+    static constexpr int AHEAD = config::ADDS_C ? min_of(PIECES_OF_TILE, THROUGH_REGISTERS ? 2
+                                                                         : TRANSPOSE_C     ? 1
+                                                                                           : 4)
+                                                : 1;
     const Extras& extras;
     const int row, col;  // of D, the first that are the lane's
     // The bias as it is stored: to convert it is to wait for it. Of the lane's rows, or of columns, pair l + 32 i in lane l
@@ -112,7 +115,7 @@ class Finished {
         return THROUGH_REGISTERS ? pair / 2 * 4 + pair % 2 : 2 * pair;
     }
     __device__ __forceinline__ const Result* place(int at_row, int at_col) const {
-        const int down = TURNED ? at_col : at_row, across = TURNED ? at_row : at_col;
+        const int down = TRANSPOSE_C ? at_col : at_row, across = TRANSPOSE_C ? at_row : at_col;
         return static_cast<const Result*>(extras.c) + static_cast<size_t>(down) * extras.c_step + across;
     }
 
@@ -125,7 +128,7 @@ class Finished {
             const bool inside = at_row < extras.rows && at < extras.columns;
             const Result* const from = place(at_row, at);
             Pair<Result> x = {};
-            if (TURNED && !THROUGH_REGISTERS) {
+            if (TRANSPOSE_C && !THROUGH_REGISTERS) {
                 x = join(from, inside, place(at_row, at + 1), at_row < extras.rows && at + 1 < extras.columns);
             } else if (inside) {
                 x = *reinterpret_cast<const Pair<Result>*>(from);

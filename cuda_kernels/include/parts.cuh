@@ -11,10 +11,14 @@ struct Whole {
 
     __device__ __forceinline__ float a(int m, int k) const { return A[static_cast<size_t>(m) * K + k]; }
     __device__ __forceinline__ float b(int k, int n) const {
-        return B[B_BY_ROWS ? static_cast<size_t>(k) * (TURNED ? M : N) + n : static_cast<size_t>(n) * K + k];
+        return B[B_BY_ROWS ? static_cast<size_t>(k) * (TRANSPOSE_C ? M : N) + n : static_cast<size_t>(n) * K + k];
     }
-    __device__ __forceinline__ float left(int m, int k) const { return m >= M ? 0.0f : TURNED ? b(k, m) : a(m, k); }
-    __device__ __forceinline__ float right(int k, int n) const { return n >= N ? 0.0f : TURNED ? a(n, k) : b(k, n); }
+    __device__ __forceinline__ float left(int m, int k) const {
+        return m >= M ? 0.0f : TRANSPOSE_C ? b(k, m) : a(m, k);
+    }
+    __device__ __forceinline__ float right(int k, int n) const {
+        return n >= N ? 0.0f : TRANSPOSE_C ? a(n, k) : b(k, n);
+    }
     __device__ __forceinline__ int row_exponent(int m) const { return m < M ? of_rows[m] : 0; }
     __device__ __forceinline__ int column_exponent(int n) const { return n < N ? of_columns[n] : 0; }
 };

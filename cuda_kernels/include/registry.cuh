@@ -54,8 +54,8 @@ inline constexpr int BLOCK_M = 128;
 inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 16;
 inline constexpr int THREAD_M = 8;
-inline constexpr int THREAD_N = 8;
 inline constexpr int BLOCKS_PER_SM = 2;
+inline constexpr int THREAD_N = 8;
 }
 
 namespace registry::s08_vectorized {
@@ -63,8 +63,8 @@ inline constexpr int BLOCK_M = 128;
 inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 16;
 inline constexpr int THREAD_M = 8;
-inline constexpr int THREAD_N = 8;
 inline constexpr int BLOCKS_PER_SM = 2;
+inline constexpr int THREAD_N = 8;
 }
 
 namespace registry::s09_conflict_free {
@@ -72,8 +72,8 @@ inline constexpr int BLOCK_M = 128;
 inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 16;
 inline constexpr int THREAD_M = 8;
-inline constexpr int THREAD_N = 8;
 inline constexpr int BLOCKS_PER_SM = 2;
+inline constexpr int THREAD_N = 8;
 }
 
 namespace registry::s10_double_buffer {
@@ -81,9 +81,9 @@ inline constexpr int BLOCK_M = 128;
 inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 16;
 inline constexpr int THREAD_M = 8;
+inline constexpr int BLOCKS_PER_SM = 1;
 inline constexpr int THREAD_N = 8;
 inline constexpr int NUM_STAGES = 2;
-inline constexpr int BLOCKS_PER_SM = 1;
 }
 
 namespace registry::s11_warp_tile {
@@ -92,12 +92,12 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K = 8;
 inline constexpr int WARP_M = 64;
 inline constexpr int WARP_N = 64;
+inline constexpr int NUM_STAGES = 2;
+inline constexpr int BLOCKS_PER_SM = 1;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
-inline constexpr int NUM_STAGES = 2;
 inline constexpr int FRAGMENT_SETS = 1;
 inline constexpr int LOAD_AT = 0;
-inline constexpr int BLOCKS_PER_SM = 1;
 }
 
 namespace registry::s12_async_copy {
@@ -106,11 +106,11 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K = 8;
 inline constexpr int WARP_M = 64;
 inline constexpr int WARP_N = 64;
+inline constexpr int NUM_STAGES = 3;
+inline constexpr int BLOCKS_PER_SM = 1;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
-inline constexpr int NUM_STAGES = 3;
 inline constexpr int FRAGMENT_SETS = 2;
-inline constexpr int BLOCKS_PER_SM = 1;
 }
 
 namespace registry::s13_split_k {
@@ -119,10 +119,10 @@ inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 16;
 inline constexpr int WARP_M = 32;
 inline constexpr int WARP_N = 64;
-inline constexpr int THREAD_M = 8;
-inline constexpr int THREAD_N = 8;
 inline constexpr int NUM_STAGES = 3;
 inline constexpr int BLOCKS_PER_SM = 1;
+inline constexpr int THREAD_M = 8;
+inline constexpr int THREAD_N = 8;
 }
 
 namespace registry::s14_register_banks {
@@ -131,14 +131,14 @@ inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K = 8;
 inline constexpr int WARP_M = 64;
 inline constexpr int WARP_N = 64;
+inline constexpr int NUM_STAGES = 4;
+inline constexpr int BLOCKS_PER_SM = 2;
+inline constexpr int COPY_N = 4;
+inline constexpr int GROUP_M = 8;
 inline constexpr int THREAD_M = 8;
 inline constexpr int THREAD_N = 16;
-inline constexpr int COPY_N = 4;
-inline constexpr int COPIED_B = 0;
-inline constexpr int GROUP_M = 8;
-inline constexpr int NUM_STAGES = 4;
-inline constexpr int WARPS = 0;
-inline constexpr int BLOCKS_PER_SM = 2;
+inline constexpr int ALIGN_B = 0;
+inline constexpr int SPLIT_WARPS = 0;
 }
 
 namespace registry::s15_wmma {
@@ -159,9 +159,9 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K = 32;
 inline constexpr int WARP_M = 64;
 inline constexpr int WARP_N = 64;
-inline constexpr int GROUP_M = 16;
 inline constexpr int NUM_STAGES = 4;
 inline constexpr int BLOCKS_PER_SM = 1;
+inline constexpr int GROUP_M = 16;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }
@@ -172,7 +172,7 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 16;
 inline constexpr int NUM_STAGES = 4;
-inline constexpr int SWAPPED = 0;
+inline constexpr int TRANSPOSE_C = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }
@@ -183,10 +183,10 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 8;
 inline constexpr int NUM_STAGES = 4;
+inline constexpr int TRANSPOSE_C = 0;
 inline constexpr int CLUSTER_M = 2;
 inline constexpr int PERSISTENT = 1;
 inline constexpr int OVERLAP = 1;
-inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 }
@@ -197,10 +197,10 @@ inline constexpr int BLOCK_N = 256;
 inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 8;
 inline constexpr int NUM_STAGES = 4;
+inline constexpr int TRANSPOSE_C = 0;
 inline constexpr int BLOCKS_PER_SM = 1;
 inline constexpr int CLUSTER_M = 2;
 inline constexpr int CLUSTER_K = 1;
-inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::bf16;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 inline constexpr int C_BY_THREADS = 0;
@@ -218,11 +218,11 @@ inline constexpr int BLOCK_N = 128;
 inline constexpr int BLOCK_K_BYTES = 128;
 inline constexpr int GROUP_M = 8;
 inline constexpr int NUM_STAGES = 6;
+inline constexpr int TRANSPOSE_C = 0;
 inline constexpr int BLOCKS_PER_SM = 1;
 inline constexpr int CLUSTER_M = 2;
 inline constexpr int CLUSTER_K = 1;
 inline constexpr int PROMOTE = 64;
-inline constexpr int SWAPPED = 0;
 inline constexpr Math MATH = Math::fp16x3;
 inline constexpr BLayout B_LAYOUT = BLayout::kn;
 inline constexpr int PARTS = 2;

@@ -18,8 +18,8 @@ constexpr int DEPTH = SWIZZLE_ROW_BYTES / sizeof(Element);  // of k in a slice
 constexpr int PANEL_BYTES = DEPTH * SWIZZLE_ROW_BYTES;
 constexpr bool B_BY_ROWS = config::B_LAYOUT == BLayout::kn;
 constexpr bool THROUGH_REGISTERS = B_BY_ROWS && config::MATH == Math::tf32;  // the left operand
-constexpr bool TURNED = config::SWAPPED || THROUGH_REGISTERS;
-constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TURNED, RIGHT_MN_MAJOR = B_BY_ROWS && !TURNED;
+constexpr bool TRANSPOSE_C = config::TRANSPOSE_C || THROUGH_REGISTERS;
+constexpr bool LEFT_MN_MAJOR = B_BY_ROWS && TRANSPOSE_C, RIGHT_MN_MAJOR = B_BY_ROWS && !TRANSPOSE_C;
 constexpr int ACCUMULATORS = config::BLOCK_N / 2;                         // of a thread
 inline constexpr int SLICES = config::BLOCK_K_BYTES / SWIZZLE_ROW_BYTES;  // of a stage, one behind the other along k
 static_assert(config::BLOCK_K_BYTES % SWIZZLE_ROW_BYTES == 0, "a slice is as deep as a row of the swizzle");

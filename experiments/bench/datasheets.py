@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemm_ref.problem import EMULATED, MATHS
+from gemm_ref.compute import MATHS
 
 FIGURES = ("fp32", "tf32", "bf16", "fp16", "fp8", "dram")
 
@@ -16,10 +16,6 @@ FMAS_PER_CLOCK = {(7, 0): 64, (7, 5): 64, (8, 0): 64} | dict.fromkeys([(8, 6), (
 # From the whitepapers of the A100 and the H100, peak over multiprocessors and clock: 16-bit FLOP per clock. GPUs of
 # one capability differ in this where it is not listed (an L40S has twice an RTX 4090's).
 TENSOR_FLOP_PER_CLOCK = {(8, 0): 2048, (9, 0): 4096}
-OF_16_BIT = {"tf32": 0.5, "bf16": 1.0, "fp16": 1.0, "fp8": 2.0} | {
-    math: 1.0 / MATHS[math].products
-    for math in EMULATED  # whose parts have 16 bits
-}
 L1_BYTES_PER_CLOCK = 128  # a multiprocessor's L1 and shared memory: 32 banks of 4 bytes; and a warp's widest wavefront
 
 
@@ -61,5 +57,5 @@ def by_clock(figure: str, gpu: dict) -> float | None:
     elif figure == "l1":
         a_clock = L1_BYTES_PER_CLOCK
     else:
-        a_clock = OF_16_BIT.get(figure, 0.0) * TENSOR_FLOP_PER_CLOCK.get(capability, 0)
+        a_clock = (MATHS[figure].tensor_rate if figure in MATHS else 0.0) * TENSOR_FLOP_PER_CLOCK.get(capability, 0)
     return gpu["multiprocessors"] * gpu["max_sm_clock_mhz"] * 1e6 * a_clock / 1e12 or None

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from experiments.bench import datasheets
 from experiments.records.rows import COLD, FAIL, Row, Timed
+from gemm_ref.compute import MATHS
 from gemm_ref.distributed.layouts import WAYS
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 _MEASURED = ("median_us", "p20_us", "p80_us", "tflops", "repeats", "vs_cublas", "vs_cublas_low", "vs_cublas_high")

@@ -111,7 +111,7 @@ def _kernels(contender: Contender, problem: gemm_ref.Problem, sms: int) -> int:
     """How many kernels one call launches."""
     assert contender.kernel
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    call = settle(Call(contender.kernel, problem, sms, gpu=gpu), *meta_operands(problem, ())[:2])
+    call = settle(Call(contender.kernel, problem, sms, gpu=gpu), *meta_operands(problem, False)[:2])
     return 2 if call.launch.then else 1
 
 

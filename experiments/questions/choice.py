@@ -113,7 +113,7 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     sms, gpu: as for `gemm_ref.choice.choose`.
     """
     assert rung.kernel
-    vectors = copies_vectors(rung.dialect, *meta_operands(problem, ())[:2])
+    vectors = copies_vectors(rung.dialect, *meta_operands(problem, False)[:2])
     problem = choice.in_phases(rung.kernel.stage, rung.dialect, problem, sms, gpu)
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
     found, taken = choice.predictions(*asked), choice.choose(*asked)

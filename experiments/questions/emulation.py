@@ -31,8 +31,8 @@ from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
 from experiments.records.rows import HARDWARE, PREDICTED, Lost
+from gemm_ref.compute import WIDE
 from gemm_ref.operands.split import in_parts, range_report
-from gemm_ref.problem import WIDE
 
 NAME = "emulation"
 KINDS = ("normal", *spreads.KINDS)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.records import store
+from gemm_ref.compute import TENSOR_CORE
 from gemm_ref.problem import Problem
 
 TFLOPS, TB_S = "TFLOP/s", "TB/s"  # units
 TITLES = {
     "fma": "fp32 FMA",
-    **{f"mma_{math}": f"{math}, mma.sync" for math in ("tf32", "bf16", "fp16", "fp8")},
-    **{f"wgmma_{math}": f"{math}, wgmma" for math in ("tf32", "bf16", "fp16", "fp8")},
+    **{f"mma_{math}": f"{math}, mma.sync" for math in TENSOR_CORE},
+    **{f"wgmma_{math}": f"{math}, wgmma" for math in TENSOR_CORE},
     "dram_copy": "device memory, copy",
     "dram_read": "device memory, read",
     "l2_read": "L2, read",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import gemm_ref
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES, Baseline
-from gemm_ref.rung import DEFAULT_VARIANT, Config
+from gemm_ref.config import Config
+from gemm_ref.rung import DEFAULT_VARIANT
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from experiments.records.contenders import Contender
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.compute import MATHS
+from gemm_ref.problem import Problem
 from gemm_ref.rung import DEFAULT_VARIANT
 
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gemm_ref.problem import EMULATED, NATIVE
+from gemm_ref.compute import EMULATED, MATHS, NATIVE, TENSOR_CORE
 from gemm_ref.rung import capability_refusal
 
 CANDIDATES = 16  # algorithms that cuBLASLt's heuristic ranks first
@@ -65,7 +65,7 @@ _TABLE = (
         f"the fastest of the {CANDIDATES} algorithms that cuBLASLt ranks first, found by trying",
         "cuda",
         "cublaslt",
-        tuple(math for math in NATIVE if math != "fp8"),  # it takes B by columns alone
+        tuple(math for math in NATIVE if "kn" in MATHS[math].cublas_b_layouts),
         package="nvmath",
         install="nvmath-python[cu13]",
     ),
@@ -85,7 +85,7 @@ _TABLE = (
         "CUTLASS 3's warp-specialised GEMM: TMA and wgmma, blocks in clusters, persistent",
         "cuda",
         "cutlass",
-        tuple(math for math in NATIVE if math != "fp32"),  # which SIMT has
+        TENSOR_CORE,
         package=CUTLASS_PACKAGE,
         install=CUTLASS_INSTALL,
         only_capability=(9, 0),

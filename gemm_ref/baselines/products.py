@@ -21,8 +21,10 @@ from gemm_ref.baselines import BASELINES, cutlass
 from gemm_ref.baselines.cublaslt import best_algorithm
 from gemm_ref.build import build_library, open_library
 from gemm_ref.call import check_out, check_tensors
+from gemm_ref.compute import B_LAYOUTS, MATHS
+from gemm_ref.launch import cdiv
 from gemm_ref.operands import as_layout, as_operand, as_operand_b, layout_of, lies_in
-from gemm_ref.problem import B_LAYOUTS, MATHS, Problem
+from gemm_ref.problem import Problem
 
 # Strict IEEE: without -ffast-math the compiler keeps the order of the sum, as the source has it.
 _CXX_FLAGS = ("-O3",)
@@ -111,7 +113,7 @@ def _cublas_fp8(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tens
     if not (m and n and k):
         return c.zero_()
     one = _one(a.device)
-    whole = [-(-size // _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
+    whole = [cdiv(size, _FP8_VECTOR) * _FP8_VECTOR for size in (n, k)]
     if whole != [n, k]:
         wide_a, wide_b = a.new_zeros((m, whole[1])), b.new_zeros(whole)
         wide_a[:, :k], wide_b[:n, :k] = a, b.t()

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from gemm_ref import choice, grids
+from gemm_ref import choice
 from gemm_ref.call.extras import check_extras, settled
+from gemm_ref.compute import EMULATED, MATHS
 from gemm_ref.dialect import DIALECTS
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.operands import check_grad, check_shapes, check_sizes, has_vector_rows
-from gemm_ref.problem import EMULATED, MATHS, Problem
+from gemm_ref.problem import Problem
 from gemm_ref.registry import STAGES, Implementation, get_stage
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
@@ -30,19 +31,18 @@ class Call:
     sms: int = REFERENCE_SMS  # multiprocessors of the device
     least_shared_bytes: int = 0  # that a block asks for on top of what the cubin says, needed or not
     gpu: str = ""  # the kind of GPU, as torch names it; empty where there is none
-    blocks: int | None = None  # that the tiles are dealt to; None where the rung's grid follows from the sizes
+    blocks: int | None = None  # over which the tiles are scheduled; None where the rung's grid follows from the sizes
     early: bool = False  # whether the kernel may start while its operands are still being copied
 
     @property
     def launch(self) -> Launch:
         """How the kernel is launched there."""
         item, problem = self.implementation, self.problem
-        if self.blocks is None or item.stage.deal is None:
+        if self.blocks is None:
             sizes = problem.m, problem.n, problem.k
             launch = item.stage.launch(*sizes, item.variant, dialect=item.dialect, sms=self.sms)
         else:
-            sides = grids.sides(item.config, problem)
-            launch = item.stage.deal(item.config, *sides, problem.k, self.blocks, self.sms)
+            launch = item.config.schedule(*item.config.sides(problem), problem.k, self.blocks, self.sms)
         return replace(launch, shared_bytes=max(launch.shared_bytes, self.least_shared_bytes), early=self.early)
 
 

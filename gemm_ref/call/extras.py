@@ -7,9 +7,10 @@ from typing import SupportsFloat
 
 import torch
 
+from gemm_ref.compute import MATHS
 from gemm_ref.epilogue import ACTIVATIONS, Extras
 from gemm_ref.operands import check_grad
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 from gemm_ref.rung import unknown
 
 

@@ -17,6 +17,7 @@ import torch
 from gemm_ref import choice
 from gemm_ref.call import Call, check_overlap, settle, span, validate
 from gemm_ref.call.extras import settled
+from gemm_ref.compute import B_LAYOUTS, MATHS
 from gemm_ref.epilogue import Extras, apply
 from gemm_ref.operands import (
     TMA_BYTES,
@@ -30,7 +31,6 @@ from gemm_ref.operands import (
     with_pairs,
 )
 from gemm_ref.operands.split import Operand, Split, in_place_of, splitting, watch
-from gemm_ref.problem import B_LAYOUTS, MATHS
 from gemm_ref.wait import warn_if_long
 
 # (a, b, c, extras): fills c (M, N) from operands, tensors or `Split`s, and from extras, laid out as it reads them.
@@ -177,7 +177,8 @@ def _plan(
     turned: bool = False,
 ) -> Plan:  # fmt: skip
     stage, problem = call.implementation.stage, call.problem
-    direct = out is not None and not out.is_neg() and (out.is_contiguous() or "C" in stage.tma and has_stored_rows(out))
+    has_tma = stage.tma is not None
+    direct = out is not None and not out.is_neg() and (out.is_contiguous() or (has_tma and has_stored_rows(out)))
     shape, dtype = (problem.m, problem.n), MATHS[problem.math].out_dtype
     in_parts, given = MATHS[problem.math].parts > 1, (a, b)
     a, b = (in_place_of(x, side, problem.math) for x, side in ((a, "a"), (b, "b")))
@@ -207,12 +208,12 @@ def _plan(
         call = _in_phases(call, a)
         lay, laid_a, laid_b = _lay_out(a, b, b_layout, bool(stage.tma), in_phases=call.problem.a_phases > 1)
     call = settle(call, laid_a, laid_b)
-    if copied_b := bool(call.implementation.config.COPIED_B):
+    if copied_b := bool(call.implementation.config.ALIGN_B):
         lay, laid_a, laid_b = _lay_out(a, b, b_layout, False, copied_b)
-    call = replace(call, early=stage.waits and lay is not None)
+    call = replace(call, early=stage.waits_for_copies and lay is not None)
     c = out if direct else a.new_empty(shape, dtype=dtype)
-    by_unit = "C" not in stage.tma or has_stored_rows(c)
-    if by_unit or call.implementation.dialect in stage.any_c:
+    by_unit = not stage.tma or has_stored_rows(c)
+    if by_unit or (stage.tma and call.implementation.dialect in stage.tma.c_by_threads):
         by_whom = replace(call.implementation, c_by_threads=not by_unit)
         launch = prepare(replace(call, implementation=by_whom), laid_a, laid_b, c)
     else:

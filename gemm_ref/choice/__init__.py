@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from gemm_ref.choice.costs import TABLE, Cache, Costs, Device, Family, Shares, device, devices, took
 from gemm_ref.choice.work import Wave, Work, blocks_for, tiles_of, work_of
-from gemm_ref.grids import is_turned
+from gemm_ref.compute import MATHS
+from gemm_ref.config import Config
 from gemm_ref.operands import TMA_BYTES, phases_at
-from gemm_ref.problem import MATHS, Problem
-from gemm_ref.rung import Config, Rung
+from gemm_ref.problem import Problem
+from gemm_ref.rung import Rung
 
 __all__ = [
     "TABLE", "Cache", "Candidate", "Costs", "Device", "Family", "Shares", "Wave", "Work", "blocks_for", "choose",
@@ -64,7 +65,7 @@ def predictions(
     if not adds_c:
         return found
     more = TURNED_C_NS * problem.m * problem.n / sms
-    return {x: ns + more * is_turned(tiles[x.tile], problem.math, problem.b_layout) for x, ns in found.items()}
+    return {x: ns + more * tiles[x.tile].is_transposed(problem.math, problem.b_layout) for x, ns in found.items()}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -88,7 +89,7 @@ def in_phases(stage: Rung, dialect: str, problem: Problem, sms: int, gpu: str = 
     Rows of A and of B follow each other. It is the same for every tile.
     """
     copied, phases = replace(problem, a_phases=1), phases_at(problem)
-    if dialect not in stage.any_a or phases == 1:
+    if not stage.tma or dialect not in stage.tma.a_in_phases or phases == 1:
         return copied
     element, apart = MATHS[problem.math].dtype.itemsize, replace(problem, a_phases=phases)
     as_copied, as_stored = (min(predictions(stage, dialect, x, sms, True, gpu).values()) for x in (copied, apart))
@@ -104,7 +105,7 @@ def tiles_for(stage: Rung, dialect: str, vectors: bool) -> dict[str, Config]:
         return dict(tiles)
     if vectors:
         return {name: config for name, config in tiles.items() if name == _base(name)}
-    return {name: config for name, config in tiles.items() if (config.COPY_N or 1) == 1 or config.COPIED_B}
+    return {name: config for name, config in tiles.items() if config.COPY_N == 1 or config.ALIGN_B}
 
 
 def _base(tile: str) -> str:

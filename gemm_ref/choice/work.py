@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gemm_ref.grids import clusters_at_once, is_turned, sides
+from gemm_ref.compute import MATHS
+from gemm_ref.config import Config
+from gemm_ref.config.cuda_cores import WarpConfig
+from gemm_ref.config.hopper import clusters_at_once
 from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
-from gemm_ref.problem import MATHS, Problem
-from gemm_ref.rung import Config
+from gemm_ref.problem import Problem
 
 SCHEDULERS = 4  # of a multiprocessor; warp w of it belongs to scheduler w % 4
 IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all blocks run in step
@@ -70,14 +72,14 @@ def uses_tma(config: Config) -> bool:
 
 def cluster_of(config: Config) -> int:
     """Blocks of a cluster; 1 without."""
-    return (config.CLUSTER_M or 1) * (config.CLUSTER_K or 1)
+    return config.CLUSTER_M * config.CLUSTER_K
 
 
 def tiles_of(config: Config, problem: Problem) -> tuple[int, int, int]:
     """Tiles of a cluster down and to the right in what the kernel computes, C or C^T, and slices along K."""
-    rows, columns = sides(config, problem)
-    depth = config.BLOCK_K or config.BLOCK_K_BYTES // MATHS[problem.math].part_dtype.itemsize
-    down, right = cdiv(rows, config.BLOCK_M * (config.CLUSTER_M or 1)), cdiv(columns, config.BLOCK_N)
+    rows, columns = config.sides(problem)
+    depth = config.depth(MATHS[problem.math].part_dtype.itemsize)
+    down, right = cdiv(rows, config.BLOCK_M * config.CLUSTER_M), cdiv(columns, config.BLOCK_N)
     before = (TMA_BYTES - TMA_BYTES // problem.a_phases) // MATHS[problem.math].dtype.itemsize  # the rows of a phase
     return down, right, max(1, cdiv(problem.k + before, depth))
 
@@ -86,9 +88,9 @@ def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
     """How many blocks are worth considering: one per tile, and fewer that share what whole rounds leave over."""
     down, right, slices = tiles_of(config, problem)
     tiles, cluster = down * right, cluster_of(config)
-    if (config.CLUSTER_K or 1) > 1:  # a cluster has one tile
+    if config.CLUSTER_K > 1:  # a cluster has one tile
         return [tiles * cluster]
-    if config.WARPS:  # a strip is never shared
+    if config.SPLIT_WARPS:  # a strip is never shared
         return [tiles]
     most = clusters_at_once(sms, config.BLOCKS_PER_SM, cluster)
     # all places of the multiprocessors, one on each, and as many for each tile, where those are few
@@ -105,7 +107,7 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int, l2_bytes: f
     """What a product asks of `sms` multiprocessors and such an L2 cache, with its tiles dealt to `blocks` blocks."""
     down, right, slices = tiles_of(config, problem)
     tiles, cluster = down * right, cluster_of(config)
-    slices, clusters = cdiv(slices, config.CLUSTER_K or 1), blocks // cluster
+    slices, clusters = cdiv(slices, config.CLUSTER_K), blocks // cluster
     rounds, left = divmod(tiles, clusters)
     share = cdiv(left * slices, clusters)
     full, wave, products = 0, NOTHING, MATHS[problem.math].products
@@ -127,7 +129,7 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int, l2_bytes: f
         wave, last = (_wave(config, resident, slices, 1) for resident in (most, rest))
     part = SUM * config.BLOCK_M * config.BLOCK_N
     in_step = not left or clusters % tiles == 0  # blocks that are at the same slice at a time
-    copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.COPIED_B else 0.0
+    copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.ALIGN_B else 0.0
     scattered = 0.0 if in_step else _scattered(config, problem, clusters, left, share, l2_bytes)
     return Work(
         full, wave, last, copied, **_transfers(config, problem),
@@ -140,9 +142,7 @@ def work_of(config: Config, problem: Problem, sms: int, blocks: int, l2_bytes: f
 
 def _warps(config: Config) -> int:
     """Warps of a block; of warpgroups, which have one on each scheduler, as of a single one."""
-    if config.WARPS:
-        return config.WARPS
-    return config.BLOCK_M // config.WARP_M * (config.BLOCK_N // config.WARP_N) if config.WARP_M else SCHEDULERS
+    return config.SPLIT_WARPS or (config.warps if isinstance(config, WarpConfig) else SCHEDULERS)
 
 
 def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
@@ -179,7 +179,7 @@ def _transfers(config: Config, problem: Problem) -> dict[str, float]:
 
 def _operands(config: Config, problem: Problem) -> tuple[float, float]:
     """The bytes of the left operand and of the right one; none of a tile that is past the edge."""
-    mode, both = MATHS[problem.math], sides(config, replace(problem, a_phases=1))
+    mode, both = MATHS[problem.math], config.sides(replace(problem, a_phases=1))
     left, right = (mode.parts * mode.part_dtype.itemsize * problem.k * side for side in both)
     return left, right
 
@@ -196,7 +196,7 @@ def _scattered(config: Config, problem: Problem, clusters: int, left: int, share
     of_left, of_right = _operands(config, problem)
     if not uses_tma(config):
         return ((right - 1) * of_left + (down - 1) * of_right) * dropped(of_left + of_right, l2_bytes)
-    of_cluster = (config.BLOCK_M * (config.CLUSTER_M or 1) + config.BLOCK_N) * config.BLOCK_K_BYTES
+    of_cluster = (config.BLOCK_M * config.CLUSTER_M + config.BLOCK_N) * config.BLOCK_K_BYTES
     at_once = MATHS[problem.math].parts * clusters * of_cluster
     in_row, in_column = min(right, left // config.GROUP_M), min(down, left, config.GROUP_M)
     found = 0.0
@@ -235,4 +235,4 @@ def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float,
         as_stored = tma and row_bytes * phases % TMA_BYTES == 0
         found.append((float(rows * asked), row_bytes if as_stored else 0))
     a, b = found
-    return (b, a) if is_turned(config, problem.math, problem.b_layout) else (a, b)
+    return (b, a) if config.is_transposed(problem.math, problem.b_layout) else (a, b)

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gemm_ref.compute import MATHS
 from gemm_ref.distributed import transport as transports
 from gemm_ref.distributed.chunks import gathered, length, nth, part, pieces, ring, sent
 from gemm_ref.distributed.transport import Transport
 from gemm_ref.launch import cdiv
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 
 IN_TURN, FUSED, OVERLAPPED = "in turn", "fused", "overlapped"
 WAYS = (IN_TURN, FUSED, OVERLAPPED)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemm_ref.compute import MATHS
 from gemm_ref.distributed.chunks import gathered, length, part, pieces, ring
 from gemm_ref.distributed.layouts import (
     ALL_GATHER,
@@ -30,7 +31,7 @@ from gemm_ref.distributed.layouts import (
     sides,
 )
 from gemm_ref.launch import cdiv
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 
 SUM_GB_PER_S = 1450.0  # of torch's kernel that adds parts: 201 MB read and written in 139 us (docs/scaling.md)
 START_US = 5.0  # of a kernel that does nothing, on an H100 and on an H200 (`start_ns` of `gemm_ref.choice`)

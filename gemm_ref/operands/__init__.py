@@ -7,9 +7,10 @@ from math import gcd
 
 import torch
 
+from gemm_ref.compute import MATHS
 from gemm_ref.launch import cdiv
 from gemm_ref.operands.lay_out import copy_all, transposed
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 
 VECTOR_BYTES = 16  # what a thread loads or stores at once
 LINE_BYTES, SECTOR_BYTES = 128, 32  # of the L2 cache: a box of the TMA unit is as wide as a line of it

@@ -28,10 +28,10 @@ from typing import Any, TypeAlias
 import torch
 
 from gemm_ref.build import build_library, open_library
+from gemm_ref.compute import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands import as_operand, as_operand_b, check_grad, check_sizes, layout_of, padded
 from gemm_ref.operands.lay_out import toolkit_is_there
-from gemm_ref.problem import B_LAYOUTS, EMULATED, MATHS, WIDE
 from gemm_ref.toolchain import REFERENCE_CAPABILITY, architecture, find_toolkit
 
 TOP = 14  # the exponent of a line's largest element, scaled
@@ -271,10 +271,9 @@ def source_of(math: str) -> str:
     mode = MATHS[math]
     values = {"PARTS": mode.parts, "PART_SHIFT": mode.part_shift, "LEAST": mode.least, "TOP": TOP,
               "LEAST_LINE": LEAST_LINE, "SPARE": SPARE, "WIDE": WIDE, "THREADS": THREADS, "STRIP": STRIP}  # fmt: skip
-    element = {"float16": "__half", "bfloat16": "__nv_bfloat16"}[mode.part_element]
     constants = "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
     text = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
-    types = f"#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nusing Part = {element};\n"
+    types = f"#include <cuda_bf16.h>\n#include <cuda_fp16.h>\nusing Part = {mode.part_element.cpp};\n"
     return f'{types}{constants}#line 1 "split.cu"\n{text}'
 
 

@@ -44,7 +44,7 @@ def clusters_of(tile, math, layout, sizes):
 
 # Each tile in one mode and each mode in tiles of C and of C^T, which read A and B the other way round.
 # tests/test_epilogues.py has each tile in another mode.
-SIDES = [[tile for tile, config in TILES.items() if config.SWAPPED == side] for side in (0, 1)]
+SIDES = [[tile for tile, config in TILES.items() if config.TRANSPOSE_C == side] for side in (0, 1)]
 EACH = [case for side in SIDES for case in in_turn(side, MODES)]
 
 
@@ -120,7 +120,7 @@ def test_the_maps_of_edges_are_within_their_matrices(tile, mode, sizes):
     a, b = make_inputs(problem)
     b = with_tma_rows(b if layout == "kn" else b.t())
     call = Call(Implementation(RUNG, tile, "cuda", math, layout), problem)
-    c = torch.empty((problem.m, problem.n), dtype=gemm_ref.problem.MATHS[math].out_dtype)
+    c = torch.empty((problem.m, problem.n), dtype=gemm_ref.MATHS[math].out_dtype)
     boxed, *_ = tensor_map.operands(call, with_tma_rows(a), b if layout == "kn" else b.t(), with_tma_rows(c))
     for operand in boxed[:2]:
         whole, edge = tensor_map.View.all_of(operand)
@@ -177,7 +177,7 @@ def test_a_whose_rows_begin_anywhere_is_read_in_phases(tile, math, sizes, monkey
     for clusters in (None, *shared):
         a, b, gemm = in_phases(monkeypatch, tile, math, sizes, clusters)
         with ptx.watched(detectors := ptx.Detectors()):
-            assert torch.equal(gemm(a, b), (a.double() @ b.double()).to(gemm_ref.problem.MATHS[math].out_dtype))
+            assert torch.equal(gemm(a, b), (a.double() @ b.double()).to(gemm_ref.MATHS[math].out_dtype))
         assert not detectors.findings
     a[::2, -1] = float("nan")
     c = gemm(a, b)
@@ -189,7 +189,7 @@ def test_phases_of_a_are_told_from_its_sizes(math, monkeypatch):
     """A is copied where a c is added by rows; and with an epilogue along columns it is not."""
     a, b, gemm = in_phases(monkeypatch, "tile64", math, (50, 64, 75))
     wanted = a.double() @ b.double() + 1
-    bias, c = (torch.ones(shape, dtype=gemm_ref.problem.MATHS[math].out_dtype) for shape in (64, (50, 64)))
+    bias, c = (torch.ones(shape, dtype=gemm_ref.MATHS[math].out_dtype) for shape in (64, (50, 64)))
     names = {"stage": RUNG.id, "variant": "tile64", "math": math}
     copied = []
     monkeypatch.setattr("gemm_ref.operands.copy_all", lambda *pairs: copied.append(len(pairs)) or copy_all(*pairs))
@@ -203,7 +203,7 @@ def test_one_column_is_computed_as_one_row(rung, math):
     """C^T = B^T @ A^T, into an `out` too, with the scales of fp8 exchanged."""
     a, b = make_inputs(Problem(130, 1, 72, math), "integers", seed=3)
     scales = {"scale_a": torch.tensor([0.5]), "scale_b": torch.tensor([4.0])} if math == "fp8" else {}
-    out = torch.full((130, 1), float("nan"), dtype=gemm_ref.problem.MATHS[math].out_dtype)
+    out = torch.full((130, 1), float("nan"), dtype=gemm_ref.MATHS[math].out_dtype)
     wanted = (a.double() @ b.double()) * (2 if scales else 1)
     for c in (cuda_kernels.gemm(a, b, stage=rung, math=math, out=out, **scales), out):
         assert torch.equal(c, wanted.to(c.dtype))

@@ -14,9 +14,9 @@ import gemm_ref
 from cuda_kernels import launcher, source, tensor_map
 from gemm_ref import Problem, make_inputs
 from gemm_ref.call import validate
+from gemm_ref.config import Box
 from gemm_ref.epilogue import Extras
 from gemm_ref.launch import cdiv
-from gemm_ref.rung import Box
 
 STREAM = 7
 
@@ -54,7 +54,8 @@ def _prepared(stage: str, problem: Problem):
     a, b = make_inputs(problem)
     c = torch.empty(problem.m, problem.n, dtype=gemm_ref.MATHS[problem.math].out_dtype)
     call = validate(a, b, c, stage=stage, math=problem.math)
-    call = replace(call, problem=problem)
+    implementation = replace(call.implementation, b_layout=problem.b_layout)
+    call = replace(call, problem=problem, implementation=implementation)
     return launcher.prepare(call, a, b, c), call, (a, b, c)
 
 

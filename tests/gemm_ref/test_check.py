@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import gemm_ref
 from gemm_ref import Problem, WrongResult, check, checked_run, make_inputs
+from gemm_ref.compute import EXACT_KINDS
 from gemm_ref.correct import GUARD
 from gemm_ref.epilogue import ACTIVATIONS, EXACT, Extras, apply
-from gemm_ref.problem import EXACT_KINDS, INPUT_KINDS
+from gemm_ref.problem import INPUT_KINDS
 
 SIZES = Problem(70, 65, 96)
 

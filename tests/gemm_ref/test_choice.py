@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gemm_ref
-from gemm_ref import Implementation, Problem, choice, grids
+from gemm_ref import Implementation, Problem, cdiv, choice
 from gemm_ref.call import Call, settle, validate
 from gemm_ref.choice.work import dropped
+from gemm_ref.config.hopper import clusters_at_once
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
 S14, S19 = (gemm_ref.get_stage(number) for number in ("s14", "s19"))
@@ -61,7 +62,7 @@ def test_every_tile_has_its_costs(stage, dialect):
 def test_a_multiprocessor_has_shared_memory_for_so_many_blocks(dialect):
     """Blocks that share tiles are taken to be there all at once."""
     for name, config in S14.tiles[dialect].items():
-        launch = S14.launch_shape(config, 4096, 4096, 4096, SMS)
+        launch = config.launch(4096, 4096, 4096, SMS)
         held = occupancy(ARCHITECTURES["sm_90a"], launch.threads, 1, launch.shared_bytes)
         assert held.blocks >= config.BLOCKS_PER_SM, name
 
@@ -70,14 +71,14 @@ def test_a_multiprocessor_has_shared_memory_for_so_many_blocks(dialect):
 def test_dealt_tiles_are_all_there(m, n, k, tile, sms):
     """Whole tiles and shares make up every slice of every tile, and no block has shares of more than two tiles."""
     config = S14.config(tile, "cuda")
-    tiles = grids.cdiv(m, config.BLOCK_M) * grids.cdiv(n, config.BLOCK_N)
-    slices = grids.cdiv(k, config.BLOCK_K)
+    tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
+    slices = cdiv(k, config.BLOCK_K)
     for blocks in choice.blocks_for(config, Problem(m, n, k), sms):
-        launch = grids.deal(config, m, n, k, blocks)
+        launch = config.schedule(m, n, k, blocks, sms)
         left = tiles % blocks
         assert launch.grid == (blocks, 1, 1) and (launch.then is None) == (left == 0)
         if left:
-            share = grids.cdiv(left * slices, blocks)
+            share = cdiv(left * slices, blocks)
             assert share <= slices and share * blocks >= left * slices
             assert launch.partials == 2 * blocks * config.BLOCK_M * config.BLOCK_N and launch.parts == blocks
             assert launch.then.grid[1] == left
@@ -109,10 +110,10 @@ def test_blocks_are_whole_clusters_and_have_slices(sizes):
 
 
 def test_clusters_of_four_leave_some_multiprocessors_idle():
-    assert [grids.clusters_at_once(SMS, 1, cluster) for cluster in (1, 2, 4)] == [132, 66, 30]
-    assert grids.clusters_at_once(SMS, 2, 2) == 132 and grids.clusters_at_once(1, 1, 4) == 1
+    assert [clusters_at_once(SMS, 1, cluster) for cluster in (1, 2, 4)] == [132, 66, 30]
+    assert clusters_at_once(SMS, 2, 2) == 132 and clusters_at_once(1, 1, 4) == 1
     quad = WGMMA_TILES["quad64"]
-    many = grids.deal_wgmma(quad, 64 * 4 * 100, 64, 64, 400, SMS)
+    many = quad.schedule(64 * 4 * 100, 64, 64, 400, SMS)
     assert quad.CLUSTER_M == 4 and many.grid == (120, 1, 1) and many.cluster == (4, 1, 1)
 
 
@@ -122,7 +123,7 @@ def test_what_is_chosen_on_tensor_cores_for_plain_cases():
         return WGMMA_TILES[found.tile], found.blocks
 
     few_rows, _ = chosen(8, 8192, 4096)
-    assert few_rows.SWAPPED and few_rows.BLOCK_N <= 32
+    assert few_rows.TRANSPOSE_C and few_rows.BLOCK_N <= 32
     assert chosen(128, 128, 65536)[1] > 64  # one tile or a few of them, and K in shares
     large, _ = chosen(8192, 8192, 8192)
     assert large.BLOCK_M * large.BLOCK_N == 128 * 256
@@ -138,7 +139,7 @@ def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
     down, right, slices = choice.tiles_of(config, problem)
     clusters = SMS // config.CLUSTER_M
     left = down * right % clusters
-    share = grids.cdiv(left * slices, clusters)
+    share = cdiv(left * slices, clusters)
     step = 2 * clusters * (config.BLOCK_M * config.CLUSTER_M + config.BLOCK_N) * config.BLOCK_K_BYTES  # in each half
     again = 0.0
     for side, times, tiles, apart in (
@@ -189,9 +190,9 @@ def test_one_row_and_one_column_have_strips():
     for problem in (Problem(1, 4096, 4096), Problem(7680, 1, 2560)):
         chosen = choice.choose(S14, "cuda", problem, 132, problem.n > 1)
         config = S14.config(chosen.tile, "cuda")
-        assert config.WARPS and choice.blocks_for(config, problem, 132) == [chosen.blocks]
+        assert config.SPLIT_WARPS and choice.blocks_for(config, problem, 132) == [chosen.blocks]
     with pytest.raises(ValueError, match="these strips of C take 128 blocks"):
-        grids.deal(S14.config("tile1x32", "cuda"), 1, 4096, 4096, 64)
+        S14.config("tile1x32", "cuda").schedule(1, 4096, 4096, 64, SMS)
 
 
 def test_a_call_is_settled_once_its_operands_are_known():
@@ -201,7 +202,7 @@ def test_a_call_is_settled_once_its_operands_are_known():
     odd = torch.zeros(24, 35)  # whose rows are no whole vectors
     wide, narrow = settle(call, a, b), settle(call, a, odd)
     assert wide.implementation.config.COPY_N == 4
-    assert narrow.implementation.config.COPY_N == 1 or narrow.implementation.config.COPIED_B
+    assert narrow.implementation.config.COPY_N == 1 or narrow.implementation.config.ALIGN_B
     asked = replace(call, implementation=replace(call.implementation, variant="tile64"))
     assert settle(asked, a, b).implementation.variant == "tile64"
     assert settle(asked, a, odd).implementation.variant in ("tile64_floats", "tile64_copied")

@@ -13,8 +13,9 @@ import torch
 import cuda_kernels
 import gemm_ref
 import triton_kernels
-from gemm_ref import STAGES, Config, Launch, Rung, call, validate
+from gemm_ref import STAGES, Config, Rung, call, validate
 from gemm_ref.launch import REFERENCE_SMS
+from gemm_ref.rung import Tma
 
 A, B = torch.zeros(4, 3), torch.zeros(3, 5)
 
@@ -200,7 +201,6 @@ def _stage(**changes) -> Rung:
         title="Test",
         idea="a rung for this test",
         variants={"default": Config(BLOCK_M=32, BLOCK_N=32)},
-        launch_shape=lambda config, m, n, k, sms: Launch((m, n, 1), (32, 1, 1)),
     )
     return dataclasses.replace(plain, **changes)
 
@@ -209,7 +209,7 @@ def test_a_rung_this_gpu_cannot_run(monkeypatch):
     """The refusal itself, and that a call on such a GPU raises it."""
     assert _stage(min_capability=(8, 0)).refusal((9, 0)) is None
     assert "needs compute capability 8.0 or newer; this GPU has 7.5" in _stage(min_capability=(8, 0)).refusal((7, 5))
-    only = _stage(only_capability=(9, 0))
+    only = _stage(tma=Tma())
     assert only.refusal((9, 0)) is None
     assert "needs compute capability 9.0 exactly; this GPU has 10.0" in only.refusal((10, 0))
 
@@ -230,7 +230,7 @@ def test_a_dialect_that_a_rung_lacks(monkeypatch):
 
 def test_a_grid_past_the_limits():
     with pytest.raises(ValueError, match="would need 70000 blocks along y.*a GPU takes 65535"):
-        _stage().launch(1, 70000, 1)
+        _stage().launch(70000 * 32, 1, 1)
 
 
 def test_sizes_past_32_bits():

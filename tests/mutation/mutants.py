@@ -34,8 +34,9 @@ import gemm_ref
 import triton_kernels
 from cuda_kernels import source
 from experiments.records.contenders import gemm_of
-from gemm_ref import Implementation, Problem, call, choice, grids, ptx
+from gemm_ref import Implementation, Problem, call, choice, ptx
 from gemm_ref.build import BuildError
+from gemm_ref.config.hopper import PersistentConfig
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.rung import Rung
 from tests import matrices
@@ -139,7 +140,7 @@ def _run(implementation: Implementation, problem: Problem, shifted: str, *observ
         return out.copy_(gemm(a, b, out=matrices.shifted(out))) if shifted == "c" else gemm(a, b, out=out)
 
     detectors = ptx.Detectors(tile=(implementation.config.BLOCK_M, implementation.config.BLOCK_N))
-    persistent = implementation.stage.launch_shape is grids.persistent_clusters
+    persistent = isinstance(implementation.config, PersistentConfig)
     sms = 2 if persistent else REFERENCE_SMS  # so that a persistent block has many tiles
     try:
         with (
@@ -177,9 +178,9 @@ def _choose(choose: Callable[..., choice.Candidate], stage: Rung, dialect: str, 
     """
     if stage.id not in TENSOR_CORES:
         chosen = choose(stage, dialect, *about)
-        return chosen if stage.tiles[dialect][chosen.tile].WARPS else replace(chosen, blocks=BLOCKS)
+        return chosen if stage.tiles[dialect][chosen.tile].SPLIT_WARPS else replace(chosen, blocks=BLOCKS)
     tile, config = next(iter(stage.tiles[dialect].items()))
-    return choice.Candidate(tile, 3 * (config.CLUSTER_M or 1))
+    return choice.Candidate(tile, 3 * config.CLUSTER_M)
 
 
 def _is_of_compiler(error: Exception) -> bool:

@@ -20,7 +20,7 @@ from tests.mutation.score import Trial
 
 SIMT = tuple(stage.id for stage in gemm_ref.stages_in("fp32"))
 TENSOR_CORES = {  # the math modes that mutants are tried in: the first, and tf32 where C^T is computed
-    stage.id: (stage.maths[0], *(("tf32",) if stage.turned else ()))
+    stage.id: (stage.maths[0], *(("tf32",) if stage.tma and stage.tma.transpose_tf32 else ()))
     for stage in gemm_ref.STAGES.values()
     if stage.id not in SIMT
 }
@@ -124,7 +124,7 @@ def runs(implementation: Implementation) -> Iterator[tuple[Problem, str]]:
     yield Problem(3, 2, 1), ""
     for shifted in "abc":
         yield vectors, shifted
-    if any(tile.WARPS for tile in implementation.stage.tiles.get(implementation.dialect, {}).values()):
+    if any(tile.SPLIT_WARPS for tile in implementation.stage.tiles.get(implementation.dialect, {}).values()):
         for k in (2052, 1025):  # one row and one column, with vectors and without
             yield Problem(1, k + 32, k), ""
             yield Problem(517, 1, k), ""
@@ -138,19 +138,20 @@ def _tensor_core_runs(implementation: Implementation) -> Iterator[tuple[Problem,
     Where TMA copies, an operand that starts elsewhere is copied first.
     """
     config, math = implementation.config, implementation.math
-    slice_ = (config.BLOCK_K_BYTES or config.BLOCK_K * 2) // gemm_ref.MATHS[math].part_dtype.itemsize
-    m, n, deep = config.BLOCK_M * (config.CLUSTER_M or 1), config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
+    slice_ = config.depth(gemm_ref.MATHS[math].part_dtype.itemsize)
+    m, n, deep = config.BLOCK_M * config.CLUSTER_M, config.BLOCK_N, (config.NUM_STAGES + 1) * slice_
     if implementation.dialect in implementation.stage.tiles:  # so that a share behind a tile uses every stage again
         deep *= 2
     chunks = Problem(m + 16, n + 16, deep + 16, math)
     yield Problem(3, 2, 1, math), ""
     yield (replace(chunks, n=n) if implementation.stage.tma else chunks), ""
     yield Problem(m + 1, n + 3, deep + 1, math), ""
-    if implementation.dialect in implementation.stage.any_a:  # A is read in phases, where B need not be copied
+    tma = implementation.stage.tma
+    if tma and implementation.dialect in tma.a_in_phases:  # A is read in phases, where B need not be copied
         yield Problem(m + 1, n, deep + 1, math), ""
     if math in gemm_ref.EMULATED:
         yield Problem(m + 1, n + 3, 9, math), WIDE
-    if config.GROUP_M and not config.CLUSTER_M:  # more tiles down than a group has
+    if "GROUP_M" in config.constants() and "CLUSTER_M" not in config.constants():  # more tiles down than a group has
         yield Problem((config.GROUP_M + 1) * m, n + 1, 1, math), ""
     if not implementation.stage.tma:
         for shifted in "abc":

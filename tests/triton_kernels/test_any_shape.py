@@ -20,7 +20,7 @@ EACH = []
 for _dialect in DIALECTS:
     _tiles, _modes = RUNG.tiles[_dialect], [(m, layout) for m in RUNG.maths for layout in RUNG.reads_b(m, _dialect)]
     for _side in (0, 1):
-        EACH += in_turn([_dialect], [tile for tile in _tiles if _tiles[tile].SWAPPED == _side], _modes)
+        EACH += in_turn([_dialect], [tile for tile in _tiles if _tiles[tile].TRANSPOSE_C == _side], _modes)
 
 
 def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):

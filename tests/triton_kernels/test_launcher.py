@@ -104,7 +104,7 @@ def test_a_kernel_is_compiled_anew_for_another_architecture():
     assert ".target sm_90a\n" in launcher.compile_for_inspection("s02", "triton", 64, 64, 64).asm["ptx"]
 
 
-CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT", "COPIED_B", "WARPS"}
+CUDA_ALONE = {"CLUSTER_M", "CLUSTER_K", "PERSISTENT", "OVERLAP", "FRAGMENT_SETS", "LOAD_AT", "ALIGN_B", "SPLIT_WARPS"}
 LEFT_TO_TRITON = {"THREAD_M", "THREAD_N", "WARP_M", "WARP_N", "LAYOUT", "NUM_STAGES"}
 
 
@@ -137,8 +137,8 @@ def test_what_a_kernel_is_told_of_its_variant(rung, monkeypatch):
     for name, value in registered.items():
         if name == "BLOCK_K_BYTES" or (name == "BLOCK_K" and rung.stage.maths != ("fp32",)):
             assert told["BLOCK_K"] > 0  # elements of the mode's width in as many bytes
-        elif name == "SWAPPED":
-            assert told.get("TURNED", 0) >= value
+        elif name == "TRANSPOSE_C":
+            assert told.get(name, 0) >= value
         elif name == "NUM_STAGES" and "STAGES" in told:
             assert told["STAGES"] == value // told["PARTS"]  # of all parts
         elif name == "PROMOTE" and rung.dialect == "triton":

@@ -11,7 +11,6 @@ import triton_kernels
 from gemm_ref import MATHS, Implementation, Problem, get_stage, make_inputs
 from gemm_ref.call import Call, settle
 from gemm_ref.epilogue import Extras
-from gemm_ref.grids import is_turned
 from gemm_ref.operands import as_layout
 
 launcher = pytest.importorskip("triton_kernels.launcher", exc_type=ImportError)
@@ -71,7 +70,7 @@ def test_the_second_launch_is_what_triton_would_make_of_it(stage, dialect, math,
     room = torch.zeros(4), torch.zeros(7, dtype=torch.int32)  # where a rung adds shares in its one kernel
     for prepared in made:
         given = []
-        turned = "left" in prepared._names and is_turned(call.implementation.config, math, problem.b_layout)
+        turned = "left" in prepared._names and call.implementation.transpose_c
         a, b, c = matrices
         operands = (*((b, a) if turned else (a, b)), c, *room)[: len(prepared._names)]
         if not prepared._describe:

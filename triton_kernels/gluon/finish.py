@@ -31,12 +31,12 @@ def _reciprocal(x):
     return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], gl.float32, True, 1)
 
 
-# x, at (row, col) of what is multiplied (rows, columns), which is C or, TURNED, C^T. Of bias and addend, which are C's,
-# each row that x has side by side is in whole vectors of VECTOR, addend_step of them in a row of the addend.
+# x, at (row, col) of what is multiplied (rows, columns), which is C or, TRANSPOSE_C, C^T. Of bias and addend, which are
+# C's, each row that x has side by side is in whole vectors of VECTOR, addend_step of them in a row of the addend.
 @gluon.jit
 def finished(
     x, row, col, rows, columns, bias_ptr, addend_ptr, addend_step, alpha, beta,
-    ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr, TURNED: gl.constexpr,
+    ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr, TRANSPOSE_C: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = x.type.layout
     m = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
@@ -44,7 +44,7 @@ def finished(
     x *= alpha
     if addend_ptr is not None:
         step = addend_step * VECTOR
-        if TURNED:
+        if TRANSPOSE_C:
             at = n.to(gl.int64)[None, :] * step + m[:, None]
             inside = (m < rows)[:, None] & (n < columns)[None, :]
         else:
@@ -52,7 +52,7 @@ def finished(
             inside = (m < rows)[:, None] & (n < gl.cdiv(columns, VECTOR) * VECTOR)[None, :]
         x += beta * gl.load(addend_ptr + at, mask=inside).to(gl.float32)
     if bias_ptr is not None:
-        if TURNED != BIAS_BY_ROWS:
+        if TRANSPOSE_C != BIAS_BY_ROWS:
             x += gl.load(bias_ptr + m, mask=m < rows)[:, None].to(gl.float32)
         else:
             x += gl.load(bias_ptr + n, mask=n < columns)[None, :].to(gl.float32)

@@ -77,39 +77,39 @@ def columns(x, PARTS: gl.constexpr):
 # A piece by threads, where c_ptr points to rows of C that TMA cannot store. x is of what is multiplied, which is M x N.
 # Lanes are side by side in a row of C.
 @gluon.jit
-def _store_elements(c_ptr, row, col, x, M, N, TURNED: gl.constexpr):
-    ACROSS: gl.constexpr = 0 if TURNED else 1  # of x, where C's rows go
+def _store_elements(c_ptr, row, col, x, M, N, TRANSPOSE_C: gl.constexpr):
+    ACROSS: gl.constexpr = 0 if TRANSPOSE_C else 1  # of x, where C's rows go
     layout: gl.constexpr = gl.BlockedLayout(
-        [1, 1], [32, 1] if TURNED else [1, 32], [1, gl.num_warps()] if TURNED else [gl.num_warps(), 1],
+        [1, 1], [32, 1] if TRANSPOSE_C else [1, 32], [1, gl.num_warps()] if TRANSPOSE_C else [gl.num_warps(), 1],
         [ACROSS, 1 - ACROSS]
     )  # fmt: skip
     m = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
     n = col + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    at = n.to(gl.int64) * M + m if TURNED else m.to(gl.int64) * N + n
+    at = n.to(gl.int64) * M + m if TRANSPOSE_C else m.to(gl.int64) * N + n
     gl.store(c_ptr + at, gl.convert_layout(x.to(c_ptr.dtype.element_ty), layout), mask=(m < M) & (n < N))
 
 
 # x, part i of PARTS of neighbouring columns, to its place in the tile at (row, col) of what is multiplied, which is
-# M x N, and C or, TURNED, C^T: by TMA, as a block of c, by way of the PIECES of `pieces` from `first` on in turn; or
-# BY_THREADS.
+# M x N, and C or, TRANSPOSE_C, C^T: by TMA, as a block of c, by way of the PIECES of `pieces` from `first` on in turn;
+# or BY_THREADS.
 @gluon.jit
 def store_part(
     c, row, col, x, i: gl.constexpr, PARTS: gl.constexpr, pieces, first: gl.constexpr, M, N,
-    BY_THREADS: gl.constexpr, TURNED: gl.constexpr,
+    BY_THREADS: gl.constexpr, TRANSPOSE_C: gl.constexpr,
 ):  # fmt: skip
     col += i * x.shape[1]
     if BY_THREADS:
-        _store_elements(c, row, col, x, M, N, TURNED)
+        _store_elements(c, row, col, x, M, N, TRANSPOSE_C)
     else:
         IN_TURN: gl.constexpr = min(PIECES, PARTS)
         piece = pieces.index(first + i % IN_TURN)
         tma.store_wait(IN_TURN - 1)  # what was stored from here has been read
-        if TURNED:
+        if TRANSPOSE_C:
             piece.store(x.to(c.dtype).permute((1, 0)))
         else:
             piece.store(x.to(c.dtype))
         fence_async_shared()
-        if TURNED:
+        if TRANSPOSE_C:
             tma_store(c, [col, row], piece)
         else:
             tma_store(c, [row, col], piece)

@@ -25,7 +25,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
-from gemm_ref.grids import VECTOR
+from gemm_ref.config.cuda_cores import VECTOR
 from triton_kernels import launcher
 from triton_kernels.gluon.layouts import steps, warp_layout
 from triton_kernels.gluon.tiles import tile_place

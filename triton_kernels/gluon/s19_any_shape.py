@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
-from gemm_ref.grids import is_turned
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, block_k, describe, describe_operands
 from triton_kernels.gluon.finish import finished
@@ -37,7 +36,7 @@ from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_ro
 from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
-TURNED_ROWS = 32  # of C that are stored at once where the tile is of C^T
+TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T
 PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(40)
 CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(232)  # of each of two; one alone has what is left
 
@@ -70,7 +69,7 @@ def _consume(
     which: gl.constexpr, c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, TURNED: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
+    GROUP_M: gl.constexpr, TRANSPOSE_C: gl.constexpr, LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr,
     PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr,
     BIAS_BY_ROWS: gl.constexpr, VECTOR: gl.constexpr,
 ):  # fmt: skip
@@ -142,8 +141,8 @@ def _consume(
                 x = pieces[i]
                 if FINISHES:
                     x = finished(x, row, col + i * PIECE, M, N, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                                 ACTIVATION, BIAS_BY_ROWS, VECTOR, TURNED)  # fmt: skip
-                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TURNED)
+                                 ACTIVATION, BIAS_BY_ROWS, VECTOR, TRANSPOSE_C)  # fmt: skip
+                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TRANSPOSE_C)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
@@ -152,14 +151,14 @@ def _gemm_kernel(
     left_desc, right_desc, c, partials_ptr, flags_ptr,
     M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, NUM_STAGES: gl.constexpr,
-    GROUP_M: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr, PIECE: gl.constexpr,
+    GROUP_M: gl.constexpr, TRANSPOSE_C: gl.constexpr, B_LAYOUT: gl.constexpr, PIECE: gl.constexpr,
     C_BY_THREADS: gl.constexpr, FINISHES: gl.constexpr, ACTIVATION: gl.constexpr, BIAS_BY_ROWS: gl.constexpr,
     VECTOR: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
-    LEFT_LAYOUT: gl.constexpr = "km" if TURNED and B_LAYOUT == "kn" else "mk"
-    RIGHT_LAYOUT: gl.constexpr = "nk" if TURNED else B_LAYOUT
+    LEFT_LAYOUT: gl.constexpr = "km" if TRANSPOSE_C and B_LAYOUT == "kn" else "mk"
+    RIGHT_LAYOUT: gl.constexpr = "nk" if TRANSPOSE_C else B_LAYOUT
     left_smem = gl.allocate_shared_memory(left_desc.dtype, [NUM_STAGES] + left_desc.block_shape, left_desc.layout)
     right_smem = gl.allocate_shared_memory(right_desc.dtype, [NUM_STAGES] + right_desc.block_shape, right_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [NUM_STAGES, 1], mbarrier.MBarrierLayout())
@@ -175,11 +174,11 @@ def _gemm_kernel(
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
                         PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_consume, (gl.constexpr(1), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
                         PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
@@ -188,7 +187,7 @@ def _gemm_kernel(
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         M, N, K, shared, scale_a, scale_b, bias_ptr, addend_ptr, addend_step, alpha, beta,
-                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TURNED, LEFT_LAYOUT, RIGHT_LAYOUT,
+                        BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, TRANSPOSE_C, LEFT_LAYOUT, RIGHT_LAYOUT,
                         PIECE, C_BY_THREADS, FINISHES, ACTIVATION, BIAS_BY_ROWS, VECTOR)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
@@ -197,9 +196,8 @@ def _gemm_kernel(
 
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """What runs the kernel on matrices like a (M, K), b (K, N) and c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, problem = call.implementation.config, call.problem
-    turned = is_turned(config, problem.math, problem.b_layout)
-    piece = min(config.BLOCK_N, TURNED_ROWS if turned else 128 // c.itemsize)  # columns of what is multiplied
+    config, turned = call.implementation.config, call.implementation.transpose_c
+    piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else 128 // c.itemsize)  # columns of what is multiplied
 
     def described(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[Operand, ...]:
         rows, columns = (piece, WGMMA_M.value) if turned else (WGMMA_M.value, piece)

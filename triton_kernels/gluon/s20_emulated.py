@@ -16,9 +16,8 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher
-from gemm_ref.grids import is_turned
+from gemm_ref.compute import MATHS, WIDE
 from gemm_ref.operands.split import Split
-from gemm_ref.problem import MATHS, WIDE
 from triton_kernels import launcher
 from triton_kernels.descriptors import Operand, describe, describe_parts
 from triton_kernels.gluon.hopper import (
@@ -34,7 +33,7 @@ from triton_kernels.gluon.shares import WGMMA_M, as_sums, barrier, deal, in_a_ro
 from triton_kernels.gluon.tiles import tile_place
 
 WARPGROUP = 4  # warps that one wgmma takes
-TURNED_ROWS = 32  # of C that are stored at once where the tile is of C^T
+TRANSPOSED_ROWS = 32  # of C that are stored at once where the tile is of C^T
 PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(24)  # and two times 232: of the 504 that three warpgroups share
 CONSUMER_REGISTERS: gl.constexpr = gl.constexpr(240)
 WIDE_LINE: gl.constexpr = gl.constexpr(WIDE)
@@ -151,7 +150,7 @@ def _consume(
     which: gl.constexpr, c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
     of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
-    GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TURNED: gl.constexpr,
+    GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TRANSPOSE_C: gl.constexpr,
     LEFT_LAYOUT: gl.constexpr, RIGHT_LAYOUT: gl.constexpr, PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
@@ -183,9 +182,11 @@ def _consume(
             for sum_of_parts in gl.static_range(1, PARTS):
                 mbarrier.wait(full.index(stage * PARTS + sum_of_parts), used // STAGES & 1)
                 for i in gl.static_range(sum_of_parts + 1):
-                    left = _part_of_left(left_smem, stage, sum_of_parts - i if TURNED else i, which, PARTS,
+                    left = _part_of_left(left_smem, stage, sum_of_parts - i if TRANSPOSE_C else i, which, PARTS,
                                          LEFT_LAYOUT)  # fmt: skip
-                    right = _part_of_right(right_smem, stage, i if TURNED else sum_of_parts - i, PARTS, RIGHT_LAYOUT)
+                    right = _part_of_right(
+                        right_smem, stage, i if TRANSPOSE_C else sum_of_parts - i, PARTS, RIGHT_LAYOUT
+                    )
                     small = warpgroup_mma(left, right, small, is_async=True)
             # Add the first products while the small ones are multiplied.
             first, small = warpgroup_mma_wait(PRODUCTS - 1, deps=(first, small))
@@ -228,7 +229,7 @@ def _consume(
             for i in gl.static_range(PIECES_OF_TILE):
                 x = _finished(parts[i], row, col + i * PIECE, M, N, K, of_rows, of_columns, left_ptr, right_ptr,
                               left_step, right_step, LEFT_LAYOUT, RIGHT_LAYOUT)  # fmt: skip
-                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TURNED)
+                store_part(c, row, col, x, i, PIECES_OF_TILE, c_smem, which * PIECES, M, N, C_BY_THREADS, TRANSPOSE_C)
     tma.store_wait(0)  # shared memory lives as long as its block
 
 
@@ -237,13 +238,13 @@ def _gemm_kernel(
     left_desc, right_desc, c, partials_ptr, flags_ptr, of_rows, of_columns, left_ptr, right_ptr,
     M, N, K, left_step, right_step, shared,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
-    GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TURNED: gl.constexpr, B_LAYOUT: gl.constexpr,
-    PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr,
+    GROUP_M: gl.constexpr, PROMOTE: gl.constexpr, SMALL: gl.constexpr, TRANSPOSE_C: gl.constexpr,
+    B_LAYOUT: gl.constexpr, PIECE: gl.constexpr, C_BY_THREADS: gl.constexpr,
 ):  # fmt: skip
     CONSUMERS: gl.constexpr = BLOCK_M // WGMMA_M
     # Of C^T = B^T @ A^T the left operand is B, and A, whose rows are along k, the right one.
-    LEFT_LAYOUT: gl.constexpr = "km" if TURNED and B_LAYOUT == "kn" else "mk"
-    RIGHT_LAYOUT: gl.constexpr = "nk" if TURNED else B_LAYOUT
+    LEFT_LAYOUT: gl.constexpr = "km" if TRANSPOSE_C and B_LAYOUT == "kn" else "mk"
+    RIGHT_LAYOUT: gl.constexpr = "nk" if TRANSPOSE_C else B_LAYOUT
     left_smem = gl.allocate_shared_memory(left_desc.dtype, [STAGES * PARTS] + left_desc.block_shape, left_desc.layout)
     right_smem = gl.allocate_shared_memory(right_desc.dtype, [STAGES * PARTS] + right_desc.block_shape,
                                            right_desc.layout)  # fmt: skip
@@ -261,11 +262,11 @@ def _gemm_kernel(
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
-                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
+                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TRANSPOSE_C,
                         LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
             (_consume, (gl.constexpr(1), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
-                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
+                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TRANSPOSE_C,
                         LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
@@ -274,7 +275,7 @@ def _gemm_kernel(
         gl.warp_specialize([
             (_consume, (gl.constexpr(0), c, partials_ptr, flags_ptr, left_smem, right_smem, c_smem, full, empty,
                         of_rows, of_columns, left_ptr, right_ptr, M, N, K, left_step, right_step, shared,
-                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TURNED,
+                        BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, PROMOTE, SMALL, TRANSPOSE_C,
                         LEFT_LAYOUT, RIGHT_LAYOUT, PIECE, C_BY_THREADS)),
             (_produce, (left_desc, right_desc, left_smem, right_smem, full, empty, M, N, K, shared,
                         BLOCK_M, BLOCK_N, BLOCK_K, STAGES, PARTS, GROUP_M, LEFT_LAYOUT, RIGHT_LAYOUT)),
@@ -283,10 +284,10 @@ def _gemm_kernel(
 
 def prepare(call: Call, a: Split, b: Split, c: torch.Tensor) -> Launcher:
     """What runs the kernel on operands like a and b, and a matrix like c (M, N): `gemm_ref.call.plan.Prepare`."""
-    config, problem, mode = call.implementation.config, call.problem, MATHS[call.problem.math]
+    config, mode = call.implementation.config, MATHS[call.problem.math]
     depth = config.BLOCK_K_BYTES // mode.part_dtype.itemsize
-    turned = is_turned(config, problem.math, problem.b_layout)
-    piece = min(config.BLOCK_N, TURNED_ROWS if turned else SWIZZLE // c.itemsize)  # columns of what is multiplied
+    turned = call.implementation.transpose_c
+    piece = min(config.BLOCK_N, TRANSPOSED_ROWS if turned else SWIZZLE // c.itemsize)  # columns of what is multiplied
 
     def layout(columns: int) -> gl.NVMMASharedLayout:
         return gl.NVMMASharedLayout(min(SWIZZLE, columns * mode.part_dtype.itemsize), 8 * mode.part_dtype.itemsize, 3)

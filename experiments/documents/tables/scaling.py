@@ -12,8 +12,8 @@ from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import scaling, stats, store
 from experiments.records.controls import Controls, explained
 from experiments.records.rows import STRONG
+from gemm_ref.compute import MATHS
 from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
-from gemm_ref.problem import MATHS
 
 WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
 

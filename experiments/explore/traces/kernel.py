@@ -16,11 +16,11 @@ from experiments.records.contenders import gemm_of
 from experiments.records.source_lines import kernel_file
 from gemm_ref import Implementation, Problem, ptx
 from gemm_ref.call import Call, settle
-from gemm_ref.grids import MIN_SLICES
+from gemm_ref.compute import MATHS
+from gemm_ref.config.cuda_cores import MIN_SLICES
 from gemm_ref.inputs import aligned
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands.split import Split
-from gemm_ref.problem import MATHS
 from gemm_ref.ptx.core.events import Kernel
 
 _HALF = 2  # bytes of the elements that BLOCK_K counts in rungs for tensor cores
@@ -35,12 +35,7 @@ def name_of(item: Implementation) -> str:
 
 def depth_of(item: Implementation) -> int:
     """Elements of K in a slice; 1 for a rung that has none."""
-    config, bytes_ = item.config, MATHS[item.math].part_dtype.itemsize
-    if config.BLOCK_K_BYTES:
-        return config.BLOCK_K_BYTES // bytes_
-    if config.BLOCK_K:
-        return config.BLOCK_K if item.stage.maths == ("fp32",) else config.BLOCK_K * _HALF // bytes_
-    return 1
+    return item.config.depth(MATHS[item.math].part_dtype.itemsize) or 1
 
 
 def problem_of(item: Implementation) -> Problem:
@@ -49,8 +44,8 @@ def problem_of(item: Implementation) -> Problem:
     Where K is always split, it has the slices that make two splits.
     """
     config, depth = item.config, depth_of(item)
-    slices = (config.NUM_STAGES or 1) // MATHS[item.math].parts + 1 if depth > 1 else _ALONE
-    if item.stage.second_kernel and item.stage.deal is None:
+    slices = config.NUM_STAGES // MATHS[item.math].parts + 1 if depth > 1 else _ALONE
+    if item.stage.second_kernel and not item.stage.tiles:
         slices = 2 * MIN_SLICES
     while slices * depth % _EVEN:
         slices += 1

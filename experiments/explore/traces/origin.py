@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from experiments.explore.traces.record import NOWHERE
+from gemm_ref.compute import MATHS
 from gemm_ref.inputs import aligned
 from gemm_ref.operands.split import Operand, Split, splitting
-from gemm_ref.problem import MATHS, Problem
+from gemm_ref.problem import Problem
 
 EXACT = 256  # all integers up to it are exact in bfloat16, the coarsest type of C
 _DIGIT = 16  # and up to this in fp8, the coarsest type of A and B

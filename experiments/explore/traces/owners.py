@@ -9,7 +9,7 @@ import numpy as np
 from experiments.explore.traces.observe import Seen, Watcher
 from experiments.explore.traces.origin import Ids, of_sums
 from experiments.explore.traces.record import NOWHERE, Tile
-from gemm_ref.rung import Config
+from gemm_ref.config import Config
 
 RESULTS = ("C", "partials")  # where sums go: to C, or to the partial sums of a part of K
 _WARP = 32

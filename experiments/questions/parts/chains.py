@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from gemm_ref import MATHS
+from gemm_ref.compute import WIDE
 from gemm_ref.operands.split import in_parts
-from gemm_ref.problem import WIDE
 from gemm_ref.ptx.units.formats import round_to_tf32, round_to_tf32_away
 from gemm_ref.ptx.units.tensor_core import Sum, add_products, sum_of
 

@@ -11,6 +11,7 @@ import torch
 
 from cuda_kernels.ceilings import MicroKernel
 from experiments.records.ceilings import TB_S, TFLOPS, TITLES
+from gemm_ref.compute import MATHS
 
 VECTOR = 16  # bytes
 _FIRST, _LAST = -(2**31), 2**31 - 1
@@ -112,13 +113,12 @@ class Fma(Probe):
 class _TensorCore(Probe):
     """Both operands have rows along k; the output is the sum of a warp's tiles of 16 x 8, as mma.cuh lays one out."""
 
-    TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "fp8": torch.float8_e4m3fn}
     ROW_BYTES: int
     A_ROWS: int
     B_ROWS: int
 
     def given(self, machine, exact):
-        dtype, random = self.TYPES[self.math], _generator(machine)
+        dtype, random = MATHS[self.math].dtype, _generator(machine)
         shape = (self.A_ROWS + self.B_ROWS, self.ROW_BYTES // dtype.itemsize)
         if exact:
             return torch.randint(-2, 3, shape, generator=random, device=machine.device).to(dtype)
@@ -261,26 +261,29 @@ def _words(size: int, machine: Machine) -> torch.Tensor:
 HOPPER = (9, 0)
 
 
-def _mma(math: str, instruction: str, **where) -> Mma:
+def _types(math: str) -> tuple[str, int]:
+    """The mnemonic of a compute type's elements, and how many of them an instruction takes along k: 32 bytes."""
+    return MATHS[math].mma_type, 32 // MATHS[math].dtype.itemsize
+
+
+def _mma(math: str, **where) -> Mma:
+    type_, k = _types(math)
+    instruction = f"mma_m16n8k{k}_f32_{type_}_{type_}_f32"
     kernel = MicroKernel("mma", 256, 2, ("MMA", instruction), **where)
     return Mma(f"mma_{math}", kernel, TFLOPS, math)
 
 
-def _wgmma(math: str, instruction: str) -> Wgmma:
-    kernel = MicroKernel("wgmma", 256, 1, ("WGMMA", instruction), least=HOPPER, most=HOPPER)
+def _wgmma(math: str) -> Wgmma:
+    type_, k = _types(math)
+    kernel = MicroKernel("wgmma", 256, 1, ("WGMMA", f"wgmma_k{k}_f32_{type_}_{type_}"), least=HOPPER, most=HOPPER)
     return Wgmma(f"wgmma_{math}", kernel, TFLOPS, math)
 
 
 _ALL = (
     Fma("fma", MicroKernel("fma", 256, 4), TFLOPS, "fp32", tolerance=1e-3),
-    _mma("tf32", "mma_m16n8k8_f32_tf32_tf32_f32", least=(8, 0)),
-    _mma("bf16", "mma_m16n8k16_f32_bf16_bf16_f32", least=(8, 0)),
-    _mma("fp16", "mma_m16n8k16_f32_f16_f16_f32", least=(8, 0)),
-    _mma("fp8", "mma_m16n8k32_f32_e4m3_e4m3_f32", least=(8, 9), emulated=(9, 10)),
-    _wgmma("tf32", "wgmma_k8_f32_tf32_tf32"),
-    _wgmma("bf16", "wgmma_k16_f32_bf16_bf16"),
-    _wgmma("fp16", "wgmma_k16_f32_f16_f16"),
-    _wgmma("fp8", "wgmma_k32_f32_e4m3_e4m3"),
+    *(_mma(math, least=(8, 0)) for math in ("tf32", "bf16", "fp16")),
+    _mma("fp8", least=(8, 9), emulated=(9, 10)),
+    *(_wgmma(math) for math in ("tf32", "bf16", "fp16", "fp8")),
     Copy("dram_copy", MicroKernel("copy", 256, 8), TB_S),
     Read("dram_read", MicroKernel("read", 256, 8, ("LOAD", "load_nc")), TB_S),
     Read("l2_read", MicroKernel("read", 256, 8, ("LOAD", "load_cg")), TB_S, level="l2"),

@@ -25,20 +25,14 @@ import torch
 
 from gemm_ref.baselines import CUTLASS_INSTALL, CUTLASS_PACKAGE
 from gemm_ref.build import BuildError, build_library, digest, open_library
+from gemm_ref.compute import MAX_SIZE, element_of
 from gemm_ref.launch import cdiv
-from gemm_ref.problem import MAX_SIZE
+from gemm_ref.operands import TMA_BYTES
 from gemm_ref.toolchain import architecture, find_toolkit
 
 FOLDER = Path(__file__).resolve().parent
 FLAGS = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-DNDEBUG")  # the last: no device asserts, as in its releases
-TMA_BYTES = 16
 ORDERS = ("direct", "swapped", "transposed")  # how a row-major B is read
-ELEMENTS = {  # what CUTLASS calls them
-    torch.float32: "float",
-    torch.float16: "cutlass::half_t",
-    torch.bfloat16: "cutlass::bfloat16_t",
-    torch.float8_e4m3fn: "cutlass::float_e4m3_t",
-}
 
 
 @dataclass(frozen=True)
@@ -84,8 +78,8 @@ def hopper(
     shape = dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile, strict=True))
     shape |= dict(zip(("CLUSTER_M", "CLUSTER_N"), cluster, strict=True))
     macros = {
-        "ELEMENT": ELEMENTS[element],
-        "RESULT": ELEMENTS[result],
+        "ELEMENT": element_of(element).cutlass,
+        "RESULT": element_of(result).cutlass,
         **shape,
         "SCHEDULE": f"KernelTmaWarpSpecialized{schedule}",
         "EPILOGUE": "TmaWarpSpecialized" + ("Cooperative" if schedule.startswith("Cooperative") else ""),

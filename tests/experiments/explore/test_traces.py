@@ -13,9 +13,9 @@ from experiments.explore.traces.origin import Ids
 from experiments.explore.traces.record import NOWHERE, from_json, to_json
 from experiments.records.contenders import gemm_of
 from gemm_ref import Problem, ptx
+from gemm_ref.compute import EMULATED, MATHS
 from gemm_ref.inputs import aligned, make_inputs
 from gemm_ref.operands.split import Split, splitting
-from gemm_ref.problem import EMULATED, MATHS
 from gemm_ref.ptx.text.dtypes import per_lane
 
 MOST_BYTES = 60_000
@@ -75,7 +75,7 @@ def test_every_rung_has_a_trace(implementation, device):
     for pattern, origin in zip(steps.pattern[writes], steps.origin[writes], strict=True):
         idle = trace.patterns[pattern] == NOWHERE
         assert (trace.origins[origin][idle] == NOWHERE).all()
-    assert 1 <= trace.ring <= (implementation.config.NUM_STAGES or 1) or not (writes & (steps.slice != NOWHERE)).any()
+    assert 1 <= trace.ring <= implementation.config.NUM_STAGES or not (writes & (steps.slice != NOWHERE)).any()
     later = steps.done != NOWHERE
     assert (steps.done[later] > np.flatnonzero(later)).all()
     placed = all(operation.line for operation in trace.operations)
@@ -228,10 +228,14 @@ def test_owners_are_those_whose_registers_reach_the_element(implementation, devi
     assert np.array_equal(tile > HUGE, trace.owners == thread)
 
 
-TURNED = [item for item in gemm_ref.implementations() if item.dialect in item.stage.turned and item.math == "tf32"]
+TRANSPOSED = [
+    item
+    for item in gemm_ref.implementations()
+    if item.stage.tma and item.dialect in item.stage.tma.transpose_tf32 and item.math == "tf32"
+]
 
 
-@pytest.mark.parametrize("turned", TURNED[:1], ids=str)
+@pytest.mark.parametrize("turned", TRANSPOSED[:1], ids=str)
 def test_a_block_that_computes_the_transpose_owns_one_tile_too(turned):
     trace = traced(turned)
     assert len(trace.tiles) == np.prod(trace.launches[0].grid)

@@ -108,7 +108,7 @@ def test_no_rung_has_a_fault(implementation, gemm, device):
         pytest.skip("detectors watch the reference GPU")
     math, config, depth = implementation.math, implementation.config, 81
     if math != "fp32":
-        block_k = config.BLOCK_K or config.BLOCK_K_BYTES // gemm_ref.MATHS[math].dtype.itemsize
+        block_k = config.BLOCK_K or config.depth(gemm_ref.MATHS[math].dtype.itemsize)
         depth = (config.NUM_STAGES + 1) * block_k + 10
     a, b = gemm_ref.make_inputs(gemm_ref.Problem(33, 129, depth, math))
     with ptx.watched(detectors := ptx.Detectors()):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from experiments.questions.parts.dot_vectors import LAYOUTS, WORDS, Vectors, random_vectors
 from experiments.questions.parts.dots import DOTS, Dots, modelled, on_gpu
-from gemm_ref.problem import MATHS
+from gemm_ref.compute import MATHS
 from gemm_ref.ptx.units import tensor_core
 from tests.ptx.plain_sums import hopper
 from tests.ptx.units.h200_tensor_cores import LOT, LOTS, checksum, given_sum, lots, recorded

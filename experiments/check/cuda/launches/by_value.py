@@ -12,12 +12,14 @@ from experiments.check.cuda.launches.recorder import PLACE, Recorded
 from experiments.check.cuda.roles import MATRICES
 from experiments.records.request import UsageError
 from gemm_ref import ptx
+from gemm_ref.compute import ELEMENTS, TMA_TF32
 
 _MARK = b"checked\0"  # how a CUtensorMap of `standins/recorder.cpp` begins
 _ENCODED = struct.Struct("<8sQ5Q4Q5H5H5B")
 _SWIZZLES = (0, 32, 64, 128)  # by CUtensorMapSwizzle
-_TF32 = 11  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
-_TYPES = {0: torch.uint8, 6: torch.float16, 7: torch.float32, 8: torch.float64, 9: torch.bfloat16, _TF32: torch.float32}
+# By CUtensorMapDataType; of 8 bits it says no more than that they are bytes.
+_TYPES = {element.tma_code: element.dtype for element in ELEMENTS.values()}
+_TYPES |= {0: torch.uint8, 8: torch.float64, TMA_TF32: torch.float32}
 _POINTER = 8  # bytes
 _LARGEST = 1 << 28  # bytes of a buffer
 
@@ -103,7 +105,7 @@ def _tensor_map(raw: bytes, given: Mapping[str, torch.Tensor], record: Recorded)
     sizes, strides, boxes = numbers[:rank], numbers[5 : 5 + rank - 1], numbers[9 : 9 + rank]
     try:
         return ptx.TensorMap(
-            _tensor(place, offset, given, record), boxes, _SWIZZLES[swizzle], sizes, strides, to_tf32=kind == _TF32
+            _tensor(place, offset, given, record), boxes, _SWIZZLES[swizzle], sizes, strides, to_tf32=kind == TMA_TF32
         )
     except ValueError as error:
         raise UsageError(f"the host code makes a tensor map that the driver refuses: {error}") from error
