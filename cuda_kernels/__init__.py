@@ -6,19 +6,14 @@ import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 import gemm_ref
-from cuda_kernels import launcher, source, tensor_map
-from gemm_ref import ptx
+from cuda_kernels import launcher, source
 from gemm_ref.call import Call
 from gemm_ref.call.plan import Launcher, Prepare, run
 from gemm_ref.epilogue import Extras
-from gemm_ref.operands import whole_pairs, whole_rows
-from gemm_ref.operands.split import Split
-from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
 __all__ = ["build_all", "gemm", "gemm_of_ptx", "gemm_rewritten"]
 
@@ -87,7 +82,7 @@ def gemm_of_ptx(implementation: gemm_ref.Implementation, text: str) -> Callable[
     """
 
     def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
-        return functools.partial(_run_on_reference_gpu, call, text=text)
+        return _reference_launcher(call, text)
 
     return _callable(implementation, prepare)
 
@@ -103,7 +98,7 @@ def gemm_rewritten(
     def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
         call = replace(call, least_shared_bytes=least_shared_bytes)
         if c.device.type == "cpu":
-            return functools.partial(_run_on_reference_gpu, call, text=source.ptx(implementation, rules=rules))
+            return _reference_launcher(call, source.ptx(implementation, rules=rules))
         return launcher.prepare(call, a, b, c, rules)
 
     return _callable(implementation, prepare)
@@ -120,62 +115,15 @@ def _callable(implementation: gemm_ref.Implementation, prepare: Prepare) -> Call
 def prepare(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launcher:
     """The launcher for a call and matrices like these: `gemm_ref.call.plan.Prepare`."""
     if c.device.type == "cpu":
-        return functools.partial(_run_on_reference_gpu, call)
+        return _reference_launcher(call)
     return launcher.prepare(call, a, b, c)
 
 
-def _run_on_reference_gpu(
-    call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: Extras, text: str = ""
-) -> None:
-    """What the rung's C launcher does on a GPU: one kernel, or one that fills `partials` and one that adds them.
-
-    Flags are fresh in each call. Raises `ptx.LeftOver` where the kernel has not set them back to 0.
+def _reference_launcher(call: Call, text: str = "") -> Launcher:
+    """The launcher that runs PTX on the reference GPU, which is imported here: a call on a GPU never needs it.
 
     text: the PTX, where it is not that of the rung as it is.
     """
-    launch = call.launch
-    implementation = call.implementation
-    text = text or source.ptx(implementation)
-    m, n, k = call.problem.m, call.problem.n, call.problem.k
-    machine = (implementation, REFERENCE_CAPABILITY)
+    from cuda_kernels import reference_gpu
 
-    def load(name: str) -> ptx.Kernel:
-        (entry,) = ptx.entries(text, called=name)
-        return replace(ptx.load(text, entry), cubin=lambda: source.cubin(*machine).read_bytes())
-
-    first = load(implementation.stage.id)
-    if implementation.stage.tma:
-        boxed, rows, columns = tensor_map.operands(call, a, b, c)
-        maps = tensor_map.for_reference_gpu(boxed)
-        matrices: dict[str, Any] = dict(zip(("left", "right", "C"), (*maps, _rows(c)), strict=False))
-        sizes: list[Any] = [rows, columns, k]
-        sizes += [launch.shared_tiles] if implementation.stage.tiles else []
-        if isinstance(a, Split):
-            sizes += [a.whole, b.whole, a.exponents, b.exponents]
-        else:
-            sizes += [0 if scale is None else scale for scale in extras[:2]]
-        sizes += _of_epilogue(extras) if implementation.stage.epilogues else []
-    else:
-        b = whole_rows(b) if implementation.config.ALIGN_B else b
-        matrices, sizes = {"A": a, "B": b, "C": c}, [m, n, k]
-    # Partial sums are NaN, so that a place that is missed shows; and a kernel may have no use for them, or for flags
-    room = {"partials": torch.full((launch.partials,), float("nan")), "flags": torch.zeros(launch.flags).int()}
-    named = dict([*matrices.items(), *room.items()][: len(first.entry.parameters) - len(sizes)])
-    ptx.run(first, launch, [*named.values(), *sizes], names=tuple(named))
-    if launch.then is not None:
-        second = load(implementation.stage.second_kernel)
-        ptx.run(second, launch.then, [room["partials"], c, *sizes, launch.parts], names=("partials", "C"))
-    if room["flags"].any():
-        raise ptx.LeftOver(f"{first.name} leaves flags that are not 0, and the next launch counts on that")
-
-
-def _rows(c: torch.Tensor) -> ptx.Struct:
-    """`Rows` of include/epilogue.cuh."""
-    return ptx.Struct(((0, "u64", c), (8, "s32", c.shape[0]), (12, "s32", c.shape[1])), names=((0, "C"),))
-
-
-def _of_epilogue(extras: Extras) -> list[torch.Tensor | int | float]:
-    """What a kernel with an epilogue is given for it, behind the scales."""
-    bias, c = (None if x is None else whole_pairs(x) for x in (extras.bias, extras.c))
-    step = 0 if c is None else c.shape[1]
-    return [0 if bias is None else bias, 0 if c is None else c, step, extras.alpha, extras.beta or 0.0]
+    return functools.partial(reference_gpu.run, call, text=text)

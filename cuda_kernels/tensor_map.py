@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from gemm_ref import ptx
 from gemm_ref.call import Call
 from gemm_ref.compute import TMA_TF32, element_of
 from gemm_ref.config import Box
@@ -18,7 +17,7 @@ from gemm_ref.launch import cdiv
 from gemm_ref.operands import LINE_BYTES, TMA_BYTES, row_elements
 from gemm_ref.operands.split import Split
 
-MAP_ALIGNMENT = 64  # of a CUtensorMap
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 EIGHTS = 8  # rows after which a swizzle repeats; and as many, of a vector at least, are no shorter than a box
 # CUtensorMapSwizzle and CUtensorMapL2promotion of cuda.h
 _SWIZZLES, _PROMOTIONS = {64: 2, 128: 3}, {128: 2, 256: 3}
@@ -143,27 +142,9 @@ def for_gpu(boxed: tuple[Boxed, ...]) -> Callable[..., ctypes.Array]:
     return maps_at
 
 
-def for_reference_gpu(boxed: tuple[Boxed, ...]) -> list[tuple[ptx.TensorMap, ...]]:
-    """The maps as the reference GPU takes them: of each matrix those of its views."""
-    return [tuple(_for_reference_gpu(x, of) for of in View.all_of(x)) for x in boxed]
-
-
-def _for_reference_gpu(boxed: Boxed, of: View) -> ptx.TensorMap:
-    matrix, item = boxed.matrix, boxed.matrix.itemsize
-    first = matrix.storage_offset() + of.offset // item
-    return ptx.TensorMap(
-        matrix.as_strided((of.rows, of.columns), (of.row_bytes // item, 1), first) if boxed.phases > 1 else matrix,
-        box=(of.box.columns, of.box.rows),
-        swizzle=boxed.box_bytes,
-        sizes=(of.columns, of.rows),
-        strides=(of.row_bytes,),
-        to_tf32=boxed.to_tf32,
-    )
-
-
 @functools.lru_cache(maxsize=1024)
 def _encode(address: int, element_type: int, rows: int, columns: int, step: int, box: Box, swizzle: int) -> bytes:
-    whole = _aligned(bytes(ptx.MAP_BYTES))
+    whole = _aligned(bytes(MAP_BYTES))
     error = _encoder()(
         ctypes.byref(whole),
         element_type,

@@ -1,8 +1,7 @@
-"""`import gemm_ref` is quick: what computes is imported when it is asked for, and type checkers see it all the same."""
+"""What importing a package loads: what computes is imported when asked for, and the reference GPU when it runs."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import gemm_ref
+from gemm_ref import computing
 from gemm_ref.baselines import BASELINES, products
 from gemm_ref.baselines.cutlass import HOPPER
 
-_TEXT = Path(gemm_ref.__file__).read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_list_of_rungs_and_baselines_needs_no_torch():
@@ -24,22 +24,25 @@ def test_the_list_of_rungs_and_baselines_needs_no_torch():
         "assert not found, found\n"
         "assert gemm_ref.MATHS['fp32'].dtype is sys.modules['torch'].float32"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
-def test_every_name_is_there_and_type_checkers_see_it():
-    assert all(getattr(gemm_ref, name) is not None for name in gemm_ref.__all__)
-    blocks = [node for node in ast.parse(_TEXT).body if isinstance(node, ast.If)]
-    seen = {(node.module, alias.name) for block in blocks for node in block.body for alias in node.names}
-    later = {(f"gemm_ref.{module}", name) for module, names in gemm_ref._LATER.items() for name in names}
-    assert seen == later | {("gemm_ref", "ptx")}
+@pytest.mark.parametrize("package", ["gemm_ref", "gemm_ref.computing", "cuda_kernels", "triton_kernels"])
+def test_importing_a_package_does_not_load_the_reference_gpu(package):
+    code = f"import sys, {package}\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = done.stdout.split()
+    assert package in loaded and not [x for x in loaded if x.startswith(("gemm_ref.ptx", "gemm_ref.sass"))]
+    assert not {"pandas", "triton", "numba"} & set(loaded)
 
 
 def test_no_name_is_hidden_by_a_module():
     """Importing a module sets its name in the package: a function of that name would be lost."""
     modules = {path.stem for path in Path(gemm_ref.__file__).parent.iterdir()}
-    assert not modules & gemm_ref._HOME.keys()
+    names = {name for name in vars(computing) if not name.startswith("_") and name != "annotations"}
+    assert len(names) > 10 and all(getattr(gemm_ref, name) is getattr(computing, name) for name in names)
+    assert not modules & names
 
 
 def test_a_name_that_is_not_there():

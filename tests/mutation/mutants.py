@@ -29,10 +29,9 @@ from unittest import mock
 
 import torch
 
-import cuda_kernels
 import gemm_ref
 import triton_kernels
-from cuda_kernels import source
+from cuda_kernels import reference_gpu, source
 from experiments.records.contenders import gemm_of
 from gemm_ref import Implementation, Problem, call, choice, ptx
 from gemm_ref.build import BuildError
@@ -213,7 +212,7 @@ def _that_run(implementation: Implementation) -> tuple[Implementation, ...]:
         found[ran.implementation] = None
 
     with (
-        mock.patch.object(cuda_kernels, "_run_on_reference_gpu", record),
+        mock.patch.object(reference_gpu, "run", record),
         mock.patch.object(choice, "choose", functools.partial(_choose, choice.choose)),
     ):
         for problem, shifted in runs(implementation):
