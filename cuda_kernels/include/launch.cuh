@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 #include "registry.cuh"
 
-// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/grids.py.
+// Mirrors gemm_ref.Launch; the one place where grid, block and shared memory are decided is gemm_ref/config/.
 struct LaunchShape {
     unsigned grid[3];
     unsigned block[3];
