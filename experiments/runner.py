@@ -106,7 +106,7 @@ def _save_all(folder: Path, name: str, rows: Sequence[Row], record: dict, enviro
 
 def draw(name: str, folder: Path, console: Console) -> None:
     """Draw the experiment's CSV in `folder` beside it, and say which files were written."""
-    from experiments.plots import pictures  # matplotlib takes a second to import
+    from experiments.publish import pictures  # matplotlib takes a second to import
 
     for path in pictures.save(name, folder, folder):
         tell(f"drew {_short(path)}", console)
@@ -114,8 +114,8 @@ def draw(name: str, folder: Path, console: Console) -> None:
 
 def draw_published(names: Sequence[str], own: Path, console: Console) -> None:
     """Draw the data that came with the repo, into folders of their own beside this machine's."""
-    from experiments.plots import pictures
-    from experiments.plots.look import style
+    from experiments.publish import pictures
+    from experiments.publish.drawing import style
 
     places = [(name, folder) for name in names for folder in published(name, own)]
     drawn = pictures.drawn_all(places, style.PNG, style.SVG, style.PAGE)  # the last for the report, which comes next

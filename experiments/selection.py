@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import gemm_ref
+from experiments.records import studies
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
 from experiments.records.rows import EXPERIMENTS
@@ -31,13 +31,13 @@ def named(names: Sequence[str]) -> list[str]:
 
 def load_experiment(name: str) -> ModuleType:
     """The module of one experiment: a docstring (the question first), NAME, `unsuited` and `measure`."""
-    return importlib.import_module(f"experiments.questions.{name}")
+    return studies.load(name, "study")
 
 
 def questions() -> dict[str, str]:
     """What each experiment asks, by its name: the text that opens its module, which is read and not imported."""
-    folder = Path(__file__).with_name("questions")
-    trees = {name: ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")) for name in EXPERIMENTS}
+    folder = Path(__file__).with_name("studies")
+    trees = {name: ast.parse((folder / name / "study.py").read_text(encoding="utf-8")) for name in EXPERIMENTS}
     return {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
 
 

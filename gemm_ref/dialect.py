@@ -1,7 +1,7 @@
 """What a dialect is: its name, its title, the package that runs its kernels, and where their files are.
 
 The table is in the order of every other table's columns and every plot's marks; how a dialect looks in a plot is in
-`experiments.plots.look.style`. What only one dialect has is asked of it here, not told from its name.
+`experiments.publish.drawing.style`. What only one dialect has is asked of it here, not told from its name.
 """
 
 from __future__ import annotations

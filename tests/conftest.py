@@ -119,7 +119,7 @@ def gemm(implementation):
 @pytest.fixture
 def svg_alone() -> Iterator[None]:
     """Plots are drawn without a PNG, for tests of what the SVG says."""
-    from experiments.plots.look import style
+    from experiments.publish.drawing import style
 
     with style.forms(style.SVG):
         yield
@@ -128,9 +128,8 @@ def svg_alone() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def published_report(tmp_path_factory) -> Path:
     """The HTML report of the published data on a machine that has no GPU, made once for all processes of a run."""
-    from experiments.plots import pictures
-    from experiments.plots.look import style
-    from experiments.publish import report  # with it come pandas and seaborn
+    from experiments.publish import pictures, report  # with it come pandas and seaborn
+    from experiments.publish.drawing import style
     from experiments.records import store
     from experiments.selection import questions
     from tests.experiments.fixtures import ENVIRONMENT, checked_row

@@ -10,7 +10,7 @@ from tests import imports
 MOST_FILES = 16  # of a folder
 # As many files as the ladder has rungs, as there are experiments, and as kernels share ideas
 RUNGS = ("cuda_kernels", "triton_kernels", "triton_kernels/gluon")
-OTHERS = ("experiments/questions", "cuda_kernels/include")
+OTHERS = ("experiments/records", "cuda_kernels/include")
 SOURCES = ("*.py", "*.cu", "*.cuh", "*.cpp")
 
 

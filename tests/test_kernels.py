@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemm_ref
-from experiments.questions.correctness import covering
 from experiments.records.contenders import gemm_of
+from experiments.studies.correctness.study import covering
 from gemm_ref import Problem, make_inputs
 from tests.matrices import shifted
 

@@ -13,7 +13,7 @@ import torch
 
 import cuda_kernels
 import triton_kernels
-from experiments.questions.parts.chains import chain_of
+from experiments.studies.shared.chains import chain_of
 from gemm_ref import DIALECTS, MATHS, Launch, Split, call, ptx
 from gemm_ref.operands.split import in_parts
 from gemm_ref.ptx import program

@@ -27,7 +27,7 @@ def test_a_file_for_every_entry_and_no_other(dialect):
 
 
 def test_every_dialect_has_its_looks():
-    from experiments.plots.look.style import LOOKS
+    from experiments.publish.drawing.style import LOOKS
 
     assert list(LOOKS) == list(DIALECTS)
     assert [look.lane for look in LOOKS.values()] == [place - len(LOOKS) // 2 for place in range(len(LOOKS))]
@@ -112,7 +112,7 @@ def test_importing_builds_and_reads_nothing():
         "    inside = (writes or event == 'os.mkdir') and os.path.abspath(str(args[0])).startswith(f'{os.getcwd()}/')\n"
         "    if inside or event == 'subprocess.Popen': seen.append((event, args))\n"
         "sys.addaudithook(audit)\n"
-        "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.questions.ladder\n"
+        "import gemm_ref, cuda_kernels, triton_kernels, experiments.cli, experiments.studies.ladder.study\n"
         "assert 'triton' not in sys.modules\n"
         "for package in (gemm_ref, cuda_kernels, triton_kernels, experiments):\n"
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"

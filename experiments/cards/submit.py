@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cards.examine import Lack, excuses, open_lacks
-from experiments.plots import pictures
-from experiments.plots.look import style
+from experiments.publish import pictures
+from experiments.publish.drawing import style
 from experiments.records import frames, store
 from experiments.records.request import UsageError
 from experiments.records.rows import EXPERIMENTS

@@ -10,23 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import gemm_ref
-from experiments.documents.tables import instructions as instruction_tables
-from experiments.documents.tables import ladder as ladder_tables
-from experiments.documents.tables import memory as memory_tables
-from experiments.documents.tables import registers as register_tables
-from experiments.documents.tables import scaling as scaling_tables
-from experiments.documents.tables import tensor_cores as tensor_tables
 from experiments.publish import (
     cost,
     devices,
     findings,
     instructions,
+    markdown,
     readme,
     rounding,
+    sweeps,
 )
 from experiments.publish.compilers import compiler_findings
-from experiments.publish.wording import docs_page
-from experiments.records import store
+from experiments.records import store, studies
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS
 from gemm_ref.build import CHECKOUT, write_whole
@@ -36,11 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def _rungs_of(page: str) -> list[str]:
     """The rungs whose section is on one page of docs/."""
-    return [stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page]
+    return [stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page]
 
 
+instruction_tables, ladder_tables, memory_tables, register_tables, scaling_tables, tensor_tables, epilogue_tables = (
+    studies.load(name, "table")
+    for name in ("instructions", "ladder", "memory", "registers", "scaling", "tensor_cores", "epilogues")
+)
 _TABLES = (
     instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, scaling_tables, tensor_tables,
+    epilogue_tables, sweeps,
 )  # fmt: skip
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": readme.IN["en"],
@@ -53,6 +53,8 @@ DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "docs" / "emulation.md": (rounding.EMULATION, *tensor_tables.EMULATED),
     ROOT / "docs" / "tensor_cores.md": (
         *(name for name in tensor_tables.BLOCKS if name not in tensor_tables.EMULATED),
+        *epilogue_tables.BLOCKS,
+        *sweeps.BLOCKS,
         *_rungs_of("tensor_cores.md"),
     ),
 }

@@ -47,3 +47,10 @@ def size_name(frame: pd.DataFrame) -> str:
     """`4096 x 4096 x 4096` of a frame that holds one problem, marked where its control failed."""
     first = frame.iloc[0]
     return f"{first.m:.0f} × {first.n:.0f} × {first.k:.0f}{Controls(frame).mark()}"
+
+
+def panels_by_size(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, str]]:
+    """The rows without the control's, and by edge the titles of the panels, marked where the control failed."""
+    controls, frame = Controls(frame), frame[frame["stage"] != CONTROL]
+    edges = sorted(set(frame["m"]))
+    return frame, {edge: f"M = N = K = {edge}{controls.mark(m=edge, n=edge, k=edge)}" for edge in edges}

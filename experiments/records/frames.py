@@ -18,6 +18,7 @@ from gemm_ref.rung import DEFAULT_VARIANT
 
 # How B is stored where one layout is shown: by rows as everywhere else, but in fp8, which cuBLAS has by columns alone.
 LAYOUT = {math: compute.cublas_b_layouts[0] for math, compute in gemm_ref.MATHS.items()}
+TENSOR_CORE_MATHS = tuple(math for math in gemm_ref.MATHS if math != "fp32")
 SIZES = ("m", "n", "k")
 LAYOUT_WORDS = {"kn": "B by rows (K × N)", "nk": "B by columns (N × K)"}
 

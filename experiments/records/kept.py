@@ -25,7 +25,8 @@ from gemm_ref import build
 from gemm_ref.registry import STAGES, get_stage
 
 _ROOT = Path(__file__).resolve().parents[2]
-_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/questions")
+_MEASURING = ("gemm_ref", "experiments/bench", "experiments/records", "experiments/studies")
+_SHOWING = ("picture.py", "table.py")  # of a study: no row follows from them
 _SUFFIXES = (".py", ".toml", ".cu", ".cuh", ".cpp")
 _VERSIONS = ("python", "torch", "triton", "numpy", "nvcc")  # of an environment
 _COMPILERS = ("TRITON_", "NVCC_", "LLVM_", "MLIR_", "DISABLE_")  # variables that may change what compilers write,
@@ -91,7 +92,8 @@ class Kept:
 def state(folders: Sequence[str], stage: str, versions: Sequence[object]) -> str:
     """A hash of what a rung follows from: the folders' sources without rungs it does not use, versions, variables."""
     used = {path.stem for dialect in get_stage(stage).dialects for path in shared_files(stage, dialect)} | {stage}
-    paths = [path for path in sources(*folders) if path.stem in used or path.stem not in STAGES]
+    measuring = [path for path in sources(*folders) if path.name not in _SHOWING]
+    paths = [path for path in measuring if path.stem in used or path.stem not in STAGES]
     names = [name for name in sorted(os.environ) if name.startswith(_COMPILERS) and name not in _CACHES]
     return digest(paths, *versions, *((name, os.environ[name]) for name in names))
 

@@ -190,7 +190,7 @@ class Finished(Timed):
     """As `Timed`, of a product of which more is made; its time is beside that of the plain one too."""
 
     KEY: ClassVar[tuple[str, ...]] = (*Timed.KEY, "form", "how")
-    form: str = ""  # what is made of it, of `experiments.questions.epilogues.FORMS`
+    form: str = ""  # what is made of it, of `experiments.studies.epilogues.study.FORMS`
     how: str = ""  # in one kernel, "fused", or in several, "in turn"
     over_plain: float | None = None  # the time over that of the same contender's plain product: the median, and
     over_plain_low: float | None = None  # its 95% interval
@@ -343,7 +343,7 @@ class Counted(Row):
     words: str = ""  # shared: the first word of each lane, - for one that takes no part, in the worst request
 
 
-# Each is a module of `experiments.questions`, and its CSV's name: what the rows of that CSV are.
+# Each is a folder of `experiments/studies`, and its CSV's name: what the rows of that CSV are.
 # They are run in this order: `cost` compiles anew what the others then find compiled.
 EXPERIMENTS: dict[str, type[Row]] = {
     "cost": Cost,

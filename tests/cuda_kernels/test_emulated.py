@@ -10,8 +10,8 @@ import torch
 import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
-from experiments.questions.parts.chains import CHAINS
 from experiments.records.contenders import dealt
+from experiments.studies.shared.chains import CHAINS
 from gemm_ref import B_LAYOUTS, EMULATED, Problem, make_inputs, ptx
 from gemm_ref.choice import tiles_of
 from gemm_ref.choice.work import cluster_of

@@ -8,7 +8,7 @@ import cuda_kernels
 import gemm_ref
 from cuda_kernels import source
 from cuda_kernels.rewritten import RULES, rewrite
-from experiments.questions.parts.rewritten_rungs import FORMS, RUNGS
+from experiments.studies.registers.rewritten_rungs import FORMS, RUNGS
 
 ITEMS = [item for item in gemm_ref.implementations() if item.dialect == "cuda" and item.stage.number in RUNGS]
 SHAPES = ((33, 129, 57), (0, 4, 3), (5, 7, 0))  # partial tiles, and nothing to store or to sum

@@ -54,8 +54,8 @@ def drawn(tmp_path):
 
     Without rows, the pictures of what was saved there, or in `folder`.
     """
-    from experiments.plots import pictures
-    from experiments.plots.look import style
+    from experiments.publish import pictures
+    from experiments.publish.drawing import style
     from experiments.records import store
     from tests.experiments.fixtures import ENVIRONMENT
 

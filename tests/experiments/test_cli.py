@@ -149,7 +149,8 @@ def test_interruption_keeps_the_finished_rounds(run, tmp_path, finished, kept):
 def test_a_kernel_that_kills_the_gpu_has_a_row(run, tmp_path, monkeypatch, name):
     verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
     monkeypatch.setattr(
-        f"experiments.{'bench.timing' if name == 'ladder' else f'questions.{name}'}.verify", lambda *_, **__: verdict
+        f"experiments.{'bench.timing' if name == 'ladder' else f'studies.{name}.study'}.verify",
+        lambda *_, **__: verdict,
     )
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
     result = run(name, "--size", "8", pool=pool)

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 import gemm_ref
-from experiments.plots import pictures
-from experiments.plots.look import style
-from experiments.publish import blocks
+from experiments.publish import blocks, pictures
+from experiments.publish.drawing import style
 from experiments.records import store
 from experiments.records.contenders import contenders
 from gemm_ref.baselines import BASELINES, CUTLASS_PACKAGE, cutlass

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from experiments.questions.parts.chains import CHAINS, in_fp32
+from experiments.studies.shared.chains import CHAINS, in_fp32
 from gemm_ref import EMULATED, MATHS, Launch, ptx
 from gemm_ref.operands import split as splits
 from gemm_ref.operands.split import SPARE, WIDE, error_bound, in_parts, split

@@ -11,8 +11,8 @@ import torch
 
 import gemm_ref
 import triton_kernels
-from experiments.questions.parts.chains import CHAINS, Emulated
 from experiments.records.contenders import dealt
+from experiments.studies.shared.chains import CHAINS, Emulated
 from gemm_ref import EMULATED, Implementation, Problem, make_inputs, ptx
 from gemm_ref.choice import tiles_of
 from gemm_ref.sass import tools

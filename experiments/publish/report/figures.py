@@ -1,6 +1,6 @@
 """Plots as SVG inside the page: they follow light and dark mode, and their ids do not meet those of other plots.
 
-matplotlib writes each colour as six digits. A colour that `experiments.plots.look.style` names becomes the page's
+matplotlib writes each colour as six digits. A colour that `experiments.publish.drawing.style` names becomes the page's
 variable of that meaning; any other keeps its hue and chroma and, in the dark, exchanges light for dark, so that a text
 on a cell stays as readable as it was. Texts stay texts, in the page's own font.
 """
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from experiments.plots.look import style
+from experiments.publish.drawing import style
 from experiments.publish.report.anchors import anchor
 from experiments.publish.report.colours import dark_twin
 
@@ -73,7 +73,7 @@ def inline(name: str, text: str, prefix: str = "") -> Figure:
 @functools.cache
 def captions() -> Mapping[str, str]:
     """The stem of a plot's file -> what to look at in it, in a sentence."""
-    return tomllib.loads((Path(__file__).parents[2] / "report" / "captions.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
 
 
 def in_order(found: Iterable[Figure]) -> list[Figure]:

@@ -12,19 +12,21 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.answer import Answer
-from experiments.publish.outcomes import describe_trust, outcome
+from experiments.publish.answer import Answer, Best
+from experiments.publish.outcomes import outcome, trust
+from experiments.publish.report import tables
 from experiments.publish.report.figures import Figure
-from experiments.publish.report.tables import ResultTable, tabulate
-from experiments.publish.table import PROSE, TEXT, Column, Table
-from experiments.records import environment, frames, store
+from experiments.records import environment, frames, stats, store
 from experiments.records.controls import explained
 from experiments.records.rows import EXPERIMENTS, SKIPPED
 
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
-_RUN_FIELDS = {  # of environment.json -> the column's head
-    **{"date": "run", "device": "device", "driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton"},
-    **{"numpy": "NumPy", "python": "Python", "os": "system", "commit": "commit"},
+_RUN_FIELDS = ("date", "device", "cuda", "torch", "triton", "numpy", "python", "os", "commit")
+_BESIDE = {
+    stats.SAME: "level",
+    stats.FASTER: "faster",
+    stats.SLOWER: "slower",
+    stats.UNSURE: "not told apart",
 }
 
 
@@ -37,7 +39,7 @@ class Section:
     paragraphs: dict[str, str]  # Expectation, Method, Run -> text
     outcome: str  # in sentences, from the rows
     figures: Sequence[Figure]
-    results: ResultTable | None
+    table: tables.Table | None
     csv: str
 
     @property
@@ -47,7 +49,7 @@ class Section:
 
 
 class View:
-    """A folder of results, as the page needs it. Each CSV is read once."""
+    """A folder of results, as the page needs it. What is asked for is read once."""
 
     def __init__(self, folder: Path, is_first: bool = True, is_own: bool = False) -> None:
         self.folder, self.is_own = folder, is_own
@@ -82,36 +84,41 @@ class View:
         return {math: frames.at_tables(self.folder, math) for math in gemm_ref.MATHS}
 
     @cached_property
+    def compiled(self) -> pd.DataFrame:
+        """The rows of `instructions`, which knows registers, spills and occupancy."""
+        return self.rows("instructions")
+
+    @cached_property
     def checked(self) -> pd.DataFrame:
         """The rows of `correctness` that were not skipped."""
         rows = self.rows("correctness")
         return rows[rows["status"] != SKIPPED]
 
     @cached_property
-    def _ladder_runs(self) -> list[dict]:
-        """The runs that speak for the page: the ladder's, else all; others stand beside their plots."""
+    def _shown(self) -> list[dict]:
+        """The ladder's own run speaks for the page; others, such as one that only compiled, beside their plots."""
         return store.runs_of(self.at_size["fp32"], self.folder) or [self.runs[key] for key in sorted(self.runs)]
 
     @property
     def device(self) -> str:
         """What measured, by its name."""
-        return self._ladder_runs[-1]["device"] if self._ladder_runs else "an unknown device"
+        return self._shown[-1]["device"] if self._shown else "an unknown device"
 
     @property
     def caption(self) -> str:
         """Device, versions, commit and date."""
-        return explained(environment.caption(self._ladder_runs), *(mode.size for mode in self.answer.modes))
+        return explained(environment.caption(self._shown), *(mode.size for mode in self.answer.modes))
 
     @property
     def trust(self) -> str:
         """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
-        return describe_trust(self.rows(name) for name in EXPERIMENTS)
+        return trust(self.rows(name) for name in EXPERIMENTS)
 
     def experiments(self) -> list[str]:
         """The names of those that have data here."""
         return [path.stem for path in sorted(self.folder.glob("*.csv"))]
 
-    def describe(self, name: str, text: str, figures: Sequence[Figure]) -> Section:
+    def section(self, name: str, text: str, figures: Sequence[Figure]) -> Section:
         """One experiment; `text` is its docstring."""
         question, *paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
         labelled = [match.groups() if (match := _LABELLED.fullmatch(part)) else ("", part) for part in paragraphs]
@@ -125,15 +132,22 @@ class View:
             paragraphs={label: "\n\n".join(parts) for label, parts in found.items()},
             outcome=outcome(name, rows),
             figures=figures,
-            results=tabulate(rows),
+            table=tables.table_of(rows),
             csv=store.csv_path(self.folder, name).name,
         )
 
-    def tabulate_runs(self) -> Table:
+    def environments(self) -> list[dict[str, str]]:
         """environment.json as rows of texts, oldest first."""
         rows = []
-        for run in (self.runs[key] for key in sorted(self.runs)):
-            known = {**run, "commit": environment.commit_of(run), "driver": (run["gpu"] or {}).get("driver")}
-            rows.append(tuple(str(known.get(name) or "") for name in _RUN_FIELDS))
-        columns = [Column(name, head, PROSE if name == "os" else TEXT) for name, head in _RUN_FIELDS.items()]
-        return Table(tuple(columns), tuple(rows))
+        for key in sorted(self.runs):
+            run = self.runs[key]
+            row = {name: str(run.get(name) or "") for name in _RUN_FIELDS}
+            row["commit"] = environment.commit_of(run)
+            row["driver"] = (run["gpu"] or {}).get("driver") or ""
+            rows.append(row)
+        return rows
+
+
+def beside(best: Best) -> str:
+    """The verdict on a dialect's fastest kernel beside CUDA's, in words."""
+    return f"{best.differs}% {_BESIDE[best.beside_hand]}" if best.differs else _BESIDE[best.beside_hand]

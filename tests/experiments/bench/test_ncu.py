@@ -9,10 +9,10 @@ import pytest
 import gemm_ref
 from experiments.bench import ncu
 from experiments.bench.ncu import METRICS, NoCounters
-from experiments.questions import memory
 from experiments.records import store, traffic
 from experiments.records.contenders import contenders
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
+from experiments.studies.memory import study as memory
 from gemm_ref import Problem
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx.count.records import COMPILED

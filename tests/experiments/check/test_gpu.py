@@ -12,10 +12,10 @@ from experiments.check import place
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.examine import Examination
 from experiments.check.show import show
-from experiments.questions import correctness
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, Timed
+from experiments.studies.correctness import study as correctness
 from tests.experiments.fixtures import ENVIRONMENT
 
 SOUND = """

@@ -102,7 +102,7 @@ def test_what_a_card_has_not_run_is_said(two, tmp_path):
 
 def test_less_memory_makes_more_wait_for_it(two):
     (pair,) = [devices.Pair(devices.Card(two[0]), devices.Card(two[1]))]
-    counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.memory_bound}
+    counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.bound}
     assert counts["`s14_register_banks`"][0] < counts["`s14_register_banks`"][1]
 
 

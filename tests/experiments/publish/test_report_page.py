@@ -163,7 +163,7 @@ def test_the_theme_follows_the_system_and_the_buttons(page, published_report):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_all_text_has_contrast(page, dark):
-    """But that in pictures, of which tests/experiments/plots/test_contrast.py says it without a browser."""
+    """But that in pictures, of which tests/experiments/publish/drawing/test_contrast.py says it without a browser."""
     page.prefer(dark)
     with unfolded(page):
         pairs = page.run(browser.PAIRS)

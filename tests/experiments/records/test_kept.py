@@ -31,11 +31,11 @@ HOUSE = {
     "simulator": "gemm_ref/ptx/core/machine.py",
     "registry": "gemm_ref/registry.py",
     "check": "experiments/bench/verify.py",
-    "question": "experiments/questions/correctness.py",
+    "question": "experiments/studies/correctness/study.py",
     "sizes": "experiments/records/workloads.toml",
     "other rung": "cuda_kernels/s05_bank_conflict.cu",
     "other backend": "triton_kernels/launcher.py",
-    "picture": "experiments/plots/ladder.py",
+    "picture": "experiments/studies/ladder/picture.py",
     "result": "gemm_ref/notes.txt",
 }
 DOES_NOT_MATTER = ("other rung", "other backend", "picture", "result")

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.documents.tables import scaling as scaling_tables
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.publish.outcomes import outcome
 from experiments.records import scaling, store
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
 from experiments.records.stats import Ratio
+from experiments.studies.scaling import table as scaling_tables
 from gemm_ref import Problem
 from gemm_ref.distributed import layouts
 from gemm_ref.distributed.layouts import ALL_GATHER, FUSED, GRID, IN_TURN, LAYOUTS, OVERLAPPED, REDUCE_SCATTER

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.questions.parts.dot_vectors import Vectors, crafted_vectors, random_vectors
-from experiments.questions.parts.dots import DOTS, Dots, on_gpu
+from experiments.studies.shared.dot_vectors import Vectors, crafted_vectors, random_vectors
+from experiments.studies.shared.dots import DOTS, Dots, on_gpu
 
 FILE = Path(__file__).with_suffix(".npz")
 LOTS, LOT = 100, 1000  # of random vectors

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.questions.parts.dot_vectors import LAYOUTS, WORDS, Vectors, random_vectors
-from experiments.questions.parts.dots import DOTS, Dots, modelled, on_gpu
+from experiments.studies.shared.dot_vectors import LAYOUTS, WORDS, Vectors, random_vectors
+from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
 from gemm_ref.compute import MATHS
 from gemm_ref.ptx.units import tensor_core
 from tests.ptx.plain_sums import hopper

@@ -1,1 +1,0 @@
-"""The generated tables of the documents: a file for the blocks of each page."""

@@ -1,0 +1,100 @@
+"""Which picture goes with which experiment: the one table that the runner, the command `plot` and the report use.
+
+The pictures of a machine's folder, such as that of the published data, are kept, and drawn again when something that
+they follow from has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from experiments import processes
+from experiments.publish.drawing import style
+from experiments.records import kept, store, studies
+from experiments.records.rows import EXPERIMENTS
+
+Draw = Callable[[Path], Iterable[style.Picture]]  # the pictures of the CSV in a folder
+
+
+def _draw_study(name: str, folder: Path) -> Iterable[style.Picture]:
+    return studies.load(name, "picture").draw(folder)
+
+
+PICTURES: dict[str, Draw] = {name: functools.partial(_draw_study, name) for name in EXPERIMENTS}
+
+_FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
+_SOURCES = ("gemm_ref", "experiments/publish/drawing", "experiments/records", "experiments/studies")
+_LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
+
+Files = dict[str, bytes]  # file name -> content
+
+
+def save(name: str, folder: Path, target: Path) -> list[Path]:
+    """Draw an experiment's CSV in `folder` into `target`, as `style.save` does; the files that were written."""
+    with style.themed():
+        return [path for stem, figure in PICTURES[name](folder) for path in style.save(figure, target, stem)]
+
+
+def drawn(name: str, folder: Path, *forms: str) -> Files:
+    """The pictures of an experiment's CSV in `folder`, in each of the `style.forms`; drawn now where none are kept."""
+    return _kept(name, folder, forms) or _draw(name, folder, forms)
+
+
+def drawn_all(places: Sequence[tuple[str, Path]], *forms: str) -> Iterator[Files]:
+    """`drawn` of each experiment and folder, in order; where many are to be drawn, on all cores."""
+    known = [_kept(name, folder, forms) for name, folder in places]
+    if sum(not files for files in known) <= _FEW:
+        yield from (files or _draw(*place, forms) for files, place in zip(known, places, strict=True))
+        return
+    with processes.pool() as pool:
+        futures = [files or pool.submit(_draw, *place, forms) for files, place in zip(known, places, strict=True)]
+        for future in futures:
+            yield future if isinstance(future, dict) else future.result()
+
+
+def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
+    state = _state(folder)
+    with tempfile.TemporaryDirectory() as target, style.forms(*forms):
+        files = {path.name: path.read_bytes() for path in save(name, folder, Path(target))}
+    if _is_kept(folder) and state == _state(folder):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.comment = " ".join(forms).encode()
+            for file, content in files.items():
+                archive.writestr(file, content)
+        kept.keep(_archive(name, folder), state, packed.getvalue())
+    return files
+
+
+def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
+    """As `drawn`, from an archive that nothing has outdated; empty where there is none that has these forms."""
+    packed = kept.read(_archive(name, folder), _state(folder)) if _is_kept(folder) else None
+    if packed is None:
+        return {}
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        if not set(forms) <= set(archive.comment.decode().split()):
+            return {}
+        return {file: archive.read(file) for file in archive.namelist() if style.form_of(file) in forms}
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether it is a machine's; others come and go."""
+    return folder.parent in (store.RESULTS, store.PUBLISHED.parent)
+
+
+def _archive(name: str, folder: Path) -> str:
+    return f"pictures-{folder.name}-{name}"
+
+
+def _state(folder: Path) -> str:
+    """A hash of all that pictures follow from: the data, as some show several CSVs, the code, and what draws."""
+    paths = (path for path in sorted((*folder.glob("*.csv"), folder / store.ENVIRONMENT)) if path.exists())
+    data = [part for path in paths for part in (path.name, path.read_bytes())]
+    versions = [importlib.metadata.version(library) for library in _LIBRARIES]
+    return kept.digest(kept.sources(*_SOURCES), *data, *versions)

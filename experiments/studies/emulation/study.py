@@ -1,0 +1,106 @@
+"""What do fp32 products from tensor cores lose, on which inputs, beside SGEMM and TF32?
+
+Expectation: parts lose 2^-23 of an operand, and sums that leave the tensor core every 64 k lose less than SGEMM's one
+sum for all of K. So emulated modes are below SGEMM but where products cancel at once: SGEMM has them exact. Where the
+exponents of a row spread further than parts reach, the row is widened, and loses what SGEMM does.
+
+Method: C of 64 x 64, K up to 65536; normal inputs, uniform ones on [0, 1), neighbours that cancel, and the spreads phi
+that GEMMul8 is judged by; the error against the float64 oracle in the Frobenius norm, and the largest of an element
+against |A| @ |B|. On a GPU the kernels and cuBLAS run there. Without one the order in which each of them adds is
+followed on the CPU (`parts.chains`, whose bits are those of the kernels where no blocks share a tile): SGEMM's is taken
+to be one multiply-add after another. How fast they are `tensor_cores` says, and the picture has both.
+
+Run: `python -m experiments run emulation [--preset full] [--math fp16x3] [--backend B] [--size 64x64x65536]`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+import gemm_ref
+from experiments.bench.timing import is_reference
+from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
+from experiments.progress import Bars
+from experiments.records import workloads
+from experiments.records.contenders import Contender
+from experiments.records.request import Request
+from experiments.records.rows import HARDWARE, PREDICTED, Lost
+from experiments.studies.emulation import spreads
+from experiments.studies.shared.chains import chain_of
+from gemm_ref.compute import WIDE
+from gemm_ref.operands.split import in_parts, range_report
+
+NAME = "emulation"
+KINDS = ("normal", *spreads.KINDS)
+BESIDE = ("fp32", "tf32")  # cuBLAS' own modes with fp32 operands
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if contender.math in gemm_ref.EMULATED and not contender.is_baseline:
+        return "" if contender.is_default else "only the default variant of a rung takes part"
+    if is_reference(contender) and contender.math in BESIDE:
+        return ""
+    return "only modes that emulate fp32 take part, and cuBLAS in fp32 and in tf32"
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Lost]:
+    """A row for each contender, problem and kind of inputs."""
+    side = workloads.EMULATION_SIDE
+    sizes = request.problems or [gemm_ref.Problem(side, side, k) for k in workloads.EMULATION_DEPTHS[request.preset]]
+    bars.begin("summing", len(sizes) * len(KINDS) * len(chosen))
+    for size in sizes:
+        for kind in KINDS:
+            case = spreads.case(size, kind)
+            predicted: dict[Any, torch.Tensor] = {}
+            for contender in chosen:
+                bars.doing(f"{contender} {size} {kind}")
+                own = replace(case, problem=replace(size, math=contender.math))
+                if request.device == "cuda":
+                    yield _on_gpu(contender, own)
+                else:
+                    chain = chain_of(contender.math, contender.dialect)
+                    if chain not in predicted:
+                        predicted[chain] = chain.product(own.a, own.b, contender.math)
+                    yield _predicted(contender, own, predicted[chain])
+                bars.done()
+
+
+def _on_gpu(contender: Contender, case: Case) -> Lost:
+    """One product on the GPU, checked. Raises DeviceLost."""
+    fn, broken = load(contender)
+    kept: list[torch.Tensor] = []
+
+    def call(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        kept.append(fn(a, b, out=out))
+        return kept[-1]
+
+    with range_report() as report:
+        a, b = (x.cuda() for x in (case.a, case.b))
+        verdict = broken or refusal(contender, "cuda") or verify(contender, call, a, b, case)
+    if verdict.lost:
+        raise DeviceLost(verdict.lost)
+    values = verdict.columns
+    if verdict.accuracy:
+        wide = [exponents.cpu() == WIDE for exponents in report.calls[-1]] if report.calls else []
+        values |= _lost(case, kept[-1].cpu(), wide)
+    return Lost.about(NAME, contender, case.problem, inputs=case.kind, view=HARDWARE, **values)
+
+
+def _predicted(contender: Contender, case: Case, c: torch.Tensor) -> Lost:
+    accuracy = gemm_ref.check(c, case.a, case.b, math=contender.math, oracle=case.oracle)
+    emulated = contender.math in gemm_ref.EMULATED
+    wide = [in_parts(x, True, contender.math)[0] == WIDE for x in (case.a, case.b.t())] if emulated else []
+    values = asdict(accuracy) | _lost(case, c, wide)
+    return Lost.about(NAME, contender, case.problem, inputs=case.kind, view=PREDICTED, **values)
+
+
+def _lost(case: Case, c: torch.Tensor, wide: Sequence[torch.Tensor]) -> dict[str, float]:
+    """The largest error of an element against |A| @ |B|, and the share of the lines that were widened."""
+    share = ((c.double() - case.oracle.product).abs() / case.oracle.scale).nan_to_num_(nan=0.0)
+    found = {"max_error": share.max().item()}
+    return found | ({"widened": torch.cat(list(wide)).double().mean().item()} if wide else {})

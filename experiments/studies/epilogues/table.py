@@ -1,0 +1,41 @@
+"""The generated table of docs/tensor_cores.md from epilogues.csv: what each form of the epilogue costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.records import frames, store
+from gemm_ref import DIALECTS
+
+BLOCKS = ("tensor_epilogues",)
+
+
+def block(name: str, published: Path) -> str:
+    """What each form of the epilogue adds to the time of its contender's plain product, by mode and size."""
+    frame = store.read(published, "epilogues").dropna(subset="median_us")
+    if frame.empty:
+        return NOT_MEASURED
+    lines = []
+    keys = ["math", "m", "n", "k", "form"]
+    for (math, m, n, k, form), own in frame.groupby(keys, sort=False):
+        cells = []
+        for dialect, how in [*((dialect, "fused") for dialect in DIALECTS), ("", "fused"), ("", "in turn")]:
+            row = own[(own["dialect"] == dialect) & (own["how"] == how)]
+            if row.empty:
+                cells.append("–")
+            elif form == "plain":
+                cells.append(f"{style.number(row.iloc[0]['median_us'])} µs")
+            else:
+                cells.append(f"{100 * row.iloc[0]['over_plain'] - 100:+.1f}%")
+        lines.append([math, f"{m} × {n} × {k}", form, *cells])
+    dialects = [dialect.title for dialect in DIALECTS.values()]
+    head = ["mode", "M × N × K", "what is asked for", *dialects, "cuBLASLt", "in turn"]
+    said = (
+        "Plain products in microseconds, and what more takes over the same contender's plain product in the same "
+        "rounds; in turn: cuBLAS's product, then kernels of torch."
+    )
+    caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
+    return f"{markdown.table(head, lines, words=3)}\n\n{said} {caption}."

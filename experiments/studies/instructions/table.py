@@ -1,0 +1,134 @@
+"""The tables of docs/compilers.md, from instructions.csv: all rungs beside each other, and a few rungs in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+import gemm_ref
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.records import compiled, environment, store
+from experiments.records.compiled import MAIN_ARCHITECTURE
+from gemm_ref import DIALECTS
+from gemm_ref.rung import DEFAULT_VARIANT
+from gemm_ref.sass.mix import GROUPS
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A block that shows some kernels of one rung in full; an empty `variant` is each dialect's default."""
+
+    stage: str
+    variant: str = ""
+    archs: tuple[str, ...] = (MAIN_ARCHITECTURE,)
+
+
+_READINGS = {
+    "instructions-tail": _Reading("s02_coalesced"),
+    "instructions-ldmatrix": _Reading("s04_shared_tile"),
+    "instructions-tile": _Reading("s09_conflict_free", "one_block"),
+    "instructions-copies": _Reading("s12_async_copy", "tile128"),
+    "instructions-ffma2": _Reading("s09_conflict_free", "one_block", (MAIN_ARCHITECTURE, "sm_100a")),
+}
+_TENSOR_CORES = "instructions-tensor-cores"
+_MMA_MATH, _MMA_K = "bf16", 64
+BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
+    frame = compiled.at_one_size(store.read(published, "instructions"))
+    if name == _TENSOR_CORES:
+        return _tensor_cores(frame[frame["arch"] == MAIN_ARCHITECTURE])
+    if name != "instructions":
+        return _in_full(_READINGS[name], frame)
+    shown = compiled.defaults(frame[(frame["arch"] == MAIN_ARCHITECTURE) & (frame["math"] == "fp32")])
+    if shown.empty:
+        return NOT_MEASURED
+    caption = environment.compilers_caption(store.runs_of(shown, published))
+    return f"{_side_by_side(shown)}\n\nCUDA / Triton / Gluon on {MAIN_ARCHITECTURE}. {caption}."
+
+
+def _side_by_side(frame: pd.DataFrame) -> str:
+    """A line per rung; in each cell a number for each dialect."""
+    columns: dict[str, Callable[..., str]] = {
+        "registers": lambda row: f"{row.registers:.0f}",
+        "spilled bytes": lambda row: f"{row.spill_bytes:.0f}",
+        "blocks per SM": lambda row: f"{row.blocks_per_sm:.0f}",
+        "multiply-adds, %": lambda row: f"{100 * row.ffma_share:.1f}",
+        "bytes a shared read": _bytes_a_shared_read,
+        "integer per 100 multiply-adds": lambda row: f"{_per_100(row, row.integer):.1f}",
+        "clocks per FFMA, least": lambda row: "–" if pd.isna(row.port_clocks) else f"{row.port_clocks / row.ffma:.2f}",
+    }
+    rows = []
+    for stage in style.rungs_of(frame):
+        own = {row.dialect: row for row in frame[frame["stage"] == stage].itertuples()}
+        cells = [
+            " / ".join(text(own[dialect]) if dialect in own else "–" for dialect in DIALECTS)
+            for text in columns.values()
+        ]
+        rows.append([f"`{stage}` {markdown.defaults(gemm_ref.get_stage(stage))}".strip(), *cells])
+    return markdown.table(["rung", *columns], rows)
+
+
+def _in_full(reading: _Reading, frame: pd.DataFrame) -> str:
+    """A line for each kernel of one rung: instructions for 100 multiply-adds, by group."""
+    several, rung = len(reading.archs) > 1, gemm_ref.get_stage(reading.stage)
+    rows = []
+    for arch in reading.archs:
+        for dialect in rung.dialects:
+            variant = reading.variant or rung.find_variant(DEFAULT_VARIANT, dialect)
+            who = {"stage": rung.id, "variant": variant, "dialect": dialect, "math": rung.maths[0], "arch": arch}
+            own = frame[(frame[list(who)] == pd.Series(who)).all(axis=1)]
+            if own.empty:
+                return NOT_MEASURED
+            row = next(own.itertuples())
+            groups = [sum(getattr(row, kind) for kind in kinds) for kinds in GROUPS.values()]
+            counts = [f"{_per_100(row, count):.1f}" for count in (row.instructions, *groups)]
+            own_variant = "" if variant in (DEFAULT_VARIANT, reading.variant) else f" {variant}"
+            name = DIALECTS[dialect].title + own_variant + (f", {arch}" if several else "")
+            rows.append([name, f"{row.registers:.0f}", f"{row.spill_bytes:.0f}", f"{row.k_per_trip:g}", *counts])
+    variant = f" {reading.variant}" if reading.variant else ""
+    where = "" if several else f" on {reading.archs[0]}"
+    said = f"`{reading.stage}`{variant}{where}: instructions for 100 multiply-adds, by what they do."
+    head = ["kernel", "registers", "spilled bytes", "k per trip", "all", *GROUPS]
+    return f"{markdown.table(head, rows)}\n\n{said}"
+
+
+def _tensor_cores(frame: pd.DataFrame) -> str:
+    """A line for each rung on tensor cores and dialect: instructions of a thread for _MMA_K of k, by group."""
+    groups = {"MMA" if group == "multiply-add" else group: kinds for group, kinds in GROUPS.items()}
+    head, rows = ["kernel", "registers", "threads", "all", *groups], []
+    frame = frame[frame["math"] == _MMA_MATH]
+    if frame.empty:
+        return NOT_MEASURED
+    for stage in gemm_ref.stages_in(_MMA_MATH):
+        for dialect in stage.dialects:
+            variant = stage.find_variant(DEFAULT_VARIANT, dialect)
+            kernel = f"{markdown.named(stage.id, variant)} {DIALECTS[dialect].title}"
+            own = frame[(frame["stage"] == stage.id) & (frame["dialect"] == dialect) & (frame["variant"] == variant)]
+            if own.empty:
+                rows.append([kernel, NOT_MEASURED, *[""] * (len(head) - 2)])
+                continue
+            row = next(own.itertuples())
+            counts = [row.instructions, *(sum(getattr(row, kind) for kind in kinds) for kinds in groups.values())]
+            each = [f"{count * _MMA_K / row.k_per_trip:.1f}" for count in counts]
+            rows.append([kernel, f"{row.registers:.0f}", f"{row.threads:.0f}", *each])
+    said = f"{_MMA_MATH} on {MAIN_ARCHITECTURE}, each dialect's default variant: instructions that a thread executes "
+    return f"{markdown.table(head, rows)}\n\n{said}for {_MMA_K} of k of its block's tile, by what they do."
+
+
+def _per_100(row, count: float) -> float:
+    return 100 * count / (row.flop_per_trip / 2)
+
+
+def _bytes_a_shared_read(row) -> str:
+    reads = sum(getattr(row, kind) for kind in GROUPS["shared read"])
+    if not reads:
+        return "–"
+    return f"{row.flop_per_trip / 2 / row.ffma_per_lds_byte / reads:.1f}"

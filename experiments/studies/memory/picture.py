@@ -1,0 +1,182 @@
+"""The plots of `memory`: what requests cost, arithmetic intensity, banks by lane, and what the hardware counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.publish.drawing import maps, style
+from experiments.publish.drawing.sheet import Sheet
+from experiments.records import environment, frames, store, traffic
+from experiments.records.controls import size_name
+from experiments.records.rows import HARDWARE, PASS
+from experiments.studies.memory.banks import banks
+from gemm_ref import DIALECTS
+from gemm_ref.ptx.count.sectors import SECTOR
+
+_SECTORS = {"loads of A": ("load", "A"), "loads of B": ("load", "B"), "stores": ("store", None)}
+_CONFLICTS = {"reads": "load", "writes": "store"}
+_NONE = "none"  # of such accesses
+_AGREES = 0.001  # of a count: what is off by more is named
+_LEVELS = {  # level -> title of its panel
+    "shared": "shared memory: 128 bytes per wavefront",
+    "l2": "global memory: 32 bytes per sector (│ each sector once)",
+}
+
+
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw memory.csv of `folder` at the size with the most kernels."""
+    frame = store.read(folder, "memory")
+    counted = frame[frame["status"] == PASS]
+    if counted.empty:
+        return
+    counted = frames.at(counted, frames.fullest(counted.drop_duplicates(list(traffic.KERNEL))))
+    caption = environment.compilers_caption(store.runs_of(counted, folder))
+    compiled = traffic.best_view(counted)
+    yield "memory_requests", _requests(compiled, caption)
+    yield "memory_intensity", _intensity(compiled, caption)
+    if figure := banks(counted, caption):
+        yield "memory_banks", figure
+    on_gpu = counted[counted["view"] == HARDWARE]  # which need not be the machine that predicted
+    if figure := _hardware(counted, store.caption(on_gpu, folder)):
+        yield "memory_hardware", figure
+
+
+# --- what requests cost ----------------------------------------------------------------------------------------
+
+
+def _requests(frame: pd.DataFrame, caption: str) -> Figure:
+    """A row a variant; a column per dialect, five times: what each kind of access costs."""
+    rows = style.rows_of(frame)
+    subtitle = (
+        "global memory: bytes of the sectors moved, per byte that the lanes ask for; below 1 lanes share bytes\n"
+        "shared memory: wavefronts, per wavefront that it takes without bank conflicts, of the worst line"
+    )
+    cells = _cells(frame, rows)
+    texts = {text for words, _ in cells.values() for text in words.flat}
+    caption = style.with_absent(f"none: no such access · {caption}", texts)
+    size, title = (style.WIDTH, 2.85 + 0.3 * len(rows)), f"What a warp's requests cost, at {size_name(frame)}"
+    sheet = Sheet(size, title, subtitle, caption, scale=maps.COST)
+    axes = sheet.figure.subplots(1, len(cells))
+    titles = [dialect.title for dialect in DIALECTS.values()]
+    for ax, (title, (words, costs)) in zip(axes, cells.items(), strict=True):
+        names = [style.label_of(*row, " · ") if ax is axes[0] else "" for row in rows]
+        maps.draw(ax, costs, words, names, titles, maps.COST)
+        ax.set_title(title, loc="center", size=9.5, pad=8)
+    sheet.place(0.62, 0.08, left=0.24, right=0.985, wspace=0.06)
+    for axs, title in ((axes[: len(_SECTORS)], "global memory"), (axes[len(_SECTORS) :], "shared memory")):
+        sheet.head((axs[0].get_position().x0 + axs[-1].get_position().x1) / 2, title)
+    return sheet.figure
+
+
+def _cells(frame: pd.DataFrame, rows: list[tuple[str, str]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """For each panel the texts and the costs, (rows, dialects): bytes moved per byte asked for, or conflicts."""
+    kinds = frame["kind"].str.removeprefix("async ")
+    there = set(zip(frame["stage"], frame["variant"], frame["dialect"], strict=True))
+    found = {}
+    for title, (kind, array) in _SECTORS.items():
+        own = frame[(frame["space"] == "global") & (kinds == kind)]
+        found[title] = _grid(own[own["array"] == array] if array else own, rows, there, _bytes_per_byte)
+    for title, kind in _CONFLICTS.items():
+        found[title] = _grid(frame[(frame["space"] == "shared") & (kinds == kind)], rows, there, _conflict)
+    return found
+
+
+def _grid(
+    frame: pd.DataFrame, rows: list[tuple[str, str]], there: set[tuple[str, str, str]], cost: Callable
+) -> tuple[np.ndarray, np.ndarray]:
+    keys = [[(*row, dialect) for dialect in DIALECTS] for row in rows]
+    texts = np.array([[_NONE if key in there else style.absent(*key) for key in line] for line in keys], dtype=object)
+    costs = np.full(texts.shape, np.nan)
+    for (stage, variant, dialect), part in frame.groupby(["stage", "variant", "dialect"]):
+        place = rows.index((stage, variant)), list(DIALECTS).index(dialect)
+        costs[place] = float(f"{cost(part):.2g}")  # the shade is that of the number that is shown
+        texts[place] = f"{costs[place]:g}"
+    return texts, costs
+
+
+def _bytes_per_byte(part: pd.DataFrame) -> float:
+    return SECTOR * part["sectors"].sum() / (part["lane_bytes"] * part["lanes"]).sum()
+
+
+def _conflict(part: pd.DataFrame) -> float:
+    """Of the source line that conflicts most."""
+    return (part["wavefronts"] / part["ideal"]).max()
+
+
+# --- what the hardware counted ---------------------------------------------------------------------------------
+
+
+def _hardware(frame: pd.DataFrame, caption: str) -> Figure | None:
+    """Counted over predicted, and by name what differs; None where the hardware was not asked."""
+    table = traffic.confirmed(frame)
+    if table.empty:
+        return None
+    both = table.stack(level=0, future_stack=True).dropna()
+    off = (both["ratio"] - 1).abs()
+    lines = [_difference(key, row) for key, row in both[off > _AGREES].sort_values("ratio").iterrows()]
+    title = f"{len(both) - len(lines):,} of {len(both):,} counts are as predicted"
+    largest = "infinite" if np.isinf(off.max()) else f"{100 * off.max():.2g}%"
+    subtitle = f"sectors and wavefronts of every kernel;\nthe largest difference is {largest}"
+    sheet = Sheet((style.NARROW, 4.2), title, subtitle, caption, failed=lines)
+    ax = sheet.figure.subplots()
+    sheet.place(0.1, 0.5, left=0.145, right=0.96)
+    for dialect, own in both.groupby(level="dialect"):
+        ax.plot(own["predicted"], own["counted"], ls="", **style.look_of(dialect).overlaid())
+    ends = both[["predicted", "counted"]].min().min(), both[["predicted", "counted"]].max().max()
+    ax.plot(ends, ends, color=style.BASELINE, lw=1, zorder=1)
+    ax.set(xscale="log", yscale="log", xlabel="predicted by the reference GPU", ylabel="counted by the GPU")
+    ax.legend(handles=style.marks(both.index.get_level_values("dialect"), overlaid=True), loc="upper left")
+    return sheet.figure
+
+
+def _difference(key: tuple, row: pd.Series) -> str:
+    stage, variant, _, dialect, *_, launch, (space, kind) = key
+    what = f"{space} {traffic.TITLES[space, kind]}" + (f", kernel {launch}" if launch > 1 else "")
+    return f"{style.kernel_name(stage, variant, dialect)}, {what}: {row.counted:,.0f}, not {row.predicted:,.0f}"
+
+
+# --- arithmetic intensity ------------------------------------------------------------------------------------
+
+
+def _intensity(frame: pd.DataFrame, caption: str) -> Figure:
+    """A row per rung, a panel a level of memory, FLOP per byte across."""
+    table = traffic.totals(frame)
+    rows = style.rungs_of(table)
+    size, title = (style.WIDTH, 2.2 + 0.52 * len(rows)), f"FLOP per byte that moves, at {size_name(frame)}"
+    sheet = Sheet(size, title, "more is better; each dialect's best variant, others hollow", caption)
+    axes = sheet.figure.subplots(1, len(_LEVELS), sharex=True, sharey=True)
+    values = table[["shared_intensity", "l2_intensity", "dram_intensity"]]
+    axes[0].set_xscale("log")
+    axes[0].set_xlim(values.min().min() / 1.8, values.max().max() * 5)  # room for the numbers on the right
+    for ax, (level, title) in zip(axes, _LEVELS.items(), strict=True):
+        ax.set_title(title, loc="center", size=9.5, weight="normal")
+        style.rows(ax, [style.label_of(row) for row in rows])
+        there = table[table[f"{level}_intensity"].notna()]
+        for row in there.itertuples():
+            y = rows.index(row.stage) + style.LANE * style.LOOKS[row.dialect].lane
+            _mark(ax, row, y, getattr(row, f"{level}_intensity"))
+            if level == "l2":
+                ax.plot([row.dram_intensity] * 2, [y - 0.12, y + 0.12], color=style.BASELINE, lw=1.6, zorder=2)
+        for y, row in enumerate(rows):
+            if row not in set(there["stage"]):
+                style.note(ax, y, f"uses no {level} memory")
+        style.plain(ax.xaxis)
+        ax.set_xlabel("FLOP per byte, log scale")
+    style.gaps(axes[0], rows, table)
+    style.legend(sheet.figure, table["dialect"])
+    return sheet.place(0.3, 0.48, left=0.165, right=0.985, wspace=0.05)
+
+
+def _mark(ax: Axes, row, y: float, value: float) -> None:
+    look = style.LOOKS[row.dialect]
+    if not frames.is_default(row.stage, row.variant, row.dialect):
+        ax.plot(value, y, look.marker, color=look.colour, zorder=2, **style.OTHER)
+        return
+    ax.plot(value, y, look.marker, color=look.colour, ms=5, zorder=3)
+    ax.annotate(style.number(value), (0.985, y), xycoords=("axes fraction", "data"), va="center", ha="right", size=8)

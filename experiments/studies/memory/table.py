@@ -1,0 +1,73 @@
+"""The generated blocks of docs/memory.md, from memory.csv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gemm_ref
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.records import environment, store, traffic
+from experiments.records.rows import HARDWARE
+from gemm_ref import DIALECTS
+from gemm_ref.ptx.count.records import COMPILED
+
+BLOCKS = ("requests", "hardware")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block; `not measured` where the counts are missing."""
+    frame = store.read(published, "memory")
+    return _hardware(frame, published) if name == "hardware" else _requests(frame, published)
+
+
+def _requests(frame: pd.DataFrame, published: Path) -> str:
+    """A line per rung: FLOP per byte of shared memory and of the sectors asked for; default variants."""
+    if frame.empty:
+        return markdown.NOT_MEASURED
+    table = traffic.totals(traffic.best_view(frame)).set_index(["stage", "variant", "dialect"])
+    lines = []
+    for stage in gemm_ref.stages_in("fp32"):
+        keys = [(stage.id, stage.find_variant("default", dialect), dialect) for dialect in stage.dialects]
+        cells = [
+            " / ".join("–" if pd.isna(each) else style.number(each) for each in own.reindex(keys))
+            for own in (table["shared_intensity"], table["l2_intensity"])
+        ]
+        lines.append([f"`{stage.id}` {markdown.defaults(stage)}".strip(), *cells])
+    m, n, k = table.iloc[0][["m", "n", "k"]]
+    caption = environment.compilers_caption(store.runs_of(frame[frame["view"] == COMPILED], published))
+    said = f"CUDA / Triton / Gluon at {m} x {n} x {k}, as compiled. {caption}."
+    head = ["rung", "FLOP per byte of shared memory", "FLOP per byte asked of global memory"]
+    return f"{markdown.table(head, lines)}\n\n{said}"
+
+
+def _hardware(frame: pd.DataFrame, published: Path) -> str:
+    """How many launches agree in every count, and the counts of those that do not."""
+    table = traffic.confirmed(frame)
+    if table.empty:
+        return markdown.NOT_MEASURED
+    ratios = table.xs("ratio", axis=1, level=1)
+    off = float(np.nanmax(np.abs(ratios.to_numpy(dtype=float) - 1)))
+    agrees = (ratios.isna() | (ratios == 1)).all(axis=1)
+    said = f"{agrees.sum()} of {len(ratios)} launches agree in every count; the largest difference is {100 * off:.2g}%."
+    lines = []
+    for key, row in table[~agrees].iterrows():
+        stage, variant, _, dialect = key[:4]
+        second = ", second kernel" if key[-1] == 2 else ""
+        name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}{second}"
+        lines.append([name, *(_counts(row[what]) for what in ratios.columns)])
+    head = ["kernel", *(f"{space} {traffic.TITLES[space, kind]}" for space, kind in ratios.columns)]
+    differing = markdown.table(head, lines) if lines else ""
+    caption = f"{store.caption(frame[frame['view'] == HARDWARE], published)}."
+    return "\n\n".join(filter(None, [said, differing, caption]))
+
+
+def _counts(cell: pd.Series) -> str:
+    """What was counted, and what was predicted where that is something else."""
+    if pd.isna(cell["ratio"]):
+        return "–"
+    predicted = "" if cell["ratio"] == 1 else f" ({cell['predicted']:.0f} predicted)"
+    return f"{cell['counted']:.0f}{predicted}"

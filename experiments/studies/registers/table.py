@@ -1,0 +1,88 @@
+"""What docs/ says from registers.csv: the clocks of chosen registers, and of each rung what its text's rules change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+import gemm_ref
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.records import compiled, frames, store
+from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS
+
+LOOPS, BLOCKS_PER_SM = PAGE = "registers-loops", "registers-blocks"  # of docs/compilers.md
+RUNGS = {f"registers-{stage.id[:3]}": stage.id for stage in gemm_ref.STAGES.values() if stage.number in range(7, 13)}
+BLOCKS = (*PAGE, *RUNGS)
+_ONE, _TWO = "one_block", "two_blocks"  # variants of one kernel, with registers for so many blocks
+_KEPT = "reuse"
+_TOLD = ("parities", "reads", _KEPT, "writes")  # the others are in the picture
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS from the CSV in `published`; it says so where the rows are not there."""
+    if name == BLOCKS_PER_SM:
+        return _blocks_per_sm(published)
+    frame = store.read(published, "registers").dropna(subset="clocks")
+    own = frame[frame["m"] == 0] if name == LOOPS else frames.largest_cube(frame)
+    if name != LOOPS:
+        own = own[own["stage"].isin([RUNGS[name], *own["stage"][own["form"] == ""]])]
+    if own[own["form"] != ""].empty:
+        return NOT_MEASURED
+    caption = store.caption(own, published)
+    return f"{_loops(own)}\n\n{caption}." if name == LOOPS else _rung(own, RUNGS[name], caption)
+
+
+def _loops(frame: pd.DataFrame) -> str:
+    """A line for each loop of _TOLD: clocks for an instruction with one warp a scheduler and with two."""
+    lines = []
+    frame = frame[frame["form"].isin(_TOLD)]
+    for (stage, form, variant), own in frame.groupby(["stage", "form", "variant"], sort=False):
+        clocks = own.set_index("warps")["clocks"]
+        cells = [f"{clocks[warps]:.2f}" if warps in clocks.index else "" for warps in (1, 2)]
+        kept = "kept: " if form == _KEPT else ""
+        lines.append([stage, kept + variant, f"{own['predicted'].iloc[0]:.2f}", *cells])
+    return markdown.table(["instruction", "its registers", "predicted", "1 warp", "2 warps"], lines, words=2)
+
+
+def _blocks_per_sm(published: Path) -> str:
+    """A line for each rung and dialect that has one kernel for one block a multiprocessor and for two."""
+    code = compiled.at_one_size(store.read(published, "instructions"))
+    code = code[(code["arch"] == compiled.MAIN_ARCHITECTURE) & code["variant"].isin((_ONE, _TWO))]
+    speed = frames.largest_cube(store.read(published, "ladder")).set_index(["stage", "variant", "dialect"])["vs_cublas"]
+    head = ["rung", *(f"{name}: {of}" for name in (_ONE, _TWO) for of in ("blocks per SM", "least", "of cuBLAS"))]
+    lines = []
+    for (stage, dialect), own in code.groupby(["stage", "dialect"], sort=False):
+        cells = []
+        for row in own.sort_values("variant").itertuples():
+            key = stage, row.variant, dialect
+            share = f"{100 * speed[key]:.1f}%" if key in speed.index else NOT_MEASURED
+            cells += [f"{row.blocks_per_sm:.0f}", f"{row.port_clocks / row.ffma:.2f}", share]
+        lines.append([f"`{stage[:3]}` {DIALECTS[dialect].title}", *cells])
+    return markdown.table(head, lines) if lines else NOT_MEASURED
+
+
+def _rung(frame: pd.DataFrame, stage: str, caption: str) -> str:
+    """A line for each variant and form of a rung: its speed alone on a multiprocessor, and with a second block."""
+    lines = []
+    own = frame[frame["stage"] == stage]
+    for variant in gemm_ref.get_stage(stage).variants_in("cuda"):
+        for form, rows in own[own["variant"] == variant].groupby("form", sort=False):
+            by_warps = {row.warps: row for row in rows.itertuples()}
+            speeds = [_speed(by_warps[warps]) if warps in by_warps else "" for warps in (2, 4)]
+            first = next(rows.itertuples())
+            lines.append([variant, form, f"{first.registers:.0f}", f"{first.predicted:.2f}", *speeds])
+    size = f"{frame['m'].iloc[0]}{Controls(frame).mark()}"
+    said = f"CUDA at M = N = K = {size}: clocks of a scheduler for each multiply-add, the least that reading registers"
+    said += " takes and those measured, with % of cuBLAS"
+    library = frame[frame["backend"] == "cublas"]["clocks"]
+    beside = f", which takes {library.iloc[0]:.2f}" if len(library) else ""
+    table = markdown.table(["variant", "text", "registers", "least", "alone", "two blocks"], lines, words=2)
+    return f"{table}\n\n{said}{beside}. {explained(caption, size)}."
+
+
+def _speed(row) -> str:
+    return f"{row.clocks:.2f} ({style.number(100 * row.vs_cublas)}%)"

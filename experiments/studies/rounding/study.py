@@ -1,0 +1,167 @@
+"""What do the tensor cores' sums lose, and does the reference GPU lose the same, to the last bit?
+
+Expectation: tensor cores cut where IEEE arithmetic rounds, so each step errs toward zero and the errors add up: they
+grow with K, not with its root. How often a sum is cut is the instruction's doing: once for 16 products of 16 bits, for
+8 of tf32, in WMMA for 4; and fp8 keeps 13 bits of fraction, so it is the first to show.
+
+Method: C is 256 x 256, as in `accuracy`, with the same normal inputs, and a checksum of C's bits is kept. Without a GPU
+every rung on tensor cores runs on the reference GPU, whole and as it was compiled: what it loses is a prediction. Past
+K = 16384 that would take minutes each: there its sums are added directly, in the order that gave its bits at K = 1024;
+s19, which chooses by shape how it adds, ends before. On a GPU the kernels run there. Equal checksums are equal bits. On
+Hopper each instruction is also given VECTORS random vectors by itself, of all sorts: sums that cancel, exponents far
+apart, subnormal numbers, infinities, NaN.
+
+Run: `python -m experiments run rounding [--stage S] [--backend B] [--math tf32] [--size 256x256x4096]`
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+import gemm_ref
+from cuda_kernels import ceilings
+from experiments.bench.verify import Case, DeviceLost, Verdict, describe, load_all, verify
+from experiments.grouped import grouped
+from experiments.progress import Bars
+from experiments.records import workloads
+from experiments.records.contenders import Contender, Gemm
+from experiments.records.request import Request
+from experiments.records.rows import ERROR, FAIL, HARDWARE, PASS, PREDICTED, Summed
+from experiments.studies.shared.chains import CHAINS, Adds
+from experiments.studies.shared.dot_vectors import random_vectors
+from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
+from gemm_ref import choice
+from gemm_ref.call import Call, gpu_of, settle, sms_of
+from gemm_ref.operands import layout_of
+
+NAME = "rounding"
+KIND = "normal"
+VECTORS = 100_000
+SEED = 2000  # not one of those that the rule was found with
+
+
+def unsuited(contender: Contender, request: Request) -> str:
+    """Why the contender is no part of this experiment; empty if it is."""
+    if contender.is_baseline:
+        return "libraries have no source that the reference GPU could run"
+    if contender.math == "fp32":
+        return "in fp32 there are no tensor cores"
+    return "" if contender.is_default else "only the default variant of a rung takes part"
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Summed]:
+    """On a Hopper GPU a row for each instruction; then one for each contender and problem."""
+    some = request.stages or request.problems or request.math or "cuda" not in (request.backends or ("cuda",))
+    if request.device == "cuda" and not some and torch.cuda.get_device_capability()[0] == 9:
+        yield from _instructions(bars)
+    able, broken = load_all(chosen, request.device)
+    side, depths = workloads.ACCURACY_SIDE, workloads.ROUNDING_DEPTHS[request.preset]
+    problems = request.problems or [gemm_ref.Problem(side, side, k) for k in depths]
+    deep = not request.problems and request.device == "cpu"  # so that what is deepest is added without the kernels
+    bars.begin("summing", len(problems) * len(chosen))
+    for math in dict.fromkeys(contender.math for contender in chosen):
+        alike = [contender for contender in chosen if contender.math == math]
+        chains: dict[Contender, Adds] = {}
+        for size in problems:
+            case = Case.make(replace(size, math=math), KIND)
+            if deep and size.k > workloads.ROUNDING_WHOLE:
+                bars.doing(f"{math} {case.problem}")
+                yield from _deep(case, chains)
+                bars.done(len(alike))
+                continue
+            rows = []
+            for contender in alike:
+                bars.doing(f"{contender} {case.problem}")
+                rows.append(_product(contender, able.get(contender), case, request.device, broken.get(contender)))
+                yield rows[-1]
+                bars.done()
+            if deep and size.k == workloads.ROUNDING_KNOWN:
+                chains = _recognised(case, dict(zip(alike, rows, strict=True)))
+
+
+def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, verdict: Verdict | None) -> Summed:
+    """One product, checked, with its checksum."""
+    sums: list[str] = []
+
+    def kept(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        assert fn is not None  # else there is a verdict
+        c = fn(a, b, out=out)
+        sums.append(_checksum(c))
+        return c
+
+    verdict = verdict or verify(contender, kept, case.a.to(device), case.b.to(device), case)
+    if verdict.lost:
+        raise DeviceLost(verdict.lost)
+    told = {"inputs": case.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
+    bits = {"checksum": sums[-1] if verdict.accuracy else "", "dealt": _dealt(contender, case, device)}
+    return Summed.about(NAME, contender, case.problem, **told, **verdict.columns, **bits)
+
+
+def _dealt(contender: Contender, case: Case, device: str) -> str:
+    """What a rung chooses by shape, which decides the order in which it adds; empty for other rungs."""
+    item = contender.kernel
+    if item is None or item.dialect not in item.stage.tiles:
+        return ""
+    layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
+    problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
+    problem = choice.in_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
+    call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
+    phases = f" in {problem.a_phases} phases" if problem.a_phases > 1 else ""
+    return f"{call.implementation.variant} x{call.blocks}{phases}"
+
+
+def _checksum(c: torch.Tensor) -> str:
+    return f"{zlib.crc32(c.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()):08x}"
+
+
+def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender, Adds]:
+    """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
+    math = case.problem.math
+    found = grouped((_checksum(chain.product(case.a, case.b, math)), chain) for chain in CHAINS[math])
+    own = {
+        contender: found.get(row.checksum, [])
+        for contender, row in rows.items()
+        if contender.kernel and contender.dialect not in contender.kernel.stage.tiles
+    }
+    return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
+
+
+def _deep(case: Case, chains: Mapping[Contender, Adds]) -> Iterator[Summed]:
+    """Rows of contenders by their chains alone, each of which adds once."""
+    for chain in dict.fromkeys(chains.values()):
+        c = chain.product(case.a, case.b, case.problem.math)
+        accuracy = gemm_ref.check(c, case.a, case.b, math=case.problem.math, oracle=case.oracle)
+        values: dict[str, Any] = {**asdict(accuracy), "inputs": case.kind, "view": PREDICTED, "checksum": _checksum(c)}
+        for contender in (contender for contender, own in chains.items() if own == chain):
+            yield Summed.about(NAME, contender, case.problem, **values)
+
+
+def _instructions(bars: Bars) -> Iterator[Summed]:
+    """A row for each; Hopper alone has all of them, and sums that are known."""
+    bars.begin("vectors", len(DOTS))
+    with ThreadPoolExecutor() as pool:  # what does not compile says so when it is called
+        for dots in DOTS:
+            pool.submit(ceilings.library, dots.kernel, torch.cuda.get_device_capability())
+    for dots in DOTS:
+        bars.doing(str(dots))
+        yield _vectors(dots)
+        bars.done()
+
+
+def _vectors(dots: Dots) -> Summed:
+    """How many of the GPU's sums differ from the reference GPU's in any bit."""
+    values: dict[str, Any]
+    try:
+        given = random_vectors(dots.kinds, dots.k, VECTORS, SEED)
+        wrong = int((on_gpu(dots, given) != modelled(dots, given)).sum())
+        values = {"mismatches": wrong, "status": FAIL if wrong else PASS}
+        values |= {"detail": f"{wrong} of {VECTORS} sums have other bits than the reference GPU's"} if wrong else {}
+    except Exception as error:  # one that breaks hides no other
+        values = {"status": ERROR, "detail": describe(error)}
+    return Summed(experiment=NAME, stage=str(dots), backend="cuda", view=HARDWARE, vectors=VECTORS, **values)

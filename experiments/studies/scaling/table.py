@@ -1,0 +1,88 @@
+"""What docs/scaling.md says from scaling.csv: each way of a product that is divided, and the model's error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.records import scaling, stats, store
+from experiments.records.controls import Controls, explained
+from experiments.records.rows import STRONG
+from gemm_ref.compute import MATHS
+from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
+
+WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one of BLOCKS, from the published card of which most were measured in a host."""
+    read = [(folder, store.read(folder, "scaling")) for folder in store.published(published.parent)]
+    found = [(folder, rows, strong) for folder, rows in read if len(strong := _strong(scaling.timed(rows)))]
+    if not found:
+        return NOT_MEASURED
+    folder, rows, strong = max(found, key=lambda each: each[2]["gpus"].max())
+    return _ways(strong, Controls(rows), folder) if name == WAYS else _model(scaling.timed(rows), folder)
+
+
+def _strong(frame: pd.DataFrame) -> pd.DataFrame:
+    """What was divided, in each math mode among the most GPUs."""
+    return frame[(frame["scaling"] == STRONG) & (frame["gpus"] == frame.groupby("math")["gpus"].transform("max"))]
+
+
+def _ways(own: pd.DataFrame, controls: Controls, folder: Path) -> str:
+    """A line for each math mode, layout and size."""
+    head = ["math", "GPUs", "layout", "M = N = K", f"{IN_TURN}, ms", f"{FUSED}, ms"]
+    head += [f"{OVERLAPPED}, cuBLAS", f"{OVERLAPPED}, ours", f"beside {FUSED}"]
+    lines = []
+    places = [own["math"].map(list(MATHS).index), own["layout"].map(LAYOUTS.index), own["m"]]
+    for _, rows in own.groupby(places):
+        math, gpus, layout, size = rows[["math", "gpus", "layout", "m"]].iloc[0]
+        library, ours = rows[rows["dialect"] == ""].set_index("way"), rows[rows["dialect"] != ""]
+        best = ours[ours["way"] == OVERLAPPED].nsmallest(1, "median_us")
+        if OVERLAPPED not in library.index or best.empty:
+            continue
+        best, fused = best.iloc[0], library.loc[FUSED] if FUSED in library.index else None
+        cells = [_ms(library.loc[IN_TURN]), "" if fused is None else _ms(fused)]
+        cells += [f"{_ms(library.loc[OVERLAPPED])}, {_times(library.loc[OVERLAPPED])}"]
+        cells += [f"{_ms(best)}, {_times(best)} `{best['stage'][:3]}`"]
+        verdict = "" if fused is None else _verdict(library.loc[OVERLAPPED], fused)
+        mark = controls.mark(math=math, layout=layout, scaling=STRONG, gpus=gpus, m=size)
+        lines.append([math, str(gpus), layout, f"{size}{mark}", *cells, verdict])
+    said = (
+        f"M = N = K divided among so many GPUs; '{IN_TURN}' and '{FUSED}' multiply with cuBLAS. 1.95x: so many times "
+        "the speed of the same product on one of these GPUs, in the same rounds. The last column has the overlapped "
+        "way beside torch's fused operator, both with cuBLAS."
+    )
+    caption = explained(store.caption(own, folder), *(size for _, _, _, size, *_ in lines))
+    return f"{said}\n\n{markdown.table(head, lines, words=3)}\n\n{caption}."
+
+
+def _model(frame: pd.DataFrame, folder: Path) -> str:
+    """How far the model is from what was measured."""
+    found = scaling.compared(frame, scaling.models(folder))
+    off = 100 * found["error"].abs()
+    worst = found.loc[off.idxmax()]
+    who = worst["stage"][:3] if worst["dialect"] else style.label_of(worst["stage"])
+    return (
+        f"At {len(found)} measured points it is off by {off.median():.1f}% in the median and by more than 10% at "
+        f"{(off > 10).sum()}: at worst {off.max():.1f}%, {worst['layout']} {worst['way']} with {who} in "
+        f"{worst['math']} on {worst['gpus']} GPUs at {worst['m']} x {worst['n']} x {worst['k']}."
+    )
+
+
+def _ms(row: pd.Series) -> str:
+    return style.number(row["median_us"] / 1e3)
+
+
+def _times(row: pd.Series) -> str:
+    return f"{row['gpus'] * row['efficiency']:.2f}x"
+
+
+def _verdict(row: pd.Series, beside: pd.Series) -> str:
+    """How the speed of `row` stands beside another of the same rounds, both of which were beside cuBLAS in turn."""
+    ratio = stats.change(*(stats.Ratio(x["vs_cublas"], x["vs_cublas_low"], x["vs_cublas_high"]) for x in (beside, row)))
+    return f"{stats.verdict(ratio)} {ratio.median:.2f}"

@@ -1,0 +1,140 @@
+"""Plots of `shapes`: each named problem's share of cuBLAS, the share of the read roof, and the best rung over M x N.
+
+On tensor cores the best rungs at the named ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import ticker
+from matplotlib.figure import Figure
+
+from experiments.publish.drawing import best_rungs, maps, style
+from experiments.publish.drawing.problem_rows import ROW_IN, mark_fastest, problem_name, problem_rows
+from experiments.publish.drawing.sheet import Sheet
+from experiments.records import frames, store, workloads
+from experiments.records.ceilings import Roofs
+from experiments.records.controls import Controls, explained
+from gemm_ref import DIALECTS, Problem
+
+
+def draw(folder: Path) -> Iterator[style.Picture]:
+    """Draw shapes.csv of `folder`; nothing where no rung was timed."""
+    frame = store.read(folder, "shapes")
+    yield from _fp32(frames.timed(frame), folder)
+    yield from _tensor_cores(frames.on_tensor_cores(frame), folder)
+
+
+def _tensor_cores(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
+    controls, rungs = Controls(timed), frames.rungs(frames.defaults(timed))
+    named = {problem_name(shape, controls): shape.sizes for shape in workloads.named_shapes()}
+    named = {name: sizes for name, sizes in named.items() if not frames.at(rungs, sizes).empty}
+    if not named:
+        return
+    rungs = rungs[[sizes in named.values() for sizes in rungs[list(frames.SIZES)].itertuples(index=False, name=None)]]
+    caption = store.caption(rungs, folder)
+    yield "shapes_tensor_cores", best_rungs.over_shapes(rungs, named, controls, caption)
+
+
+def _fp32(timed: pd.DataFrame, folder: Path) -> Iterator[style.Picture]:
+    controls, frame = Controls(timed), frames.rungs(frames.defaults(timed))
+    if frame.empty:
+        return
+    caption = store.caption(frame, folder)
+    named = [shape for shape in workloads.named_shapes() if not frames.at(frame, shape.sizes).empty]
+    if named:
+        yield "shapes_named", _leaders(frame, named, controls, caption)
+        yield "shapes_vs_cublas", _named(frame, named, controls, caption)
+    roofs = Roofs.of(folder)
+    bound = [shape for shape in named if roofs and roofs.is_read(Problem(*shape.sizes))]
+    if roofs and bound:
+        yield "shapes_read_roof", _read_roof(timed, bound, roofs, controls, caption)
+    on_map = frame[frame["k"] == workloads.MAP_K]
+    sides = sorted(set(on_map["m"]) & set(on_map["n"]) & set(workloads.MAP_SIDES["full"]))
+    if len(sides) > 1:
+        yield "shapes_best", _best(on_map, sides, controls, caption)
+
+
+def _leaders(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
+    """The best rung of each dialect at each named problem."""
+    subtitle = "fp32, the median of the ratios in a round; each dialect's best rung and its share"
+    figure, ax = problem_rows("The best rung at real-world shapes", subtitle, named, controls, caption)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(ticker.FixedLocator([1, 2, 5, 10, 20, 30, 50, 70, 100, 150, 200]))
+    style.plain(ax.xaxis)
+    ax.set_xlabel("% of cuBLAS' speed, log scale", size=9)
+    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
+    mark_fastest(ax, named, frame, lambda row: 100 * row.vs_cublas, lambda row: f" {row.stage[:3]}", width=0.72)
+    return figure
+
+
+def _read_roof(
+    timed: pd.DataFrame, bound: list[workloads.Shape], roofs: Roofs, controls: Controls, caption: str
+) -> Figure:
+    """Where moving A, B and C takes longer than the arithmetic: how much of the read roof is reached."""
+    subtitle = f"bytes of A, B and C over time, beside {roofs.read:.2f} TB/s, which `roofs` measured; library: cuBLAS"
+    figure, ax = problem_rows(
+        "How near shapes bound by memory are to the read roof", subtitle, bound, controls, caption
+    )
+    ax.set_xlabel("% of the read roof", size=9)
+    ax.axvline(100, color=style.BASELINE, lw=1.2, zorder=1)
+    rows = timed[(timed["dialect"] != "") | (timed["backend"] == "cublas")]
+
+    def share(row: Any) -> float:
+        return 100 * roofs.read_us(Problem(row.m, row.n, row.k)) / row.median_us
+
+    mark_fastest(ax, bound, rows, share, lambda row: f" {row.stage[:3]}" if row.dialect else "", width=0.62)
+    ax.set_xlim(0, max(104, ax.get_xlim()[1]))
+    return figure
+
+
+def _named(frame: pd.DataFrame, named: list[workloads.Shape], controls: Controls, caption: str) -> Figure:
+    kernels = style.kernels_of(frame)
+    shares = np.full((len(named), len(kernels)), np.nan)
+    for y, shape in enumerate(named):
+        for row in frames.at(frame, shape.sizes).itertuples():
+            shares[y, kernels.index((row.stage, row.dialect))] = 100 * row.vs_cublas
+    subtitle = "the median of the ratios in a round; each dialect's best variant"
+    rows = [problem_name(shape, controls) for shape in named]
+    size, title = (style.WIDTH, 2.6 + ROW_IN * len(named)), "Share of cuBLAS at real-world shapes, fp32"
+    sheet = Sheet(size, title, subtitle, explained(caption, *rows), scale=maps.SHARE)
+    ax = sheet.figure.subplots()
+    maps.share_map(ax, shares, rows, [f"{stage[:3]}\n{DIALECTS[dialect].title}" for stage, dialect in kernels])
+    maps.part(ax.axhline, [shape.group for shape in named])
+    return sheet.place(0.45, 0.02 * size[1], left=0.35, right=0.985)
+
+
+def _best(on_map: pd.DataFrame, sides: list[int], controls: Controls, caption: str) -> Figure:
+    """One map per dialect: the fastest of its rungs at each M x N, and its share of cuBLAS."""
+    first = style.rungs_of(on_map)[0][:3]
+    subtitle = f"fp32, K = {workloads.MAP_K}: the fastest rung from {first} on, and its share of cuBLAS"
+    marks = {(m, n): controls.mark(m=m, n=n, k=workloads.MAP_K) for m in sides for n in sides}
+    caption = explained(caption, *marks.values())
+    sheet = Sheet((style.WIDTH, 4.75), "The best rung over M × N", subtitle, caption, scale=maps.SHARE)
+    axes = sheet.figure.subplots(1, len(DIALECTS), sharey=True)
+    for ax, dialect in zip(axes, DIALECTS, strict=True):
+        shares = np.full((len(sides), len(sides)), np.nan)
+        texts = np.full(shares.shape, style.NOT_RUN, dtype=object)
+        own = on_map[on_map["dialect"] == dialect]
+        for (m, n), best in own.loc[own.groupby(["m", "n"])["median_us"].idxmin()].set_index(["m", "n"]).iterrows():
+            if (m, n) in marks:
+                place = sides.index(m), sides.index(n)
+                shares[place] = 100 * best["vs_cublas"]
+                texts[place] = f"{best['stage'][:3]}{marks[m, n]}\n{style.percent(shares[place])}"
+        names = [str(side) for side in sides]
+        maps.share_map(ax, shares, names, names, texts)
+        ax.set_title(DIALECTS[dialect].title + _lacks(on_map, dialect), size=9.5, pad=8)
+        ax.set_xlabel("N")
+    axes[0].set_ylabel("M")
+    return sheet.fit()
+
+
+def _lacks(frame: pd.DataFrame, dialect: str) -> str:
+    """The rungs of these rows that are not written in a dialect, as the end of its title: a share may be their lack."""
+    missing = [style.label_of(s) for s in style.rungs_of(frame) if style.absent(s, dialect) == style.NO_KERNEL]
+    return f", which has no {' and no '.join(missing)}" if missing else ""

@@ -1,0 +1,165 @@
+"""The generated tables of the tensor-core rungs: a line per rung, a table per math mode, and one that stands alone.
+
+`tensor_ablation` is what each idea of s18 is worth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+
+import gemm_ref
+from experiments.publish import markdown
+from experiments.publish.drawing import style
+from experiments.publish.kernel_rows import default_row, row_of
+from experiments.publish.markdown import NOT_MEASURED
+from experiments.records import frames, store, workloads
+from experiments.records.controls import CONTROL, Controls, explained
+from experiments.records.frames import LAYOUT, LAYOUT_WORDS
+from gemm_ref import DIALECTS
+from gemm_ref.baselines import BASELINES
+from gemm_ref.dialect import BY_HAND
+from gemm_ref.rung import DEFAULT_VARIANT
+
+OVERVIEW = "tensor_cores"  # a line per rung
+PAGE = tuple(f"tensor_{math}" for math in frames.TENSOR_CORE_MATHS)  # a table each
+EMULATED = tuple(f"tensor_{math}" for math in gemm_ref.EMULATED)  # of those, which docs/emulation.md has
+BLOCKS = (OVERVIEW, "tensor_ablation", *PAGE)
+# What all of s18 has and a kernel has not, in words: the kernel.
+_WITHOUT = {
+    "C is stored while the next tile is multiplied": ("s18", "waits"),
+    "blocks in pairs share what they load of B": ("s18", "alone"),
+    "a block goes on to the next tile": ("s18", "one_tile"),
+    "all three": ("s18", "roles"),
+    "all three, and a warpgroup that only loads": ("s17", DEFAULT_VARIANT),
+}
+_AS_STORED = "nk"  # the layout of B that no rung from s17 on copies
+
+
+def block(name: str, published: Path) -> str:
+    """The Markdown of one block, by name."""
+    if name == "tensor_ablation":
+        return _ablation(published)
+    frame = store.read(published, "tensor_cores")
+    controls = Controls(frame)
+    if not frame.empty:
+        frame = frames.defaults(frame[frame["median_us"].notna() & (frame["stage"] != CONTROL)])
+    if frame.empty:
+        return NOT_MEASURED
+    if name == OVERVIEW:
+        return _overview(frame, controls, published)
+    return _table(frame, name.removeprefix("tensor_"), controls, published)
+
+
+def _stages(maths: list[str]) -> list[gemm_ref.Rung]:
+    return [stage for stage in gemm_ref.STAGES.values() if set(stage.maths) & set(maths)]
+
+
+def _overview(frame: pd.DataFrame, controls: Controls, published: Path) -> str:
+    """% of cuBLAS of each rung in CUDA / Triton / Gluon, by math mode, at the size of the other tables."""
+    frame = frames.shown(frame)
+    size = max((size for size in set(frame["m"]) if size <= workloads.LARGEST), default=min(frame["m"]))
+    frame = frame[frame["m"] == size]
+    maths = frames.maths_of(frame)
+    heads = [math + controls.mark(m=size, math=math, b_layout=LAYOUT[math]) for math in maths]
+    lines = []
+    for stage in _stages(maths):
+        cells = [" / ".join(_share(frame, stage, math, dialect) for dialect in DIALECTS) for math in maths]
+        lines.append([f"`{stage.id}`", stage.idea, *(f"{cell}%" if cell.strip("– /") else "–" for cell in cells)])
+    for name, baseline in BASELINES.items():
+        own = frame[(frame["stage"] == name) & (frame["backend"] != "cublas")]
+        if not own.empty:
+            shares = {row.math: f"{style.number(100 * row.vs_cublas)}%" for row in own.itertuples()}
+            lines.append([baseline.title, baseline.idea, *(shares.get(math, "–") for math in maths)])
+    reference = frame[frame["backend"] == "cublas"].set_index("math")["tflops"]
+    lines.append(["cuBLAS", "TFLOP/s", *(style.number(reference[math]) for math in maths)])
+    said = (
+        f"% of cuBLAS in the same rounds at M = N = K = {size}, CUDA / Triton / Gluon; {LAYOUT_WORDS['kn']}, except "
+        f"in fp8, where cuBLAS supports only {LAYOUT_WORDS['nk']}."
+    )
+    variants = [f"{stage.id[:3]} {names}" for stage in _stages(maths) if (names := markdown.defaults(stage))]
+    said += f" Variants: {'; '.join(variants)}." if variants else ""
+    caption = explained(_caption(frame, maths, published), *heads)
+    return f"{markdown.table(['rung', 'idea', *heads], lines, words=2)}\n\n{said} {caption}."
+
+
+def _caption(frame: pd.DataFrame, maths: list[str], published: Path) -> str:
+    """Of modes of which the text around it has said how B is stored."""
+    emulated = [math for math in maths if math in gemm_ref.EMULATED]
+    return frames.with_modes(store.caption(frame, published), emulated)
+
+
+def _share(frame: pd.DataFrame, stage: gemm_ref.Rung, math: str, dialect: str) -> str:
+    own = frame[(frame["stage"] == stage.id) & (frame["math"] == math) & (frame["dialect"] == dialect)]
+    return "–" if own.empty else style.number(100 * own.iloc[0].vs_cublas)
+
+
+def _table(frame: pd.DataFrame, math: str, controls: Controls, published: Path) -> str:
+    """TFLOP/s and % of cuBLAS of every kernel of one math mode, with B both ways at every size."""
+    frame = frame[frame["math"] == math]
+    if frame.empty:
+        return NOT_MEASURED
+    columns = [(layout, size) for layout in gemm_ref.B_LAYOUTS for size in sorted(set(frame["m"]))]
+    heads = [
+        f"{'by rows' if layout == 'kn' else 'by columns'}, {size}{controls.mark(m=size, math=math, b_layout=layout)}"
+        for layout, size in columns
+    ]
+    lines = []
+    keys = list(dict.fromkeys(zip(frame["stage"], frame["dialect"], strict=True)))
+    order = {name: place for place, name in enumerate([*gemm_ref.STAGES, *BASELINES])}
+    for stage, dialect in sorted(keys, key=lambda key: order[key[0]]):
+        own = frame[(frame["stage"] == stage) & (frame["dialect"] == dialect)]
+        cells = [_cell(own[(own["b_layout"] == layout) & (own["m"] == size)]) for layout, size in columns]
+        name = "" if dialect else BASELINES[stage].title
+        if dialect:
+            variant = gemm_ref.get_stage(stage).find_variant(DEFAULT_VARIANT, dialect)
+            name = f"{markdown.named(stage, variant)} {DIALECTS[dialect].title}"
+        lines.append([name, *cells])
+    said = (
+        f"TFLOP/s and, in brackets, % of {frames.reference(math)} in the same rounds; shown elsewhere: "
+        f"{LAYOUT_WORDS[LAYOUT[math]]}."
+    )
+    caption = explained(store.caption(frame, published), *heads)
+    return f"{markdown.table(['kernel', *heads], lines)}\n\n{said} {caption}."
+
+
+def _cell(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "–"
+    row = rows.iloc[0]
+    share = "" if row.backend == "cublas" else f" ({style.number(100 * row.vs_cublas)}%)"
+    return f"{style.number(row.tflops)}{share}"
+
+
+def _ablation(published: Path) -> str:
+    """How many times as fast CUDA's s18 is as the same without some of its ideas, by math mode and size."""
+    rows = store.read(published, "tensor_cores")
+    frame, controls = frames.on_tensor_cores(rows), Controls(rows)
+    frame, whole = frame[frame["b_layout"] == _AS_STORED], gemm_ref.get_stage("s18")
+    maths = [math for math in frames.maths_of(frame) if math in whole.maths]
+    lines = []
+    for size in sorted(set(frame["m"])):
+        at_size = {math: frame[(frame["m"] == size) & (frame["math"] == math)] for math in maths}
+        for words, (rung, variant) in _WITHOUT.items():
+            cells = [_worth(rows, gemm_ref.get_stage(rung), variant, whole) for rows in at_size.values()]
+            if any(cells):
+                marks = [controls.mark(m=size, math=math, b_layout=_AS_STORED) for math in maths]
+                shown = [f"{cell or NOT_MEASURED}{mark}" for cell, mark in zip(cells, marks, strict=True)]
+                lines.append([words, markdown.named(rung, variant), str(size), *shown])
+    if not lines:
+        return NOT_MEASURED
+    said = (
+        f"CUDA: the speed of {markdown.named('s18', whole.find_variant(DEFAULT_VARIANT, BY_HAND))} over that of the "
+        f"kernel, in the same rounds, and the verdict; {LAYOUT_WORDS[_AS_STORED]}, which each reads as it is stored."
+    )
+    caption = explained(store.caption(frame, published), *itertools.chain(*lines))
+    return f"{markdown.table(['without', 'kernel', 'M = N = K', *maths], lines, words=2)}\n\n{said} {caption}."
+
+
+def _worth(rows: pd.DataFrame, stage: gemm_ref.Rung, variant: str, whole: gemm_ref.Rung) -> str:
+    """The speed of `whole` over that of the kernel, and the verdict; empty where one is missing."""
+    old, new = row_of(rows, stage, variant, BY_HAND), default_row(rows, whole, BY_HAND)
+    ratio = frames.speedup(old, new)
+    return f"{ratio.median:.3f}, {frames.verdict(old, new)}" if ratio else ""

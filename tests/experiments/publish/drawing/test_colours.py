@@ -1,0 +1,147 @@
+"""Colours that stand for values can be told apart and read: by colour-blind readers too, and on the dark page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from experiments.publish.drawing import maps, style
+from experiments.publish.report import colours
+from experiments.studies.correctness import picture as correctness
+from experiments.studies.cost import picture as cost
+from experiments.studies.energy import picture as energy
+from experiments.studies.instructions import picture as instructions
+from experiments.studies.memory import banks as memory_banks
+from experiments.studies.registers import picture as registers
+from experiments.studies.roofs import picture as roofs
+
+# Machado, Oliveira and Fernandes, 'A Physiologically-based Model for Simulation of Color Vision Deficiency' (2009):
+# what is seen where one kind of cone lacks, from red, green and blue that are linear in light.
+_MACHADO = {
+    "protanopia": (0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998),
+    "deuteranopia": (0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.011820, 0.042940, 0.968881),
+    "tritanopia": (1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.303900),
+}
+SEEN = {"all cones": np.eye(3)} | {kind: np.reshape(matrix, (3, 3)) for kind, matrix in _MACHADO.items()}
+_TO_XYZ = np.reshape(
+    (0.4124564, 0.3575761, 0.1804375, 0.2126729, 0.7151522, 0.0721750, 0.0193339, 0.1191920, 0.9503041), (3, 3)
+)
+PAGES = ("light", "dark")
+SCALES = {"share": maps.SHARE, "cost": maps.COST, "clocks": registers.CLOCKS}
+KEYS = {  # colours that a key names, and no number beside them
+    "instructions": tuple(instructions.COLOURS.values()),
+    "correctness": correctness.COLOURS,
+    "energy": tuple(energy.COLOURS.values()),
+    "registers": tuple(registers.COLOURS.values()),
+    "roofs": tuple(roofs.COLOURS.values()),
+    "banks": tuple(colour for _, colour in memory_banks.TURNS.steps),
+}
+
+
+def _lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """CIELAB of `#rrggbb` as seen, under daylight (D65)."""
+    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    ratio = _TO_XYZ @ np.clip(seen @ linear, 0, 1) / _TO_XYZ.sum(axis=1)
+    x, y, z = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def distance(one: str, other: str, seen: np.ndarray) -> float:
+    """CIE's distance of 1976: 2.3 is just seen where two fields touch."""
+    return float(np.linalg.norm(_lab(one, seen) - _lab(other, seen)))
+
+
+def test_the_distance():
+    assert distance("#000000", "#ffffff", SEEN["all cones"]) == pytest.approx(100, abs=0.01)
+    for seen in SEEN.values():
+        assert distance("#ffffff", "#ffffff", seen) == 0 and seen.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    red, green = "#a03030", "#706000"  # far apart for most
+    assert distance(red, green, SEEN["all cones"]) > 40 > 20 > distance(red, green, SEEN["deuteranopia"])
+
+
+def _on(page: str, shades: Iterable[str]) -> list[str]:
+    return [colour if page == "light" else colours.dark_twin(colour) for colour in shades]
+
+
+def _shades(scale: maps.Scale, page: str) -> list[str]:
+    return _on(page, (colour for _, colour in scale.steps))
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_steps_are_apart(scale, page, seen):
+    shades = _shades(SCALES[scale], page)
+    for one, other in itertools.combinations(shades, 2):
+        assert distance(one, other, SEEN[seen]) > 8, (one, other)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("key", KEYS)
+def test_what_a_key_names_is_apart(key, page, seen):
+    assert len(set(KEYS[key])) == len(KEYS[key])
+    for one, other in itertools.combinations(_on(page, KEYS[key]), 2):
+        assert distance(one, other, SEEN[seen]) > 9, (one, other)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("page", PAGES)
+def test_slower_and_faster_are_far_apart(page, seen):
+    shades = _shades(maps.SHARE, page)
+    white = [name for name, _ in maps.SHARE.steps].index("95 to 105")
+    for one, other in itertools.product(shades[:white], shades[white + 1 :]):
+        assert distance(one, other, SEEN[seen]) > 25, (one, other)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_ink_is_read_on_every_step(scale, page):
+    ink = style.INK if page == "light" else colours.INK
+    for shade in _shades(SCALES[scale], page):
+        assert colours.contrast(shade, ink) >= 4.5, shade
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_texts_in_a_dialect_s_colour_are_read(page):
+    paper = "#ffffff" if page == "light" else colours.PAPER
+    for colour in _on(page, (cost.legible(look.colour) for look in style.LOOKS.values())):
+        assert colours.contrast(colour, paper) >= 4.5, colour
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("page", PAGES)
+def test_dialects_are_apart(page, seen):
+    looks = [look.colour if page == "light" else look.dark for look in style.LOOKS.values()]
+    for one, other in itertools.combinations(looks, 2):
+        assert distance(one, other, SEEN[seen]) > 20, (one, other)
+    assert len({look.marker for look in style.LOOKS.values()}) == len(looks)
+
+
+@pytest.mark.parametrize(
+    ("share", "step"),
+    [(0.2, "below 25"), (24.6, "25 to 49"), (94.6, "95 to 105"), (105.4, "95 to 105"), (300, "above 125")],
+)
+def test_a_share_has_the_shade_of_the_number_that_is_shown(share, step):
+    assert maps.SHARE.shade(round(share)) == dict(maps.SHARE.steps)[step]
+
+
+def test_a_png_of_256_colours_has_those_that_mean_something(tmp_path):
+    named = [look.colour for look in style.LOOKS.values()]
+    with style.themed():
+        figure = Figure(figsize=(4, 1))
+        figure.text(0.5, 0.2, "letters, whose edges have many shades", color=style.MUTED)
+        for number, colour in enumerate(named):
+            figure.add_artist(Rectangle((number / len(named), 0.5), 1 / len(named), 0.5, color=colour))
+        (path,) = (path for path in style.save(figure, tmp_path, "one") if path.suffix == ".png")
+    image = Image.open(path)
+    assert image.mode == "P"
+    seen = [image.convert("RGB").getpixel((int((n + 0.5) * image.width / len(named)), 9)) for n in range(len(named))]
+    assert ["#" + bytes(pixel).hex() for pixel in seen] == named

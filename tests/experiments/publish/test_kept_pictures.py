@@ -1,0 +1,106 @@
+"""Pictures are drawn once, and again when something that they follow from has changed."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from experiments import processes
+from experiments.publish import pictures
+from experiments.publish.drawing.style import PAGE, PNG, SVG
+from experiments.records import kept, store
+from gemm_ref import build
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A machine's folder with data, in a house of its own."""
+    code = tmp_path / "experiments/studies/ladder/picture.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("before", encoding="utf-8")
+    monkeypatch.setattr(kept, "_ROOT", tmp_path)
+    monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    folder = tmp_path / "results" / "a-gpu"
+    folder.mkdir(parents=True)
+    for name in ("ladder.csv", "roofs.csv", store.ENVIRONMENT, "ladder.svg"):
+        (folder / name).write_text("before", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What was drawn, in order."""
+    asked = []
+
+    def draw(name):
+        def picture(folder):
+            asked.append(name)
+            for which in ("one", "two"):
+                figure = Figure(figsize=(1, 1))
+                figure.text(0, 0, "a text")
+                yield f"{name}_{which}", figure
+
+        return picture
+
+    for name in pictures.PICTURES:
+        monkeypatch.setitem(pictures.PICTURES, name, draw(name))
+    return asked
+
+
+ALL = (PNG, SVG, PAGE)
+
+
+def test_what_is_kept_is_not_drawn_again(folder, asked):
+    first = pictures.drawn("ladder", folder, *ALL)
+    assert list(first) == [f"ladder_{which}{end}" for which in ("one", "two") for end in ALL]
+    assert pictures.drawn("ladder", folder, *ALL) == first
+    assert pictures.drawn("ladder", folder, PAGE) == {name: first[name] for name in first if name.endswith(PAGE)}
+    assert asked == ["ladder"]
+    assert b">a text<" in first["ladder_one.page.svg"] and b">a text<" not in first["ladder_one.svg"]
+
+
+def test_forms_that_are_lacking_are_drawn(folder, asked):
+    pictures.drawn("ladder", folder, PAGE)
+    assert len(pictures.drawn("ladder", folder, *ALL)) == 6
+    assert len(pictures.drawn("ladder", folder, *ALL)) == 6
+    assert asked == ["ladder"] * 2
+
+
+@pytest.mark.parametrize(
+    ("place", "matters"),
+    [
+        ("results/a-gpu/ladder.csv", True),
+        ("results/a-gpu/roofs.csv", True),
+        ("results/a-gpu/environment.json", True),
+        ("results/a-gpu/squares.csv", True),
+        ("experiments/studies/ladder/picture.py", True),
+        ("gemm_ref/registry.py", True),
+        ("results/a-gpu/ladder.svg", False),
+        ("experiments/publish/report/page.py", False),
+    ],
+)
+def test_a_change(tmp_path, folder, asked, place, matters):
+    pictures.drawn("ladder", folder, *ALL)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("after", encoding="utf-8")
+    pictures.drawn("ladder", folder, *ALL)
+    assert len(asked) == (2 if matters else 1)
+
+
+def test_of_any_other_folder_nothing_is_kept(tmp_path, folder, asked):
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        pictures.drawn("ladder", elsewhere, *ALL)
+    assert asked == ["ladder"] * 2 and not build.CACHE.exists()
+
+
+def test_many_are_the_same_as_one_by_one(tmp_path, monkeypatch):
+    """Drawn by processes of their own, from the published data; they put a set's members in another order."""
+    monkeypatch.setattr(build, "CACHE", tmp_path)
+    places = [(name, store.PUBLISHED) for name in ("ladder", "rounding")]
+    monkeypatch.setattr(pictures, "_FEW", len(places) - 1)
+    monkeypatch.setattr(processes, "_cores", lambda: 1)
+    many = list(pictures.drawn_all(places, SVG))
+    assert many == [pictures._draw(*place, (SVG,)) for place in places]
+    assert [len(files) for files in many] == [2, 1] and list(many[1]) == ["rounding.svg"]

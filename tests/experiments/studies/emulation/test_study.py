@@ -1,0 +1,75 @@
+"""`emulation`: who takes part, what is predicted, and that SGEMM, TF32 and emulated modes are told apart."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import gemm_ref
+from experiments.progress import Bars
+from experiments.publish import rounding as documents
+from experiments.records import store
+from experiments.records.contenders import contenders
+from experiments.records.request import Request
+from experiments.records.rows import Lost, TimedLayout
+from experiments.studies.emulation import spreads
+from experiments.studies.emulation import study as emulation
+from gemm_ref import Problem
+from tests.experiments.fixtures import ENVIRONMENT
+
+REQUEST = Request("cpu", problems=(Problem(16, 24, 200),))
+CHOSEN = [each for each in contenders() if not emulation.unsuited(each, REQUEST)]
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Lost]:
+    return list(emulation.measure(REQUEST, CHOSEN, Bars(None)))
+
+
+def test_who_takes_part():
+    assert {(each.stage, each.math) for each in CHOSEN} == {
+        ("cublas", "fp32"), ("cublas", "tf32"), *(("s20_emulated", math) for math in gemm_ref.EMULATED)
+    }  # fmt: skip
+    assert len(CHOSEN) == 2 + 3 * len(gemm_ref.EMULATED)
+
+
+def test_every_kind_is_told_apart(rows):
+    assert len(rows) == len(CHOSEN) * len(emulation.KINDS) and {row.status for row in rows} == {"pass"}
+    lost = {(row.inputs, row.math): row for row in rows if row.dialect in ("", "cuda")}
+    for kind in emulation.KINDS:
+        assert lost[kind, "tf32"].max_error > 30 * max(
+            lost[kind, math].max_error for math in ("fp32", *gemm_ref.EMULATED)
+        )
+    assert lost["cancelling", "fp16x3"].rel_error > 20 * lost["normal", "fp16x3"].rel_error
+    assert lost["phi = 4", "fp16x3"].widened >= 0.5 and lost["phi = 4", "bf16x6"].widened == 0
+    assert lost["normal", "fp16x3"].widened == 0 and lost["normal", "fp32"].widened is None
+    assert lost["phi = 4", "fp16x3"].max_error <= lost["phi = 4", "fp32"].max_error  # as SGEMM, or better
+
+
+@pytest.mark.parametrize("kind", spreads.KINDS)
+def test_inputs_are_seeded(kind):
+    first, again = (spreads.case(Problem(5, 7, 9), kind) for _ in range(2))
+    assert torch.equal(first.a, again.a) and torch.equal(first.b, again.b) and first.a.dtype == torch.float32
+
+
+def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
+    store.save(tmp_path, "emulation", rows, ENVIRONMENT)
+    text = documents.block("emulation_errors", tmp_path)
+    assert "| phi = 4 | 200 |" in text and "% widened" in text and "predicted" in text
+    (svg,) = drawn("emulation", rows).values()
+    for words in ("cancelling", "SGEMM", "TF32", "bf16x6", "computed without a GPU"):
+        assert words in svg, words
+
+
+def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn):
+    timed = [
+        TimedLayout.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
+                          b_layout="kn", mode="cold")
+        for each in CHOSEN
+        if each.math != "fp32"
+    ]  # fmt: skip
+    store.save(tmp_path, "tensor_cores", timed, ENVIRONMENT)
+    (svg,) = drawn("emulation", [dataclasses.replace(row, view="hardware") for row in rows]).values()
+    assert "TFLOP/s at M = N = K = 4096" in svg and "measured" in svg

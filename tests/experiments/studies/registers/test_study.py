@@ -1,0 +1,139 @@
+"""The loops of chosen registers: what they ask is what their names say, and none reads what is not computed yet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cuda_kernels.ceilings import patched
+from cuda_kernels.ceilings.patched import UNROLL
+from experiments.records.contenders import build_ahead
+from experiments.records.request import Request
+from experiments.records.rows import FAIL, PASS, SKIPPED
+from experiments.studies.registers import study as registers
+from experiments.studies.registers.register_loops import LOOPS
+from experiments.studies.registers.rewritten_rungs import FORMS, Rewritten
+from experiments.studies.roofs import study as roofs
+from gemm_ref import Problem
+from gemm_ref.sass.patch import RZ, TWO
+from tests.experiments.fixtures import NoBars
+
+LATENCY = 8  # clocks, more than an instruction's result takes to be there
+
+
+def operands_of(loop):
+    return loop.instructions(tuple(patched.compiled(loop.operation, (9, 0)).values), UNROLL)
+
+
+def test_no_two_loops_are_called_alike():
+    names = [(loop.operation, loop.form, loop.name, loop.warps) for loop in LOOPS]
+    assert len(set(names)) == len(names)
+
+
+def test_no_instruction_reads_what_is_not_computed_yet():
+    """A result is written so many clocks later, and nothing but the compiler's own count would wait for it."""
+    for loop in LOOPS:
+        written = {}
+        for i, its in enumerate(operands_of(loop) * 2):  # round the loop
+            for register in (its.a, its.b, its.c):
+                assert i - written.get(register, -LATENCY) >= LATENCY, f"{loop}: instruction {i % UNROLL}"
+            if its.d != RZ:
+                written[its.d] = i
+
+
+def test_names_of_banks_are_those_of_the_registers():
+    for loop in LOOPS:
+        its = operands_of(loop)[0]
+        places = (its.a, its.b) if loop.operation in TWO else (its.a, its.b, its.c)
+        if loop.form == "parities":
+            assert loop.name.split() == [("even", "odd")[register % 2] for register in places]
+        elif loop.form == "residues":
+            assert loop.name.split() == [str(register % 8) for register in places]
+
+
+def test_what_is_flagged_is_read_again_unless_the_loop_says_otherwise():
+    for loop in (each for each in LOOPS if each.form == "reuse" and not re.search("read|again", each.name)):
+        its = operands_of(loop)
+        for now, after in zip(its, its[1:], strict=False):
+            assert all(getattr(now, place) == getattr(after, place) for place in now.reuse), loop
+
+
+def test_without_a_gpu_there_is_what_the_machine_code_says():
+    loops = [loop for loop in LOOPS if loop.form == "reads"]
+    rows = list(registers.measure(Request("cpu"), loops, NoBars()))
+    assert {row.status for row in rows} == {PASS} and all(row.clocks is None for row in rows)
+    predicted = {row.variant: row.predicted for row in rows}
+    assert predicted["0 even, 0 odd"] == predicted["1 even, 1 odd"] == 1
+    assert (predicted["2 even, 1 odd"], predicted["3 even, 0 odd"]) == (2, 3)
+
+
+def test_a_rung_that_is_alone_anyway_is_one_row():
+    """s10 `one_block` has registers for one block, `two_blocks` for two."""
+    rungs = [each for each in registers.CONTENDERS if isinstance(each, Rewritten) and each.stage == "s10_double_buffer"]
+    small = (Problem(512, 512, 512),)
+    rows = list(registers.measure(Request("cpu", problems=small), [r for r in rungs if r.form == "as it is"], NoBars()))
+    assert [(row.variant, row.warps) for row in rows] == [("one_block", 2), ("two_blocks", 4), ("two_blocks", 2)]
+    assert all(row.predicted > 1 and row.registers <= 255 and row.status == PASS for row in rows)
+    assert {rung.form for rung in rungs} == set(FORMS)
+
+
+def test_clocks_are_of_a_schedulers_multiply_adds():
+    """1024 cubed on one multiprocessor: 2^23 FFMA of a warp for each of 4 schedulers."""
+    row = replace(registers._loop_row(LOOPS[0], "cpu"), m=1024, n=1024, k=1024, median_us=8388.608, sm_mhz=2000.0)
+    row = replace(row, p20_us=8388.608, p80_us=2 * 8388.608)
+    timed = registers.with_clocks(row, 1)
+    assert (timed.clocks, timed.clocks_low, timed.clocks_high) == pytest.approx((2, 2, 4))
+    assert registers.with_clocks(replace(row, sm_mhz=None), 1).clocks is None
+
+
+def test_a_wrong_register_fails_and_is_not_timed(monkeypatch):
+    class Wrong:
+        """A GPU that leaves all registers as they were."""
+
+        def __init__(self, cubin: bytes) -> None: ...
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error): ...
+        def launch(self, words, clocks, trips):
+            assert trips == 1, "it was timed"
+
+    monkeypatch.setattr(patched, "Image", Wrong)
+    monkeypatch.setattr(registers, "DEVICE", "cpu")
+    values = registers._measure(LOOPS[0], patched.compiled("FFMA", (9, 0)), sms=2)
+    assert values["status"] == FAIL
+    assert re.fullmatch(r"\d+ of 18432 registers do not hold what they should", values["detail"])
+
+
+@pytest.mark.parametrize("module", [registers, roofs], ids=lambda module: module.NAME)
+def test_what_is_no_contender_of_the_registry_can_be_asked_for_its_build(module):
+    """The runner asks all that an experiment chose, before it measures on a GPU."""
+    build_ahead([each for each in module.CONTENDERS if not isinstance(each, Rewritten)], (9, 0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("loop", LOOPS[::20], ids=str)
+def test_on_a_gpu_a_loop_computes_what_its_registers_say(loop):
+    row = registers._loop_row(loop, "cuda")
+    assert row.status == PASS, row.detail
+    assert row.clocks_low <= row.clocks <= row.clocks_high and row.clocks >= 1
+
+
+def test_another_gpu_is_skipped_with_a_reason(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
+    loop, rung = LOOPS[0], registers.CONTENDERS[-1]
+    rows = list(registers.measure(Request("cuda"), [loop, rung], NoBars()))
+    assert [row.status for row in rows] == [SKIPPED, SKIPPED]
+    assert "8.0 to 9.0; this GPU has 12.0" in rows[0].detail and "known of sm_80, sm_90a" in rows[1].detail
+
+
+def test_filters():
+    loop, rung = LOOPS[0], registers.CONTENDERS[-1]
+    assert not registers.unsuited(loop, Request("cuda")) and not registers.unsuited(rung, Request("cuda"))
+    assert "choose rungs" in registers.unsuited(loop, Request("cuda", stages=("s12_async_copy",)))
+    assert not registers.unsuited(rung, Request("cuda", stages=(rung.stage,)))
+    assert registers.unsuited(rung, Request("cuda", stages=("s01_naive",)))
+    assert "--backend" in registers.unsuited(rung, Request("cuda", backends=("triton",)))

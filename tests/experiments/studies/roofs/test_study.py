@@ -1,0 +1,274 @@
+"""Ceilings: the micro-kernels compute what they should and compile to what they claim; their rows and plots."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from cuda_kernels import ceilings
+from cuda_kernels.ceilings import MicroKernel
+from cuda_kernels.source import FLAGS
+from experiments.bench import datasheets
+from experiments.records.request import Request
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.studies.roofs import probes
+from experiments.studies.roofs import study as roofs
+from experiments.studies.roofs.probes import PROBES, Machine
+from gemm_ref import ptx
+from gemm_ref.build import BuildError
+from gemm_ref.launch import Launch
+from gemm_ref.sass import tools
+from gemm_ref.toolchain import run_nvcc
+from tests.experiments.fixtures import H200, NoBars
+
+SMALL = Machine("cpu", multiprocessors=2, l2_bytes=1 << 20, memory_bytes=1 << 20)
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+# --- the micro-kernels ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """`compiled(kernel, *flags)`: what nvcc makes of a micro-kernel, once."""
+
+    @functools.cache
+    def run(kernel: MicroKernel, *flags: str) -> Path:
+        out = tmp_path_factory.mktemp("ceiling") / "out"
+        run_nvcc([*FLAGS, *kernel.defines, *flags, str(ceilings.FOLDER / f"{kernel.file}.cu"), "-o", str(out)])
+        return out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def on_reference_gpu(compiled):
+    """What `ceilings.launch` is on a GPU; the arguments between the pointers and `iterations` are those of the .cu."""
+
+    def launch(kernel: MicroKernel, given, out, iterations: int, blocks: int) -> None:
+        text = compiled(kernel, "-ptx", "-arch=compute_90a").read_text(encoding="utf-8")
+        tiles = given.nbytes // (4 * 16 * kernel.threads)
+        more = {"copy": [], "read": [tiles, (blocks % tiles or 1) if tiles > 1 else 0, iterations]}
+        shape = Launch((blocks, 1, 1), (kernel.threads, 1, 1))
+        ptx.run(ptx.load(text), shape, [given, out, *more.get(kernel.file, [iterations])], names=("in", "out"))
+
+    return launch
+
+
+# The reference GPU has no tensor cores, so those micro-kernels are checked on a GPU alone.
+WITHOUT_TENSOR_CORES = [name for name, probe in PROBES.items() if probe.math in ("", "fp32")]
+
+
+@pytest.mark.parametrize("name", WITHOUT_TENSOR_CORES)
+def test_micro_kernels_are_right_on_the_reference_gpu(name, on_reference_gpu):
+    assert roofs.check(PROBES[name], SMALL, on_reference_gpu) == ""
+
+
+@pytest.mark.parametrize("name", ["fma", "dram_read", "l2_read", "l1_read", "shared_read"])
+def test_the_check_sees_an_iteration_too_few(name, on_reference_gpu):
+    def one_less(kernel, given, out, iterations, blocks):
+        on_reference_gpu(kernel, given, out, iterations - 1, blocks)
+
+    assert roofs.check(PROBES[name], SMALL, one_less) != ""
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_the_check_sees_a_kernel_that_does_nothing(name):
+    assert roofs.check(PROBES[name], SMALL, lambda *_: None) != ""
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", PROBES)
+def test_micro_kernels_are_right_on_the_gpu(name):
+    probe = PROBES[name]
+    if reason := probe.kernel.refusal(torch.cuda.get_device_capability()):
+        pytest.skip(reason)
+    assert roofs.check(probe, roofs.this_machine(), ceilings.launch) == ""
+
+
+def disassembly(cubin: Path) -> str:
+    return tools.disassemble(cubin.read_bytes())
+
+
+def loop_with(opcode: str, cubin: Path) -> list[str]:
+    """The SASS of the innermost loop that has an instruction `opcode`, without the branch and NOPs."""
+    lines = [line.strip() for line in disassembly(cubin).splitlines()]
+    for end, line in enumerate(lines):
+        target = re.search(r"BRA `\((\.L_x_\d+)\)", line)
+        if target and f"{target[1]}:" in lines[:end]:
+            body = lines[lines.index(f"{target[1]}:") : end]
+            found = [
+                match[1].strip() for line in body if (match := re.search(r"\*/\s+(?:@!?U?P\d )?\s*([^;]+);", line))
+            ]
+            if count(found, opcode):
+                return [instruction for instruction in found if instruction != "NOP"]
+    raise AssertionError(f"no loop with {opcode}")
+
+
+def count(loop: list[str], opcode: str) -> int:
+    return sum(instruction.startswith(opcode) for instruction in loop)
+
+
+ARCHES = pytest.mark.parametrize("arch", ["-arch=sm_90a", "-arch=sm_80"])
+
+
+class TestSass:
+    """What ptxas makes of each loop: the instructions that are to be measured, and hardly any others."""
+
+    @ARCHES
+    def test_fma(self, arch, compiled):
+        loop = loop_with("FFMA", compiled(PROBES["fma"].kernel, "-cubin", arch))
+        pairs = probes.Fma.PAIRS
+        assert count(loop, "FFMA") == 2 * pairs * probes.Fma.STEPS
+        assert len(loop) - count(loop, "FFMA") <= 4
+        written = [re.findall(r"R\d+", instruction)[0] for instruction in loop if instruction.startswith("FFMA")]
+        for start in range(0, len(written), pairs):  # as many in a row do not wait for one another
+            assert len(set(written[start : start + pairs])) == pairs
+
+    @ARCHES
+    def test_mma(self, arch, compiled):
+        loop = loop_with("HMMA", compiled(PROBES["mma_bf16"].kernel, "-cubin", arch))
+        assert count(loop, "HMMA.16816.F32.BF16") == probes.Mma.STEPS * probes.Mma.TILES**2
+        assert len(loop) - count(loop, "HMMA") <= 4
+
+    def test_read_past_l1(self, compiled):
+        loop = loop_with("LDG", compiled(PROBES["l2_read"].kernel, "-cubin", "-arch=sm_90a"))
+        assert count(loop, "LDG.E.128.STRONG.GPU") == count(loop, "LDG") == 2 * probes.Read.LOADS  # unrolled once
+
+    @ARCHES
+    def test_copy(self, arch, compiled):
+        text = disassembly(compiled(PROBES["dram_copy"].kernel, "-cubin", arch))
+        assert re.findall(r"LDG\S*", text) == ["LDG.E.128.CONSTANT"] and re.findall(r"STG\S*", text) == ["STG.E.128"]
+
+    def test_shared(self, compiled):
+        loop = loop_with("LDS", compiled(PROBES["shared_read"].kernel, "-cubin", "-arch=sm_90a"))
+        assert count(loop, "LDS.128") == probes.Shared.LOADS
+        assert len(loop) <= 4 * probes.Shared.LOADS
+
+
+@pytest.mark.parametrize("math", ["bf16", "fp8"])
+def test_wgmma_is_not_serialized(math, compiled):
+    loop = loop_with("WARPGROUP.ARRIVE", compiled(PROBES[f"wgmma_{math}"].kernel, "-cubin", "-arch=sm_90a"))
+    tensor = [instruction for instruction in loop if re.match("[HQ]GMMA.64x256x", instruction)]
+    assert [instruction.endswith("gsb0") for instruction in tensor] == [False, False, False, True]  # one group a trip
+    assert [i for i in loop if "DEPBAR" in i] == ["WARPGROUP.DEPBAR.LE gsb0, 0x1"]  # the last one is not waited for
+
+
+def test_hopper_has_no_fp8_in_mma_sync(compiled):
+    kernel = PROBES["mma_fp8"].kernel
+    assert "made from other instructions" in kernel.refusal((9, 0)) and kernel.refusal((8, 9)) is None
+    loop = loop_with("HMMA", compiled(kernel, "-cubin", "-arch=sm_90a"))
+    assert count(loop, "F2FP.F16.E4M3") > 0 and count(loop, "QMMA") == 0
+
+
+# --- rows -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monkeypatch):
+    built = []
+
+    def library(kernel, capability):
+        if kernel.file == "copy":
+            raise BuildError("copy.cu(3): error")
+        built.append(kernel)
+
+    monkeypatch.setattr(ceilings, "library", library)
+    verdicts = roofs._build([probe.kernel for probe in PROBES.values()], (8, 0))
+    told = {name: verdicts[probe.kernel] for name, probe in PROBES.items()}
+    assert told["wgmma_bf16"] == {
+        "status": SKIPPED,
+        "detail": "wgmma_k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0",
+    }
+    assert told["mma_fp8"]["status"] == SKIPPED and "8.9 or newer" in told["mma_fp8"]["detail"]
+    assert told["dram_copy"]["status"] == ERROR and "copy.cu(3)" in told["dram_copy"]["detail"]
+    assert told["fma"] == told["mma_bf16"] == told["l1_read"] == {}
+    assert len(built) == len(set(built))
+
+
+def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
+    def measured(probe, machine):
+        if probe.name == "fma":
+            raise RuntimeError("it did not start")
+        return {"value": 1.0}
+
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
+    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
+    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, {}))
+    monkeypatch.setattr(roofs, "_measure", measured)
+    rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, NoBars()))
+    assert [row.stage for row in rows] == list(PROBES)
+    assert [row.status for row in rows] == [ERROR] + [PASS] * (len(PROBES) - 1)
+    assert rows[0].detail == "RuntimeError: it did not start"
+
+
+def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
+    runs = []  # iterations of each launch; one takes 10 microseconds
+
+    def timer(work):
+        work()
+        return 10.0 * runs[-1]
+
+    monkeypatch.setattr(ceilings, "launch", lambda kernel, given, out, iterations, blocks: runs.append(iterations))
+    monkeypatch.setattr(roofs, "check", lambda *_: "")
+    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
+    monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
+    values = roofs._measure(PROBES["fma"], SMALL)
+    assert runs[-1] == 300  # for 3 ms
+    flop = 2 * 4 * 256 * (8 * 2 * 32) * 2  # multiprocessors, blocks on each, threads, FMAs of a trip
+    assert values["value"] == values["low"] == values["high"] == pytest.approx(flop / 10e-6 / 1e12)
+    assert (values["datasheet"], values["sm_mhz"], values["repeats"]) == (67.0, 1755, roofs.REPEATS)
+    values = roofs._measure(PROBES["dram_copy"], SMALL)
+    assert values["value"] == pytest.approx(2 * PROBES["dram_copy"].given(SMALL, False).nbytes / 10e-6 / 1e12)
+    assert values["datasheet"] == 4.8
+    assert roofs._measure(PROBES["l2_read"], SMALL)["source"] == ""  # no figure, no source
+    monkeypatch.setattr(roofs, "check", lambda *_: "its result is off by 1")
+    assert roofs._measure(PROBES["fma"], SMALL) == {"status": FAIL, "detail": "its result is off by 1"}
+
+
+def test_without_a_gpu_it_says_that_it_needs_one(invoke, tmp_path):
+    done = invoke("run", "roofs", "--device", "cpu", "--results", tmp_path)
+    assert done.exit_code == 2 and "the ceilings need a GPU" in done.said
+
+
+def test_filters_of_kernels_leave_it_out():
+    assert all(roofs.unsuited(probe, Request("cuda")) == "" for probe in roofs.CONTENDERS)
+    assert "choose kernels" in roofs.unsuited(PROBES["fma"], Request("cuda", stages=("s01_naive",)))
+
+
+# --- what is known beforehand ---------------------------------------------------------------------------------
+
+
+def test_datasheets_are_found_by_the_whole_name():
+    sheet = datasheets.find("NVIDIA H200")
+    assert sheet.figures.get(PROBES["fma"].figure) == 67.0 and sheet.figures.get(PROBES["wgmma_bf16"].figure) == 989.5
+    assert sheet.figures.get(PROBES["dram_copy"].figure) == 4.8 and sheet.figures.get(PROBES["l2_read"].figure) is None
+    assert "H200" in sheet.source
+    assert datasheets.find("NVIDIA H200 NVL") is None
+    assert datasheets.find("NVIDIA A100-SXM4-80GB").figures.get(PROBES["wgmma_fp8"].figure) is None
+
+
+def test_every_datasheet_is_whole():
+    for name, sheet in datasheets._entries().items():
+        assert sheet.source and {"fp32", "tf32", "bf16", "fp16", "dram"} <= set(sheet.figures), name
+        assert sheet.figures["bf16"] == sheet.figures["fp16"] >= 2 * sheet.figures["fp32"] * 0.99, name
+
+
+def test_what_the_clock_allows():
+    # the H100 whitepaper's fp32 peak is 66.9 at this clock
+    assert datasheets.by_clock(PROBES["fma"].figure, H200) == pytest.approx(66.9, abs=0.05)
+    assert datasheets.by_clock(PROBES["shared_read"].figure, H200) == pytest.approx(33.45, abs=0.01)
+    at_1830 = H200 | {"max_sm_clock_mhz": 1830}  # and 989.4 in bf16 at this one
+    assert datasheets.by_clock(PROBES["wgmma_bf16"].figure, at_1830) == pytest.approx(989.4, abs=0.1)
+    assert datasheets.by_clock(PROBES["l2_read"].figure, H200) is None
+    assert datasheets.by_clock(PROBES["mma_bf16"].figure, H200 | {"capability": "8.9"}) is None
+    assert datasheets.by_clock(PROBES["fma"].figure, {"capability": "9.0", "multiprocessors": 132}) is None

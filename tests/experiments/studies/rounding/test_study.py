@@ -1,0 +1,71 @@
+"""`rounding`: chains that give the bits of whole rungs, checksums that tell, and instructions that differ."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pandas as pd
+import pytest
+
+from experiments.publish import rounding as documents
+from experiments.records import workloads
+from experiments.records.contenders import Contender, contenders
+from experiments.records.request import Request
+from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, Summed
+from experiments.studies.rounding import study as rounding
+from experiments.studies.shared.dots import DOTS, modelled
+from gemm_ref import Problem, get_stage
+from tests.experiments.fixtures import NoBars
+
+CHOSEN = [item for item in contenders() if not rounding.unsuited(item, Request("cpu")) and item.dialect == "cuda"]
+
+
+def named(stage: str, math: str) -> Contender:
+    return next(item for item in CHOSEN if item.stage.startswith(stage) and item.math == math)
+
+
+@pytest.mark.parametrize("stage, math", [("s15", "tf32"), ("s17", "tf32"), ("s18", "fp8")])
+def test_what_is_too_deep_for_a_kernel_has_its_bits(monkeypatch, stage, math):
+    monkeypatch.setattr(workloads, "ACCURACY_SIDE", 128)
+    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS", {"default": (512, 640)})
+    monkeypatch.setattr(workloads, "ROUNDING_KNOWN", 512)  # operands enough to tell where tf32 is rounded in a tie
+    monkeypatch.setattr(workloads, "ROUNDING_WHOLE", 512)
+    contender = named(stage, math)
+    *_, deep = rounding.measure(Request("cpu"), [contender], NoBars())
+    (whole,) = rounding.measure(Request("cpu", problems=(Problem(128, 128, 640),)), [contender], NoBars())
+    assert (deep.k, deep.view, deep.status) == (640, PREDICTED, PASS)
+    assert (deep.checksum, deep.rel_error) == (whole.checksum, whole.rel_error)
+
+
+def test_what_chooses_by_shape_how_it_adds_has_no_chain(monkeypatch):
+    monkeypatch.setattr(workloads, "ACCURACY_SIDE", 64)
+    monkeypatch.setattr(workloads, "ROUNDING_DEPTHS", {"default": (64, 128)})
+    monkeypatch.setattr(workloads, "ROUNDING_KNOWN", 64)
+    monkeypatch.setattr(workloads, "ROUNDING_WHOLE", 64)
+    (row,) = rounding.measure(Request("cpu"), [named("s19", "bf16")], NoBars())
+    tile, _, blocks = row.dealt.partition(" x")
+    assert row.k == 64 and tile in get_stage("s19").tiles["cuda"] and int(blocks) > 0
+
+
+def test_products_that_were_dealt_otherwise_are_no_pair():
+    values = {"inputs": "normal", "rel_error": 1e-3, "checksum": "0"}
+    problem = Problem(64, 64, 64, "bf16")
+    rows = [
+        Summed.about("rounding", named(stage, "bf16"), problem, **values, view=view, dealt=dealt)
+        for stage, (predicted, made) in {"s17": ("", ""), "s19": ("tile64 x1", "tile64 x2")}.items()
+        for view, dealt in ((PREDICTED, predicted), (HARDWARE, made))
+    ]
+    assert documents.pairs(pd.DataFrame(map(asdict, rows)))["stage"].tolist() == ["s17_wgmma_tma"]
+
+
+def test_an_instruction_with_another_bit_fails(monkeypatch):
+    def one_off(dots, vectors):
+        sums = modelled(dots, vectors)
+        sums[7] ^= 1
+        return sums
+
+    monkeypatch.setattr(rounding, "VECTORS", 500)
+    for found, mismatches, status in ((modelled, 0, PASS), (one_off, 1, FAIL)):
+        monkeypatch.setattr(rounding, "on_gpu", found)
+        row = rounding._vectors(DOTS[0])
+        assert (row.view, row.vectors, row.mismatches, row.status) == (HARDWARE, 500, mismatches, status)
