@@ -107,7 +107,7 @@ def options(
 def list_all() -> None:
     """The experiments with their questions, the rungs, and the baselines."""
     import gemm_ref
-    from experiments.selection import questions
+    from experiments.records.studies import questions
     from gemm_ref.baselines import BASELINES
 
     _table("experiments", ("name", "question"), [(name, text.splitlines()[0]) for name, text in questions().items()])
@@ -152,16 +152,17 @@ def run(
     Exit code: 1 if a kernel failed (the others are measured all the same) or everything was skipped, 2 for a command
     that makes no sense or a file that cannot be written, 130 after Ctrl-C, which keeps what was measured.
     """
-    from experiments.selection import load_experiment, make_request, named
+    from experiments.selection import make_request, named
 
     given, names = bool(names), named(names or ())
     request = make_request(stage or (), backend or (), size or (), math, device, preset, gpus)
 
     from experiments import runner  # with pandas and torch, for a command that makes sense
+    from experiments.records import studies
     from experiments.records.contenders import contenders
     from experiments.records.rows import SKIPPED
 
-    modules = [load_experiment(name) for name in names]
+    modules = [studies.load(name, "study") for name in names]
     folder = results or _folder_of(request.device)
     chosen = {module: runner.choose(module, request, contenders()) for module in modules}
     empty = [module for module, found in chosen.items() if not found]
@@ -321,7 +322,7 @@ def report(
     from experiments.explore.traces import Gathered, gather
     from experiments.progress import Bars
     from experiments.publish.report import EXPLORER, choose, make
-    from experiments.selection import questions
+    from experiments.records.studies import questions
 
     own = results or _folder_of("auto")
     folders, target = [results] if results else choose(own), output or own / "report.html"

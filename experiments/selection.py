@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import gemm_ref
 from experiments.records import studies
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, PRESETS, Request, UsageError
-from experiments.records.rows import EXPERIMENTS
 from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.compute import MAX_SIZE
@@ -25,20 +21,8 @@ MOST_PROCESSES = 16  # that stand for GPUs: each takes half a gigabyte
 def named(names: Sequence[str]) -> list[str]:
     """The experiments of these names; all of them where there are none. Raises UsageError with the closest names."""
     for name in names:
-        _known("experiment", name, EXPERIMENTS)
-    return list(names) or list(EXPERIMENTS)
-
-
-def load_experiment(name: str) -> ModuleType:
-    """The module of one experiment: a docstring (the question first), NAME, `unsuited` and `measure`."""
-    return studies.load(name, "study")
-
-
-def questions() -> dict[str, str]:
-    """What each experiment asks, by its name: the text that opens its module, which is read and not imported."""
-    folder = Path(__file__).with_name("studies")
-    trees = {name: ast.parse((folder / name / "study.py").read_text(encoding="utf-8")) for name in EXPERIMENTS}
-    return {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
+        _known("experiment", name, studies.names())
+    return list(names) or list(studies.names())
 
 
 def make_request(

@@ -130,8 +130,8 @@ def published_report(tmp_path_factory) -> Path:
     """The HTML report of the published data on a machine that has no GPU, made once for all processes of a run."""
     from experiments.publish import pictures, report  # with it come pandas and seaborn
     from experiments.publish.drawing import style
-    from experiments.records import store
-    from experiments.selection import questions
+    from experiments.records import store, studies
+    from experiments.records.studies import questions
     from tests.experiments.fixtures import ENVIRONMENT, checked_row
 
     folder = tmp_path_factory.getbasetemp()
@@ -142,6 +142,6 @@ def published_report(tmp_path_factory) -> Path:
         if path.exists():
             return path
         store.save(own, "correctness", [checked_row()], ENVIRONMENT | {"device": "a CPU", "gpu": None})
-        for name in pictures.PICTURES:  # in this process: others would take longer to start
+        for name in studies.names():  # in this process: others would take longer to start
             pictures.drawn(name, store.PUBLISHED, style.PAGE)
         return report.make([store.PUBLISHED, own], path, questions(), own=own)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gemm_ref
 from experiments.records.contenders import gemm_of
-from experiments.studies.correctness.study import covering
+from experiments.records.workloads import covering
 from gemm_ref import Problem, make_inputs
 from tests.matrices import shifted
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from experiments.bench import datasheets
-from experiments.records.rows import COLD, FAIL, Row, Timed
+from experiments.records.rows import COLD, FAIL, Row, TimedRow
 from gemm_ref.compute import MATHS
 from gemm_ref.distributed.layouts import WAYS
 from gemm_ref.problem import Problem
@@ -24,7 +24,7 @@ def judged(row: AnyRow, environment: dict) -> AnyRow:
 
     environment: that of the row's run. Rows of the CPU, and of what is no product, stay as they are.
     """
-    if not isinstance(row, Timed) or not row.mode or row.median_us is None or not row.m * row.n * row.k:
+    if not isinstance(row, TimedRow) or not row.mode or row.median_us is None or not row.m * row.n * row.k:
         return row
     problem = Problem(row.m, row.n, row.k, row.math)
     reason = too_fast(row.median_us, problem, row.mode, environment, cards_of(row))

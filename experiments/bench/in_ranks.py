@@ -23,7 +23,7 @@ from experiments.bench.verify import describe
 from experiments.records import scaling, stats
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
-from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, WARM, Scaled
+from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, WARM, ScalingRow
 from gemm_ref import Problem
 from gemm_ref.baselines.products import fp32_products
 from gemm_ref.distributed import layouts
@@ -85,7 +85,7 @@ class _Measured:
         self._layout = layouts.make(case.layout, case.problem, first, case.device)
         self._layout.load(self._a, self._b)
 
-    def rows(self) -> Iterator[Scaled]:
+    def rows(self) -> Iterator[ScalingRow]:
         """A row for each way of each contender, and for the parts that times are made of."""
         works: dict[Turn, timers.Work] = {}
         accuracy: dict[Turn, gemm_ref.Accuracy] = {}
@@ -104,7 +104,9 @@ class _Measured:
         if self._case.timed:
             yield from self._timed(works, accuracy)
 
-    def _timed(self, works: dict[Turn, timers.Work], accuracy: Mapping[Turn, gemm_ref.Accuracy]) -> Iterator[Scaled]:
+    def _timed(
+        self, works: dict[Turn, timers.Work], accuracy: Mapping[Turn, gemm_ref.Accuracy]
+    ) -> Iterator[ScalingRow]:
         able = list(dict.fromkeys(turn.contender for turn in works))
         if not able:
             return
@@ -204,7 +206,7 @@ class _Measured:
         work = self._case.problem.flops / self._case.alone.flops / self._ranks
         return stats.speed_ratio(times_us, work * alone_us).columns("efficiency")
 
-    def _row(self, turn: Turn, **values: Any) -> Scaled:
+    def _row(self, turn: Turn, **values: Any) -> ScalingRow:
         high, wide = layouts.sides(self._ranks) if self._case.layout == layouts.GRID else (0, 0)
         about = {
             "layout": self._case.layout,
@@ -214,7 +216,7 @@ class _Measured:
             "scaling": self._case.scaling,
             "link_bytes": 0 if turn.way in (PRODUCT, ONE_CARD) else self._layout.link_bytes,
         }
-        return Scaled.about(self._case.experiment, turn.contender, self._problem(turn), **about, **values)
+        return ScalingRow.about(self._case.experiment, turn.contender, self._problem(turn), **about, **values)
 
 
 class AgreedTimer(timers.CudaTimer):

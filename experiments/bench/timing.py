@@ -25,7 +25,7 @@ from experiments.records.contenders import Contender, Gemm, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.frames import LAYOUT
 from experiments.records.request import Request
-from experiments.records.rows import COLD, SKIPPED, Timed, TimedLayout
+from experiments.records.rows import COLD, SKIPPED, TimedRow
 
 CPU_PLAN = rounds.Plan(least=3, least_slow=3, most=10, precision=0.02, each_s=0.7, total_s=5.0)
 CPU_LIMIT_S = 5.0  # for one call
@@ -47,7 +47,7 @@ class Setting:
     device: str  # "cpu" or "cuda"
     mode: str = COLD  # on a GPU
     plan: rounds.Plan = rounds.Plan()  # on a GPU
-    row: type[Timed] = Timed  # what its rows are
+    row: type[TimedRow] = TimedRow  # what its rows are
     limit_s: float = float("inf")  # a rung is left out where, by its speed so far, one call would take longer
     advice: str = ""  # what is said to who misses it
 
@@ -119,10 +119,10 @@ def check(
     title: str,
     chosen: Sequence[Contender],
     judge: Callable[[Contender, Gemm], Verdict],
-    row: Callable[[Contender, Verdict], Timed],
+    row: Callable[[Contender, Verdict], TimedRow],
     able: Able,
     bars: Bars,
-) -> Iterator[Timed]:
+) -> Iterator[TimedRow]:
     """Rows of what is wrong, broken or left out; the others are put into `able`.
 
     Raises DeviceLost after the row of a contender that left the GPU unusable.
@@ -157,7 +157,7 @@ class Bench:
     def __exit__(self, *error: object) -> None:
         self._telemetry.__exit__(*error)
 
-    def time(self, problem: gemm_ref.Problem) -> Iterator[Timed]:
+    def time(self, problem: gemm_ref.Problem) -> Iterator[TimedRow]:
         """A row for each contender at one problem.
 
         Raises DeviceLost after the row of a contender that left the GPU unusable, and rounds.Interrupted for a
@@ -174,7 +174,7 @@ class Bench:
         if self._setting.device == "cuda":
             torch.cuda.empty_cache()  # the next problem's sets are of other sizes
 
-    def _check(self, cases: Sequence[Case], able: Able) -> Iterator[Timed]:
+    def _check(self, cases: Sequence[Case], able: Able) -> Iterator[TimedRow]:
         problem = cases[0].problem
         homes = {home_of(contender) for contender in self._field}
         placed = {home: [(case.a.to(home), case.b.to(home), case) for case in cases] for home in homes}
@@ -182,7 +182,7 @@ class Bench:
         def judge(contender: Contender, fn: Gemm) -> Verdict:
             return self._leave_out(contender, problem) or _verify(contender, fn, placed[home_of(contender)])
 
-        def row(contender: Contender, verdict: Verdict) -> Timed:
+        def row(contender: Contender, verdict: Verdict) -> TimedRow:
             return self._row(contender, problem, **verdict.columns)
 
         yield from check(f"{problem}: checking", self._field, judge, row, able, self._bars)
@@ -197,7 +197,7 @@ class Bench:
         why = f"one call would take about {seconds:.2g} s, and the limit is {self._setting.limit_s:g} s"
         return Verdict(SKIPPED, why + self._setting.advice)
 
-    def _time_on_gpu(self, case: Case, able: Able) -> Iterator[Timed]:
+    def _time_on_gpu(self, case: Case, able: Able) -> Iterator[TimedRow]:
         mode, problem = self._setting.mode, case.problem
         timer = other_timers.TIMERS.get(mode) or timers.make_timer(mode)
         rotation = timers.Rotation(case.a, case.b, timers.cache_bytes(mode), gemm_ref.MATHS[problem.math].out_dtype)
@@ -215,7 +215,7 @@ class Bench:
         if interrupted:
             raise interrupted
 
-    def _time_on_cpu(self, case: Case, able: Able) -> Iterator[Timed]:
+    def _time_on_cpu(self, case: Case, able: Able) -> Iterator[TimedRow]:
         a, b, c = case.a, case.b, torch.empty((case.problem.m, case.problem.n), dtype=case.a.dtype)
         works = {contender: functools.partial(fn, a, b, out=c) for contender, (fn, _) in able.items()}
         text = f"{case.problem}: timing on the CPU"
@@ -226,7 +226,7 @@ class Bench:
         if interrupted:
             raise interrupted
 
-    def _still_right(self, row: Timed, contender: Contender, able: Able, operands: Operands, case: Case) -> Timed:
+    def _still_right(self, row: TimedRow, contender: Contender, able: Able, operands: Operands, case: Case) -> TimedRow:
         """The row, unless a call after the timed ones, with -A in the place of A, is wrong: then that, without a time.
 
         So whoever hands out what an earlier call has computed, by address, is found. Raises DeviceLost.
@@ -265,7 +265,7 @@ class Bench:
         times_us: np.ndarray,
         reference_us: np.ndarray | None,
         conditions: Conditions,
-    ) -> Timed:
+    ) -> TimedRow:
         summary = stats.summarize(times_us)
         self._flops_per_us[contender] = problem.flops / summary.median_us
         values = asdict(summary) | asdict(conditions)
@@ -274,8 +274,8 @@ class Bench:
         tflops = stats.tflops(problem.flops, summary.median_us)
         return self._row(contender, problem, tflops=tflops, **asdict(accuracy), **values)
 
-    def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: Any) -> Timed:
-        if self._setting.row is TimedLayout:
+    def _row(self, contender: Contender, problem: gemm_ref.Problem, **values: Any) -> TimedRow:
+        if "b_layout" in self._setting.row.columns():
             values["b_layout"] = problem.b_layout
         return self._setting.row.about(self._setting.experiment, contender, problem, **values)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.bench import datasheets, floor
-from experiments.records import frames, store
+from experiments.records import frames, store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import ERROR, EXPERIMENTS, FAIL, PASS, Timed
+from experiments.records.rows import ERROR, FAIL, PASS, TimedRow
 from experiments.records.store import CARD
 from gemm_ref.problem import Problem
 
@@ -45,14 +45,14 @@ def examine(folder: Path) -> list[Lack]:
         raise UsageError(f"{folder} has no results of a GPU: `make PRESET=full experiments` on one measures them")
     lacks = [*_files(folder)]
     found: dict[str, pd.DataFrame] = {}
-    for name in EXPERIMENTS:
+    for name in studies.names():
         try:
             found[name] = store.read(folder, name)
         except UsageError as error:
             again = f"measure it again: `python -m experiments run {name} --preset full`, with the file moved away"
             lacks.append(Lack(f"columns-{name}", str(error), again, excusable=False))
             continue
-        if foreign := sorted(set(found[name].columns) - set(EXPERIMENTS[name].columns())):
+        if foreign := sorted(set(found[name].columns) - set(studies.row_type(name).columns())):
             said = f"{name}.csv has columns of another version: {', '.join(foreign)}"
             lacks.append(Lack(f"columns-{name}", said, f"run {name} again", excusable=False))
     lacks += _experiments(found)
@@ -87,7 +87,7 @@ def open_lacks(folder: Path, more: Mapping[str, str] | None = None) -> tuple[lis
 
 
 def _files(folder: Path) -> Iterator[Lack]:
-    known = {store.ENVIRONMENT, CARD, *_PAGES, *(f"{name}.csv" for name in EXPERIMENTS)}
+    known = {store.ENVIRONMENT, CARD, *_PAGES, *(f"{name}.csv" for name in studies.names())}
     others = sorted(path.name for path in folder.iterdir() if path.name not in known and path.suffix not in _PICTURES)
     if others:
         yield Lack("files", f"{', '.join(others)}: no results", "move them elsewhere", excusable=False)
@@ -107,7 +107,11 @@ def _runs(found: Mapping[str, pd.DataFrame], runs: Mapping[str, dict]) -> Iterat
         yield Lack("runs", said, "measure these rows again", excusable=False)
     for name, frame in found.items():
         of_cpu = [key for key in set(frame["run"]) if key in runs and not runs[key]["gpu"]]
-        if of_cpu and issubclass(EXPERIMENTS[name], Timed) and frame.loc[frame["run"].isin(of_cpu), "mode"].any():
+        if (
+            of_cpu
+            and issubclass(studies.row_type(name), TimedRow)
+            and frame.loc[frame["run"].isin(of_cpu), "mode"].any()
+        ):
             again = f"`python -m experiments run {name} --device cuda`"
             yield Lack("device", f"{name} has times of a machine without a GPU", f"run it: {again}", excusable=False)
 
@@ -169,7 +173,7 @@ def _controls(found: Mapping[str, pd.DataFrame]) -> Iterator[Lack]:
 
 def _too_fast(found: Mapping[str, pd.DataFrame], runs: Mapping[str, dict]) -> Iterator[Lack]:
     for name, frame in found.items():
-        if not issubclass(EXPERIMENTS[name], Timed):
+        if not issubclass(studies.row_type(name), TimedRow):
             continue
         own = frame[frame["median_us"].notna() & (frame["mode"] != "") & (frame[list(frames.SIZES)] > 0).all(axis=1)]
         for row in own.itertuples():

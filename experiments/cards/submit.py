@@ -11,9 +11,8 @@ from pathlib import Path
 from experiments.cards.examine import Lack, excuses, open_lacks
 from experiments.publish import pictures
 from experiments.publish.drawing import style
-from experiments.records import frames, store
+from experiments.records import frames, store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS
 from experiments.records.store import CARD
 from gemm_ref.build import CHECKOUT, write_whole
 
@@ -54,7 +53,7 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
         store.replace(target, "correctness", frames.worst(store.read(target, "correctness")))
     excused = sorted((excuses(folder) | dict(more)).items())
     write_whole(target / CARD, _HEAD + "".join(f"{key} = {json.dumps(why)}\n" for key, why in excused))
-    places = [(name, target) for name in pictures.PICTURES if store.csv_path(target, name).exists()]
+    places = [(name, target) for name in studies.names() if store.csv_path(target, name).exists()]
     for files in pictures.drawn_all(places, style.PNG):
         for name, content in files.items():
             write_whole(target / name, content)
@@ -63,4 +62,4 @@ def submit(folder: Path, more: Mapping[str, str], published: Path | None = None)
 
 def _results(folder: Path) -> Iterator[Path]:
     yield folder / store.ENVIRONMENT
-    yield from (path for name in EXPERIMENTS if (path := store.csv_path(folder, name)).exists())
+    yield from (path for name in studies.names() if (path := store.csv_path(folder, name)).exists())

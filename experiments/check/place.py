@@ -15,7 +15,7 @@ from experiments.progress import Bars
 from experiments.records import stats
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
-from experiments.records.rows import Timed
+from experiments.records.rows import TimedRow
 from gemm_ref import DIALECTS
 
 SIZE = gemm_ref.Problem(
@@ -44,7 +44,7 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
         load=lambda: subject.gpu_call(problem),
     )
     rivals = [each for each in contenders() if each.math == problem.math and not each.is_baseline and each.is_default]
-    rows: list[Timed] = []
+    rows: list[TimedRow] = []
     setting, environment = timing.Setting(NAME, "cuda"), provenance.describe("cuda")
     console = Console(stderr=True)
     with Bars(console) as bars, timing.Bench(setting, [own, *rivals], bars) as bench:
@@ -62,7 +62,7 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     report.ranking = sorted(ranks, key=lambda each: each.median_us or float("inf"))
 
 
-def _rank(row: Timed) -> Rank:
+def _rank(row: TimedRow) -> Rank:
     own = row.variant == OWN
     name = row.stage if own or not row.dialect else f"{row.stage} {row.dialect}"
     return Rank(name, own, row.median_us, row.tflops, row.vs_cublas, row.detail)

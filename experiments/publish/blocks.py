@@ -28,35 +28,23 @@ from gemm_ref.build import CHECKOUT, write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 
-
-def _rungs_of(page: str) -> list[str]:
-    """The rungs whose section is on one page of docs/."""
-    return [stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page]
+_STUDIES = [studies.load(name, "table") for name in studies.names() if studies.has(name, "table")]
+_TABLES = (readme, rounding, sweeps, *_STUDIES)
 
 
-instruction_tables, ladder_tables, memory_tables, register_tables, scaling_tables, tensor_tables, epilogue_tables = (
-    studies.load(name, "table")
-    for name in ("instructions", "ladder", "memory", "registers", "scaling", "tensor_cores", "epilogues")
-)
-_TABLES = (
-    instruction_tables, ladder_tables, memory_tables, readme, register_tables, rounding, scaling_tables, tensor_tables,
-    epilogue_tables, sweeps,
-)  # fmt: skip
+def _blocks_of(page: str) -> tuple[str, ...]:
+    """The blocks of one page of docs/: of studies' tables, and of the rungs whose section is there."""
+    found = [name for table in _STUDIES for name, place in table.BLOCKS.items() if place == page]
+    return (*found, *(stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page))
+
+
 DOCUMENTS = {  # file -> the blocks that it must have
     ROOT / "README.md": readme.IN["en"],
     ROOT / "README.zh-CN.md": readme.IN["zh"],
-    ROOT / "docs" / "ladder.md": (*ladder_tables.BLOCKS, *register_tables.RUNGS, *_rungs_of("ladder.md")),
-    ROOT / "docs" / "compilers.md": (*instruction_tables.BLOCKS, *register_tables.PAGE),
-    ROOT / "docs" / "memory.md": memory_tables.BLOCKS,
+    **{ROOT / "docs" / page: _blocks_of(page) for page in ("ladder.md", "compilers.md", "memory.md", "scaling.md")},
     ROOT / "docs" / "rounding.md": rounding.BLOCKS[:2],
-    ROOT / "docs" / "scaling.md": scaling_tables.BLOCKS,
-    ROOT / "docs" / "emulation.md": (rounding.EMULATION, *tensor_tables.EMULATED),
-    ROOT / "docs" / "tensor_cores.md": (
-        *(name for name in tensor_tables.BLOCKS if name not in tensor_tables.EMULATED),
-        *epilogue_tables.BLOCKS,
-        *sweeps.BLOCKS,
-        *_rungs_of("tensor_cores.md"),
-    ),
+    ROOT / "docs" / "emulation.md": (rounding.EMULATION, *_blocks_of("emulation.md")),
+    ROOT / "docs" / "tensor_cores.md": (*sweeps.BLOCKS, *_blocks_of("tensor_cores.md")),
 }
 PAGES = {  # file -> what writes the whole of it from a folder of results
     ROOT / "docs" / "findings.md": findings.render,
@@ -128,5 +116,5 @@ def block(name: str, published: Path) -> str:
             return tables.block(name, published)
     stage = gemm_ref.get_stage(name)
     decided = "\n".join(f"- {DIALECTS[name].title} {finding}" for name, finding in compiler_findings(stage).items())
-    numbers = ladder_tables.rung(stage, published) if "fp32" in stage.maths else ""
-    return "\n\n".join(filter(None, [numbers, decided]))
+    numbers = [table.rung(stage, published) for table in _STUDIES if hasattr(table, "rung")]
+    return "\n\n".join(filter(None, [*numbers, decided]))

@@ -16,10 +16,9 @@ from experiments.publish import markdown, rounding
 from experiments.publish.drawing import style
 from experiments.publish.outcomes.shapes import percent_over
 from experiments.publish.templates import templates
-from experiments.records import environment, frames, stats, store
+from experiments.records import environment, frames, stats, store, studies
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import Controls
-from experiments.records.rows import EXPERIMENTS
 from gemm_ref import DIALECTS, Problem
 from gemm_ref.choice import costs
 
@@ -149,7 +148,7 @@ class Pair:
             frame = frames.defaults(store.read(card.folder, name))
             frame = Controls(frame).passed(frames.rungs(frame))
             rows.append(frame[frame["verdict"].isin((stats.FASTER, stats.SAME, stats.SLOWER))])
-        return rows[0].merge(rows[1], on=list(EXPERIMENTS[name].KEY), suffixes=("", "_there"))
+        return rows[0].merge(rows[1], on=list(studies.row_type(name).KEY), suffixes=("", "_there"))
 
     @cached_property
     def bound(self) -> list[tuple[str, str, str]]:

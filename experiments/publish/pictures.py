@@ -1,4 +1,4 @@
-"""Which picture goes with which experiment: the one table that the runner, the command `plot` and the report use.
+"""Draws the pictures of studies for the runner, the command `plot` and the report.
 
 The pictures of a machine's folder, such as that of the published data, are kept, and drawn again when something that
 they follow from has changed.
@@ -6,27 +6,16 @@ they follow from has changed.
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments import processes
 from experiments.publish.drawing import style
 from experiments.records import kept, store, studies
-from experiments.records.rows import EXPERIMENTS
-
-Draw = Callable[[Path], Iterable[style.Picture]]  # the pictures of the CSV in a folder
-
-
-def _draw_study(name: str, folder: Path) -> Iterable[style.Picture]:
-    return studies.load(name, "picture").draw(folder)
-
-
-PICTURES: dict[str, Draw] = {name: functools.partial(_draw_study, name) for name in EXPERIMENTS}
 
 _FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
 _SOURCES = ("gemm_ref", "experiments/publish/drawing", "experiments/records", "experiments/studies")
@@ -35,10 +24,15 @@ _LIBRARIES = ("matplotlib", "seaborn", "numpy", "pandas")
 Files = dict[str, bytes]  # file name -> content
 
 
+def draw_study(name: str, folder: Path) -> Iterable[style.Picture]:
+    """The pictures that a study makes of its CSV in `folder`."""
+    return studies.load(name, "picture").draw(folder)
+
+
 def save(name: str, folder: Path, target: Path) -> list[Path]:
     """Draw an experiment's CSV in `folder` into `target`, as `style.save` does; the files that were written."""
     with style.themed():
-        return [path for stem, figure in PICTURES[name](folder) for path in style.save(figure, target, stem)]
+        return [path for stem, figure in draw_study(name, folder) for path in style.save(figure, target, stem)]
 
 
 def drawn(name: str, folder: Path, *forms: str) -> Files:

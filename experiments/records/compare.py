@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.records import stats, store
+from experiments.records import stats, store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS, Timed
+from experiments.records.rows import TimedRow
 
 MARGIN = 0.03  # what the same code may differ by from machine to machine (docs/method.md has what was seen)
 _ENVIRONMENT = ("device", "commit", "date", "torch", "triton", "cuda")
@@ -78,7 +78,7 @@ def compare(old: Path, new: Path, margin: float = MARGIN) -> list[Comparison]:
     for folder in (old, new):
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder of results: name one that `run --results FOLDER` wrote")
-    shared = [name for name in EXPERIMENTS if all(store.csv_path(folder, name).exists() for folder in (old, new))]
+    shared = [name for name in studies.names() if all(store.csv_path(folder, name).exists() for folder in (old, new))]
     if not shared:
         raise UsageError(f"{old} and {new} have no experiment in common: name two folders of the same experiments")
     found = [_compare(name, _with_events(old, name), _with_events(new, name), margin) for name in shared]
@@ -106,7 +106,7 @@ def _with_events(folder: Path, name: str) -> pd.DataFrame:
 
 
 def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> Comparison:
-    row_type = EXPERIMENTS[name]
+    row_type = studies.row_type(name)
     both = old.merge(new, on=list(row_type.KEY), how="outer", suffixes=("_old", "_new"), indicator=True)
     shared = both[both["_merge"] == "both"]
     statuses = [
@@ -114,7 +114,7 @@ def _compare(name: str, old: pd.DataFrame, new: pd.DataFrame, margin: float) -> 
         for row in shared[shared["status_old"] != shared["status_new"]].itertuples()
     ]
     changes = []
-    if issubclass(row_type, Timed):
+    if issubclass(row_type, TimedRow):
         timed = shared[shared["vs_cublas_old"].notna() & shared["vs_cublas_new"].notna()]
         changes = [_change(row, margin) for row in timed.itertuples()]
     counts = both["_merge"].value_counts()

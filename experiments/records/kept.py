@@ -18,8 +18,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.records import studies
 from experiments.records.contenders import Contender
-from experiments.records.rows import EXPERIMENTS, PASS, Row
+from experiments.records.rows import PASS, Row
 from experiments.records.source_lines import shared_files
 from gemm_ref import build
 from gemm_ref.registry import STAGES, get_stage
@@ -81,7 +82,7 @@ class Kept:
     def _load(self, contender: Contender, state: str) -> tuple[Parts, dict[str, dict]]:
         """The parts and the environments in the contender's file; none where there are none of this state."""
         content = json.loads(read(self._name(contender), state) or '{"runs": {}, "parts": {}}')
-        make = EXPERIMENTS[self._experiment]
+        make = studies.row_type(self._experiment)
         return {part: [make(**row) for row in rows] for part, rows in content["parts"].items()}, content["runs"]
 
     def _state(self, package: str, stage: str) -> str:

@@ -18,9 +18,10 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.grouped import grouped
+from experiments.records import studies
 from experiments.records.environment import caption as caption_of
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS, Row
+from experiments.records.rows import Row
 from gemm_ref.build import CHECKOUT, write_whole
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "nvidia-h200"  # what the README shows
@@ -62,7 +63,7 @@ def prepare(folder: Path) -> None:
     """
     check_writable(folder)
     read_runs(folder)
-    for experiment in EXPERIMENTS:
+    for experiment in studies.names():
         read(folder, experiment)
 
 
@@ -85,7 +86,7 @@ def read(folder: Path, experiment: str) -> pd.DataFrame:
 
     Raises UsageError where the file is not one of this experiment, or not whole.
     """
-    path, row_type = csv_path(folder, experiment), EXPERIMENTS[experiment]
+    path, row_type = csv_path(folder, experiment), studies.row_type(experiment)
     types = row_type.types()
     if not path.exists():
         return pd.DataFrame(columns=list(row_type.columns()))
@@ -146,7 +147,7 @@ def save(
     A row that says its run already was measured in that one, whose environment is in `earlier` (run -> environment).
     Files are replaced whole, environment.json first, so no row ever refers to a run that is not there.
     """
-    run, row_type = environment["date"], EXPERIMENTS[experiment]
+    run, row_type = environment["date"], studies.row_type(experiment)
     records = [asdict(row) | {"run": row.run or run, "detail": short(row.detail)} for row in rows]
     new = pd.DataFrame(records, columns=list(row_type.columns()))
     merged = merge(read(folder, experiment), new, row_type.KEY)
@@ -160,7 +161,7 @@ def replace(folder: Path, experiment: str, frame: pd.DataFrame) -> Path:
     path, text = csv_path(folder, experiment), io.StringIO()
     frame.to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_whole(path, text.getvalue())
-    there = [name for name in EXPERIMENTS if csv_path(folder, name).exists()]
+    there = [name for name in studies.names() if csv_path(folder, name).exists()]
     used = {key for name in there for key in read(folder, name)["run"]}
     _write_runs(folder, {key: value for key, value in read_runs(folder).items() if key in used})
     return path

@@ -1,11 +1,72 @@
-"""The studies: each is a folder of `experiments/studies`. No module imports one by name; they are loaded here."""
+"""The studies: an experiment is a folder of `experiments/studies` that has about.toml, and is found by its presence.
+
+No module imports a study: its parts are loaded here, by name. `study.py` measures, `row.py` has the columns of its CSV
+where they are not those of `records.rows`, `picture.py` draws, `table.py` writes blocks of the documents, and
+about.toml has its place in listings, its row type and a caption for each of its pictures.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from experiments.records import rows
+from experiments.records.rows import Row
+
+FOLDER = Path(__file__).resolve().parents[1] / "studies"
+
+
+@functools.cache
+def abouts() -> dict[str, Mapping[str, Any]]:
+    """Each study's about.toml, by the study's name, in the order in which studies are run and listed."""
+    paths = FOLDER.glob("*/about.toml")
+    found = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
+    return dict(sorted(found.items(), key=lambda item: item[1]["order"]))
+
+
+def names() -> tuple[str, ...]:
+    """The names of all studies, in order."""
+    return tuple(abouts())
+
+
+def has(study: str, part: str) -> bool:
+    """Whether the study has a module of this name."""
+    return (FOLDER / study / f"{part}.py").exists()
 
 
 def load(study: str, part: str) -> ModuleType:
-    """One module of a study: its `study`, `picture` or `table`."""
+    """One module of a study. Raises ModuleNotFoundError where it has none of this name."""
     return importlib.import_module(f"experiments.studies.{study}.{part}")
+
+
+@functools.cache
+def row_types() -> dict[str, type[Row]]:
+    """What the rows of each study's CSV are, by the study's name, without its measuring code."""
+    return {name: _row_type(name, about["row"]) for name, about in abouts().items()}
+
+
+def row_type(study: str) -> type[Row]:
+    """What the rows of one study's CSV are."""
+    return row_types()[study]
+
+
+def questions() -> dict[str, str]:
+    """What each study asks, by its name: the docstring of study.py, which is read and not imported."""
+    trees = {name: ast.parse((FOLDER / name / "study.py").read_text(encoding="utf-8")) for name in names()}
+    return {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
+
+
+@functools.cache
+def captions() -> Mapping[str, str]:
+    """What to look at in each picture, by the stem of its file; a study's pictures come in this order."""
+    return {stem: text for about in abouts().values() for stem, text in about["captions"].items()}
+
+
+def _row_type(study: str, name: str) -> type[Row]:
+    return getattr(load(study, "row") if has(study, "row") else rows, name)

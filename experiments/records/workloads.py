@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -165,6 +166,15 @@ def named_shapes() -> tuple[Shape, ...]:
         for group in groups
         for each in group["problems"]
     )
+
+
+def covering(edges: Sequence[int] = EDGES, depths: Sequence[int] = EDGES) -> list[tuple[int, int, int]]:
+    """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
+
+    edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
+    """
+    count = len(edges)
+    return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
 
 
 def squares(preset: str, math: str) -> tuple[int, ...]:

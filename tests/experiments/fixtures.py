@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from experiments.records import store
+from experiments.records import store, studies
 from experiments.records.contenders import Contender, contenders
-from experiments.records.rows import Proved, Timed
+from experiments.records.rows import Row, TimedRow
 from gemm_ref import Problem, stages_in
 
 TFLOPS = {
@@ -89,7 +89,7 @@ def changed(folder: Path, **changes: Callable[[pd.DataFrame], object]) -> Path:
     return folder
 
 
-def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
+def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[TimedRow]:
     """A ladder over `sizes` in which s03 does not beat s02 in CUDA and Gluon."""
     rng = np.random.default_rng(0)
     return [
@@ -100,13 +100,15 @@ def ladder_rows(sizes: tuple[int, ...] = (1024, 2048, 4096)) -> list[Timed]:
     ]
 
 
-def checked_row(**values: object) -> Proved:
+def checked_row(**values: object) -> Row:
     """One check of a kernel, which passed unless `values` say otherwise."""
     who = {"experiment": "correctness", "stage": "s01_naive", "backend": "cuda", "dialect": "cuda"}
-    return Proved(**(who | {"math": "fp32", "dtype": "float32", "m": 3, "n": 5, "k": 7} | values))
+    return studies.row_type("correctness")(
+        **(who | {"math": "fp32", "dtype": "float32", "m": 3, "n": 5, "k": 7} | values)
+    )
 
 
-def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> Timed:
+def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.Generator) -> TimedRow:
     full = TFLOPS.get(contender.stage, {}).get(contender.dialect) or CPU.get(contender.stage, CUBLAS)
     tflops = full * scale**0.3
     median = problem.flops / tflops / 1e6
@@ -115,4 +117,4 @@ def _timed(contender: Contender, problem: Problem, scale: float, rng: np.random.
     if contender.devices != ("cpu",):
         share = full / CUBLAS
         values |= {"vs_cublas": share, "vs_cublas_low": share / 1.01, "vs_cublas_high": share * 1.01}
-    return Timed.about("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)
+    return TimedRow.about("ladder", contender, problem, rel_error=1e-6, bound_share=0.01, **values)

@@ -10,9 +10,9 @@ import gemm_ref
 from experiments import doctor, selection
 from experiments.bench import rounds, timing
 from experiments.bench.verify import Verdict
-from experiments.records import store, workloads
+from experiments.records import store, studies, workloads
 from experiments.records.contenders import Contender
-from experiments.records.rows import ERROR, EXPERIMENTS
+from experiments.records.rows import ERROR
 from gemm_ref.build import BuildError
 from tests.experiments.fixtures import ENVIRONMENT, interrupting, ladder_rows, raising, right, wrong
 
@@ -39,7 +39,7 @@ def run(invoke, tmp_path):
 def test_list_names_everything(invoke):
     result = invoke("list")
     assert result.exit_code == 0
-    for name in (*EXPERIMENTS, *gemm_ref.STAGES, "cublas", "numpy_blas"):
+    for name in (*studies.names(), *gemm_ref.STAGES, "cublas", "numpy_blas"):
         assert name in result.output
 
 

@@ -10,9 +10,8 @@ from statistics import mean, median
 import pytest
 
 from experiments import fit
-from experiments.records import frames, store, workloads
+from experiments.records import frames, store, studies, workloads
 from experiments.records.contenders import contenders
-from experiments.records.rows import Tried
 from gemm_ref import Problem, choice
 from gemm_ref.choice import costs
 from gemm_ref.dialect import BY_HAND
@@ -48,7 +47,9 @@ def _times(gpu, dice):
             for name, config in choice.tiles_for(stage, BY_HAND, problem.n % 4 == 0).items():
                 for blocks in choice.blocks_for(config, problem, SMS)[:4]:
                     took = choice.predict(stage, BY_HAND, choice.Candidate(name, blocks), problem, SMS, gpu)
-                    row = Tried.about("choice", rung, problem, median_us=took / 1e3 * dice.gauss(1, 0.01))
+                    row = studies.row_type("choice").about(
+                        "choice", rung, problem, median_us=took / 1e3 * dice.gauss(1, 0.01)
+                    )
                     rows.append(replace(row, variant=name, blocks=blocks, chosen=0))
     return rows
 

@@ -17,6 +17,7 @@ import seaborn as sns
 from matplotlib import rc_context, ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image  # matplotlib brings it along
@@ -291,3 +292,8 @@ def percent(value: float) -> str:
     if np.isnan(value):
         return ""
     return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def legible(colour: str) -> str:
+    """The colour, nearer to the ink: for a text that is read on the light page and on the dark one."""
+    return to_hex(0.38 * np.array(to_rgb(colour)) + 0.62 * np.array(to_rgb(INK)))

@@ -14,8 +14,8 @@ from rich.console import Console
 from experiments.progress import Bars
 from experiments.publish.report.page import render
 from experiments.publish.report.views import View
+from experiments.records import studies
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS
 from experiments.records.store import PUBLISHED, check_writable, csv_path
 from gemm_ref.build import write_whole
 
@@ -67,4 +67,4 @@ def choose(own: Path, published: Path = PUBLISHED) -> list[Path]:
 
 def has_data(folder: Path) -> bool:
     """Whether some experiment has rows there."""
-    return any(csv_path(folder, name).exists() for name in EXPERIMENTS)
+    return any(csv_path(folder, name).exists() for name in studies.names())

@@ -7,13 +7,10 @@ on a cell stays as readable as it was. Texts stay texts, in the page's own font.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -21,6 +18,7 @@ from markupsafe import Markup
 from experiments.publish.drawing import style
 from experiments.publish.report.anchors import anchor
 from experiments.publish.report.colours import dark_twin
+from experiments.records import studies
 
 # What the page's style sheet defines for both modes.
 _NAMED = {
@@ -67,18 +65,12 @@ def inline(name: str, text: str, prefix: str = "") -> Figure:
     if float(root.get("viewBox", "0 0 0 0").split()[2]) <= _NARROW:
         root.set("class", "narrow")
     svg = Markup(ElementTree.tostring(root, encoding="unicode"))
-    return Figure(name, title, captions().get(name, ""), svg)
-
-
-@functools.cache
-def captions() -> Mapping[str, str]:
-    """The stem of a plot's file -> what to look at in it, in a sentence."""
-    return tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+    return Figure(name, title, studies.captions().get(name, ""), svg)
 
 
 def in_order(found: Iterable[Figure]) -> list[Figure]:
     """In the order of the captions; those that have none are last."""
-    places = {name: place for place, name in enumerate(captions())}
+    places = {name: place for place, name in enumerate(studies.captions())}
     return sorted(found, key=lambda figure: places.get(figure.name, len(places)))
 
 

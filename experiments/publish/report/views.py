@@ -16,9 +16,9 @@ from experiments.publish.answer import Answer, Best
 from experiments.publish.outcomes import outcome, trust
 from experiments.publish.report import tables
 from experiments.publish.report.figures import Figure
-from experiments.records import environment, frames, stats, store
+from experiments.records import environment, frames, stats, store, studies
 from experiments.records.controls import explained
-from experiments.records.rows import EXPERIMENTS, SKIPPED
+from experiments.records.rows import SKIPPED
 
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
 _RUN_FIELDS = ("date", "device", "cuda", "torch", "triton", "numpy", "python", "os", "commit")
@@ -112,7 +112,7 @@ class View:
     @property
     def trust(self) -> str:
         """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
-        return trust(self.rows(name) for name in EXPERIMENTS)
+        return trust(self.rows(name) for name in studies.names())
 
     def experiments(self) -> list[str]:
         """The names of those that have data here."""

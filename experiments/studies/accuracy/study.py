@@ -21,7 +21,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import Checked
+from experiments.records.rows import CheckedRow
 
 NAME = "accuracy"
 KIND = "normal"
@@ -36,7 +36,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if request.device == "cuda" or "cpu" in contender.devices else f"{contender.backend} needs a GPU"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Checked]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[CheckedRow]:
     """A row for each contender and problem."""
     able, broken = load_all(chosen, request.device)
     side = workloads.ACCURACY_SIDE
@@ -53,7 +53,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                 a, b = placed[home]
                 slow = timing.too_slow_on_cpu(contender, case.problem) if home == "cpu" else None
                 verdict = broken.get(contender) or slow or verify(contender, able[contender], a, b, case)
-                yield Checked.about(NAME, contender, case.problem, inputs=KIND, **verdict.columns)
+                yield CheckedRow.about(NAME, contender, case.problem, inputs=KIND, **verdict.columns)
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()

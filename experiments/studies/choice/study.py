@@ -5,7 +5,7 @@ chooses takes at most 3% longer than the best (geometric mean), and at most 15% 
 which times every candidate at each new shape, takes seconds for it.
 
 Method: that of `ladder`, for the candidates of the rung that chooses, at random shapes that the model was not fitted
-on. Tried are those whose predicted time is at most 3 times the least, and of one tile's counts of blocks at most 8,
+on. ChoiceRow are those whose predicted time is at most 3 times the least, and of one tile's counts of blocks at most 8,
 evenly over their logarithms; rows say how many candidates there are in all. Regret is the time of the chosen one over
 that of the fastest, less 1. Triton's autotune picks from the same list by its own benchmark, after all of them are
 compiled. The full preset also times the shapes that `python -m experiments fit` makes a GPU's table from: there fewer
@@ -33,7 +33,8 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, build_ahead, dealt
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import PASS, Tried
+from experiments.records.rows import PASS
+from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import choice
 from gemm_ref.call import copies_vectors, sms_of
 from gemm_ref.inputs import meta_operands
@@ -85,17 +86,17 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Tried]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[ChoiceRow]:
     """A row for each candidate that is tried, at each problem, and for cuBLAS beside them."""
     gpu, sms = torch.cuda.get_device_name(), sms_of(torch.device("cuda"))
     for problem in timing.problems(request, sizes(request.preset, request.math or "fp32")):
         effort = effort_at(problem, request.preset)
-        setting = timing.Setting(NAME, request.device, plan=effort.plan, row=Tried)
+        setting = timing.Setting(NAME, request.device, plan=effort.plan, row=ChoiceRow)
         tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, effort, gpu).items()}
         bars.begin(f"{problem}: compiling", 1)
         build_ahead({who.kernel: who for who in tries}.values(), torch.cuda.get_device_capability())
         with timing.Bench(setting, list(tries), bars) as bench:
-            rows = cast(list[Tried], list(bench.time(problem)))
+            rows = cast(list[ChoiceRow], list(bench.time(problem)))
         passed = {(row.dialect, row.variant) for row in rows if row.status == PASS}
         able = [who for who in tries if (who.dialect, who.variant) in passed]
         yield from said(rows, tries, tuned(able, problem) if effort.autotune else {})
@@ -142,7 +143,9 @@ def tuned(able: Sequence[Contender], problem: gemm_ref.Problem, device: str = "c
     return dict([autotune(works)]) if works else {}
 
 
-def said(rows: Sequence[Tried], tries: Mapping[Contender, Try], tuned: Mapping[Contender, float]) -> Iterator[Tried]:
+def said(
+    rows: Sequence[ChoiceRow], tries: Mapping[Contender, Try], tuned: Mapping[Contender, float]
+) -> Iterator[ChoiceRow]:
     """The rows, with what is known of their candidates."""
     names = {(who.dialect, who.variant): who for who in tries}
     for row in rows:

@@ -26,8 +26,9 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, Request
-from experiments.records.rows import ERROR, SKIPPED, Proved
+from experiments.records.rows import ERROR, SKIPPED
 from experiments.records.store import short
+from experiments.studies.correctness.row import CorrectnessRow
 from gemm_ref.problem import integers_are_exact
 from gemm_ref.wait import seconds_on_reference_gpu, spoken
 
@@ -56,7 +57,7 @@ def parts_of(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
     if request.problems:
         whole = [(problem.m, problem.n, problem.k) for problem in request.problems]
     elif request.device == "cuda":
-        whole, normal = (*covering(), workloads.ALL_EDGES_PARTIAL), workloads.ON_GPU_LARGE[request.preset]
+        whole, normal = (*workloads.covering(), workloads.ALL_EDGES_PARTIAL), workloads.ON_GPU_LARGE[request.preset]
     elif request.preset == DEFAULT and math != "fp32":
         whole = workloads.ON_CPU_TENSOR_CORES
     else:
@@ -66,18 +67,7 @@ def parts_of(request: Request, math: str) -> list[tuple[gemm_ref.Problem, str]]:
     return [(problem, kind) for problem, kind in found if kind != "integers" or integers_are_exact(problem)]
 
 
-def covering(
-    edges: Sequence[int] = workloads.EDGES, depths: Sequence[int] = workloads.EDGES
-) -> list[tuple[int, int, int]]:
-    """A Latin square: triples (m, n, k) in which any two dimensions take every pair of values.
-
-    edges are the values of m and n, depths, as many, those of k; 8 of them make 64 triples.
-    """
-    count = len(edges)
-    return [(edges[i], edges[j], depths[(i + j) % count]) for i in range(count) for j in range(count)]
-
-
-def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Proved]:
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[CorrectnessRow]:
     """A row for each contender, problem and kind of inputs."""
     plan = {math: parts_of(request, math) for math in dict.fromkeys(each.math for each in contenders)}
     bars.begin("checking", sum(len(plan[contender.math]) for contender in contenders))
@@ -89,7 +79,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         yield from rows
 
 
-def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[Proved]:
+def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[CorrectnessRow]:
     """Problems are outermost: the largest operands are on the GPU once."""
     able, broken = load_all(contenders, "cuda")
     for math, parts in plan.items():
@@ -99,7 +89,7 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[P
             for contender in (each for each in contenders if each.math == math):
                 bars.doing(f"{contender} {problem}")
                 verdict = _judge(contender, able, broken, a, b, case)
-                yield Proved.about(NAME, contender, problem, inputs=kind, **verdict.columns)
+                yield CorrectnessRow.about(NAME, contender, problem, inputs=kind, **verdict.columns)
                 if verdict.lost:
                     raise DeviceLost(verdict.lost)
                 bars.done()
@@ -111,14 +101,14 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[P
 
 def _on_the_reference_gpu(
     contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]
-) -> Iterator[list[Proved]]:
+) -> Iterator[list[CorrectnessRow]]:
     able, broken = load_all([contender], "cpu")
     for problem, kind in parts:
         verdict = broken.get(contender) or too_slow(problem)
         if verdict is None or verdict.status == ERROR:
             case = _case(problem, kind)
             verdict = _judge(contender, able, broken, case.a, case.b, case)
-        yield [Proved.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
+        yield [CorrectnessRow.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
         if verdict.lost:
             raise DeviceLost(verdict.lost)
 

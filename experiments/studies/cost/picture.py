@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.ticker as ticker
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from experiments.publish.drawing import style
@@ -91,13 +89,8 @@ def _label(ax: Axes, rows: pd.DataFrame, lines: dict[tuple[str, str], float]) ->
             groups[-1].append(point) if near else groups.append([point])
         for group in groups:
             text = group[0][0] if len(group) == 1 else f"{group[0][0]}–{group[-1][0][1:]}"
-            spots.append(Spot(text, group[0][1], group[0][2], legible(style.look_of(str(dialect)).colour)))
+            spots.append(Spot(text, group[0][1], group[0][2], style.legible(style.look_of(str(dialect)).colour)))
     around(ax, spots, [*paths, [(0, 100), (ax.get_xlim()[1], 100)]])
-
-
-def legible(colour: str) -> str:
-    """The colour, nearer to the ink: for a text that is read on the light page and on the dark one."""
-    return to_hex(0.38 * np.array(to_rgb(colour)) + 0.62 * np.array(to_rgb(style.INK)))
 
 
 def _lines(frame: pd.DataFrame, timed: bool, caption: str) -> Figure:

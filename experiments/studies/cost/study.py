@@ -36,8 +36,9 @@ from experiments.records import workloads
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import ERROR, Cost
+from experiments.records.rows import ERROR
 from experiments.records.source_lines import lines_of
+from experiments.studies.cost.row import CostRow
 from gemm_ref.sass import tools
 from gemm_ref.sass.occupancy import ARCHITECTURES, asked_bytes
 from gemm_ref.sass.sections import code_bytes
@@ -55,7 +56,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if contender.math == math else f"{contender.math} takes part where --math asks for it"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Cost]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[CostRow]:
     """A row for each rung, variant and dialect, and each size that was asked for."""
     problems = request.problems or (gemm_ref.Problem(*workloads.cube(workloads.ALIGNED)),)
     parts = [(problem, COMPILES[request.preset]) for problem in problems]
@@ -64,12 +65,12 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
         yield from rows
 
 
-def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, int]]) -> Iterator[list[Cost]]:
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, int]]) -> Iterator[list[CostRow]]:
     return ([_row(contender, *part)] for part in parts)
 
 
-def _row(contender: Contender, problem: gemm_ref.Problem, compiles: int) -> Cost:
-    row = functools.partial(Cost.about, NAME, contender, problem, arch=MAIN_ARCHITECTURE)
+def _row(contender: Contender, problem: gemm_ref.Problem, compiles: int) -> CostRow:
+    row = functools.partial(CostRow.about, NAME, contender, problem, arch=MAIN_ARCHITECTURE)
     written = asdict(lines_of(contender.stage, contender.dialect))
     try:
         _load_compiler(contender.backend)
@@ -99,7 +100,7 @@ def _cpu_seconds() -> float:
 
 
 def examine(code: MachineCode) -> dict[str, int]:
-    """What a `Cost` row says of machine code. Raises BuildError and ValueError where it cannot be read."""
+    """What a `CostRow` row says of machine code. Raises BuildError and ValueError where it cannot be read."""
     sizes = code_bytes(code.cubin)
     main = max(sizes, key=lambda name: sizes[name])
     use = tools.usage(code.cubin)[main]

@@ -28,8 +28,9 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import HARDWARE, PREDICTED, Lost
+from experiments.records.rows import HARDWARE, PREDICTED
 from experiments.studies.emulation import spreads
+from experiments.studies.emulation.row import EmulationRow
 from experiments.studies.shared.chains import chain_of
 from gemm_ref.compute import WIDE
 from gemm_ref.operands.split import in_parts, range_report
@@ -48,7 +49,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "only modes that emulate fp32 take part, and cuBLAS in fp32 and in tf32"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Lost]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[EmulationRow]:
     """A row for each contender, problem and kind of inputs."""
     side = workloads.EMULATION_SIDE
     sizes = request.problems or [gemm_ref.Problem(side, side, k) for k in workloads.EMULATION_DEPTHS[request.preset]]
@@ -70,7 +71,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                 bars.done()
 
 
-def _on_gpu(contender: Contender, case: Case) -> Lost:
+def _on_gpu(contender: Contender, case: Case) -> EmulationRow:
     """One product on the GPU, checked. Raises DeviceLost."""
     fn, broken = load(contender)
     kept: list[torch.Tensor] = []
@@ -88,15 +89,15 @@ def _on_gpu(contender: Contender, case: Case) -> Lost:
     if verdict.accuracy:
         wide = [exponents.cpu() == WIDE for exponents in report.calls[-1]] if report.calls else []
         values |= _lost(case, kept[-1].cpu(), wide)
-    return Lost.about(NAME, contender, case.problem, inputs=case.kind, view=HARDWARE, **values)
+    return EmulationRow.about(NAME, contender, case.problem, inputs=case.kind, view=HARDWARE, **values)
 
 
-def _predicted(contender: Contender, case: Case, c: torch.Tensor) -> Lost:
+def _predicted(contender: Contender, case: Case, c: torch.Tensor) -> EmulationRow:
     accuracy = gemm_ref.check(c, case.a, case.b, math=contender.math, oracle=case.oracle)
     emulated = contender.math in gemm_ref.EMULATED
     wide = [in_parts(x, True, contender.math)[0] == WIDE for x in (case.a, case.b.t())] if emulated else []
     values = asdict(accuracy) | _lost(case, c, wide)
-    return Lost.about(NAME, contender, case.problem, inputs=case.kind, view=PREDICTED, **values)
+    return EmulationRow.about(NAME, contender, case.problem, inputs=case.kind, view=PREDICTED, **values)
 
 
 def _lost(case: Case, c: torch.Tensor, wide: Sequence[torch.Tensor]) -> dict[str, float]:

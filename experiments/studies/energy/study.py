@@ -36,7 +36,7 @@ from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import BURST, SUSTAINED, Timed
+from experiments.records.rows import BURST, SUSTAINED, TimedRow
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.problem import integers_are_exact
 
@@ -79,7 +79,7 @@ def _is_foremost(contender: Contender) -> bool:
     return timing.is_reference(contender) or (contender.stage == last and contender.is_default and by_all)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """Two rows for each contender, problem and kind of inputs: in bursts, and held."""
     sizes = map(workloads.cube, workloads.ENERGY[request.preset])
     for size in request.problems or [gemm_ref.Problem(*each) for each in sizes]:
@@ -93,7 +93,7 @@ def _problem(size: gemm_ref.Problem, contender: Contender) -> gemm_ref.Problem:
     return replace(size, math=contender.math, b_layout=LAYOUT[contender.math])
 
 
-def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Able, bars: Bars) -> Iterator[Timed]:
+def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Able, bars: Bars) -> Iterator[TimedRow]:
     cases: dict[str, Case] = {}
 
     def judge(contender: Contender, fn: Gemm) -> Verdict:
@@ -102,13 +102,13 @@ def _check(size: gemm_ref.Problem, chosen: Sequence[Contender], able: timing.Abl
         case = cases[contender.math]
         return refusal(contender, "cuda") or verify(contender, fn, case.a.cuda(), case.b.cuda(), case)
 
-    def row(contender: Contender, verdict: Verdict) -> Timed:
-        return Timed.about(NAME, contender, _problem(size, contender), mode=SUSTAINED, **verdict.columns)
+    def row(contender: Contender, verdict: Verdict) -> TimedRow:
+        return TimedRow.about(NAME, contender, _problem(size, contender), mode=SUSTAINED, **verdict.columns)
 
     yield from timing.check(f"{size}: checking", chosen, judge, row, able, bars)
 
 
-def _take_turns(size: gemm_ref.Problem, able: timing.Able, hold_s: float, bars: Bars) -> Iterator[Timed]:
+def _take_turns(size: gemm_ref.Problem, able: timing.Able, hold_s: float, bars: Bars) -> Iterator[TimedRow]:
     turns = list(_turns(size, able))
     order = np.random.default_rng(0)
     bars.begin(f"{size}: bursts", BURSTS * len(turns))
@@ -156,10 +156,12 @@ def _beside(turn: Turn, references: Mapping[tuple[str, str], Turn]) -> dict[str,
     return ratio.columns("vs_cublas") | {"verdict": stats.verdict(ratio)}
 
 
-def _row(turn: Turn, mode: str, times_us: list[float], size: gemm_ref.Problem, able: timing.Able, **more: Any) -> Timed:
+def _row(
+    turn: Turn, mode: str, times_us: list[float], size: gemm_ref.Problem, able: timing.Able, **more: Any
+) -> TimedRow:
     problem = _problem(size, turn.contender)
     summary = stats.summarize(np.array(times_us))
-    return Timed.about(
+    return TimedRow.about(
         NAME,
         turn.contender,
         problem,

@@ -31,7 +31,8 @@ from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm, build_ahead, dealt
 from experiments.records.request import Request
-from experiments.records.rows import COLD, ERROR, Finished
+from experiments.records.rows import COLD, ERROR
+from experiments.studies.epilogues.row import EpilogueRow
 from gemm_ref.baselines.products import fp32_products
 from gemm_ref.call import settle, validate
 from gemm_ref.epilogue import Extras, apply
@@ -79,7 +80,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return f"only {rung.id} and cuBLAS take part"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Finished]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[EpilogueRow]:
     """A row for each contender, problem and form; one of an error where a form is wrong."""
     for asked, own in timing.by_math(request, chosen):
         sizes = workloads.EPILOGUES if asked.math == MATHS[0] else workloads.EPILOGUES[:1]
@@ -128,7 +129,7 @@ def by_torch(form: str, how: str, product: Gemm) -> Gemm | None:
 
 def _time(
     problem: gemm_ref.Problem, chosen: Sequence[Contender], forms: Sequence[str], bars: Bars
-) -> Iterator[Finished]:
+) -> Iterator[EpilogueRow]:
     a, b = gemm_ref.make_inputs(problem, "normal", device=DEVICE)
     oracle, extras = gemm_ref.Oracle(a, b), {form: extras_of(form, problem) for form in forms}
     turns = [
@@ -147,7 +148,7 @@ def _time(
         verdict = verdict or refusal(turn.contender, "cuda")
         about = {"mode": COLD, "form": turn.form, "how": turn.how}
         if verdict:
-            yield Finished.about(NAME, turn.contender, problem, **verdict.columns, **about)
+            yield EpilogueRow.about(NAME, turn.contender, problem, **verdict.columns, **about)
         elif found := by_torch(turn.form, turn.how, fn) if timing.is_reference(turn.contender) else fn:
             try:
                 given = extras[turn.form]
@@ -156,7 +157,7 @@ def _time(
                 able[turn] = functools.partial(found, **given.given), accuracy
             except Exception as error:
                 status = {"status": ERROR, "detail": describe(error)}
-                yield Finished.about(NAME, turn.contender, problem, **status, **about)
+                yield EpilogueRow.about(NAME, turn.contender, problem, **status, **about)
                 try:
                     torch.cuda.synchronize()
                 except RuntimeError as lost:
@@ -199,7 +200,7 @@ def _rows(
     operands: tuple[torch.Tensor, torch.Tensor],
     able: dict[Turn, tuple[Gemm, gemm_ref.Accuracy]],
     bars: Bars,
-) -> Iterator[Finished]:
+) -> Iterator[EpilogueRow]:
     rotation = Rotation(*operands, cache_bytes(COLD), gemm_ref.MATHS[problem.math].out_dtype)
     timer = make_timer(COLD)
     works = {turn: timing.bind(fn, rotation) for turn, (fn, _) in able.items()}
@@ -215,7 +216,7 @@ def _rows(
         plain = times.get(Turn(turn.contender, PLAIN, FUSED))
         if plain is not None:
             values |= stats.speed_ratio(plain, times_us).columns("over_plain")
-        yield Finished.about(
+        yield EpilogueRow.about(
             NAME,
             turn.contender,
             problem,

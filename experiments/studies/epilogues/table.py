@@ -10,7 +10,7 @@ from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import frames, store
 from gemm_ref import DIALECTS
 
-BLOCKS = ("tensor_epilogues",)
+BLOCKS = {"tensor_epilogues": "tensor_cores.md"}  # block -> the page of docs/ that has it
 
 
 def block(name: str, published: Path) -> str:

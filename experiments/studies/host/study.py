@@ -28,7 +28,7 @@ from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import HostCost
+from experiments.studies.host.row import HostRow
 from gemm_ref.baselines.products import fp32_products
 from gemm_ref.ptx.program import without_collection
 
@@ -49,7 +49,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if contender.math == math else f"{contender.math} takes part only if --math asks for it"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[HostCost]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[HostRow]:
     """A row for each contender and size, and for torch in each of their math modes.
 
     Raises DeviceLost after the row of a contender that left the GPU unusable.
@@ -71,7 +71,7 @@ def _matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -
     return a @ b if out is None else torch.matmul(a, b, out=out)
 
 
-def _at(cases: dict[str, Case], everyone: Sequence[Contender], device: str, bars: Bars) -> Iterator[HostCost]:
+def _at(cases: dict[str, Case], everyone: Sequence[Contender], device: str, bars: Bars) -> Iterator[HostRow]:
     placed = {math: (case.a.to(device), case.b.to(device)) for math, case in cases.items()}
     problem = next(iter(cases.values())).problem
     bars.begin(f"{problem}: checking", len(everyone))
@@ -85,13 +85,13 @@ def _at(cases: dict[str, Case], everyone: Sequence[Contender], device: str, bars
             if verdict.accuracy:
                 calls[contender] = functools.partial(fn, *placed[contender.math])
             else:
-                yield HostCost.about(NAME, contender, case.problem, **verdict.columns)
+                yield HostRow.about(NAME, contender, case.problem, **verdict.columns)
             if verdict.lost:
                 raise DeviceLost(verdict.lost)
             bars.done()
         for contender, times_us in host_times(calls, bars, f"{problem}: timing the host").items():
             summary = stats.summarize(np.array(times_us))
-            yield HostCost.about(NAME, contender, cases[contender.math].problem, **asdict(summary))
+            yield HostRow.about(NAME, contender, cases[contender.math].problem, **asdict(summary))
 
 
 def host_times(calls: dict[Contender, Callable[[], object]], bars: Bars, text: str) -> dict[Contender, list[float]]:

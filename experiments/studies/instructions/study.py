@@ -39,7 +39,8 @@ from experiments.records import workloads
 from experiments.records.compiled import MAIN_ARCHITECTURE
 from experiments.records.contenders import Contender, gemm_of
 from experiments.records.request import FULL, Request
-from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
+from experiments.records.rows import ERROR, PASS, SKIPPED
+from experiments.studies.instructions.row import InstructionRow
 from experiments.studies.memory import study as memory
 from gemm_ref.launch import cdiv
 from gemm_ref.ptx.count.records import COMPILED
@@ -63,7 +64,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "baselines are not part of it: their machine code is not compiled here" if contender.is_baseline else ""
 
 
-def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Compiled]:
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[InstructionRow]:
     """A row for each contender, problem and architecture: sm_90a, and with the full preset all of them."""
     archs = ARCHITECTURES if request.preset == FULL else (MAIN_ARCHITECTURE,)
     problems = request.problems or (gemm_ref.Problem(*workloads.cube(workloads.ALIGNED)),)
@@ -74,29 +75,29 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         yield from rows
 
 
-def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]) -> Iterator[list[Compiled]]:
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem, str]]) -> Iterator[list[InstructionRow]]:
     return ([_row(contender, *part)] for part in parts)
 
 
-def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> Compiled:
+def _row(contender: Contender, problem: gemm_ref.Problem, arch: str) -> InstructionRow:
     sm = ARCHITECTURES[arch]
     if reason := contender.refusal(sm.capability):
-        return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
+        return InstructionRow.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=reason)
     try:
         code = compile_to_cubin(contender, problem, sm.capability)
         in_fp32 = contender.math == "fp32" and sm.capability == ports.MEASURED
         wavefronts = functools.partial(_wavefronts, contender, problem) if in_fp32 else None
         values = examine(code.cubin, sm, code.threads, code.dynamic_bytes, wavefronts)
     except _Uncounted as reason:
-        return Compiled.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
+        return InstructionRow.about(NAME, contender, problem, arch=arch, status=SKIPPED, detail=str(reason))
     except Exception as error:  # a rung that does not compile is a row, and the others go on
-        return Compiled.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
+        return InstructionRow.about(NAME, contender, problem, arch=arch, status=ERROR, detail=describe(error))
     config = gemm_ref.get_stage(contender.stage).config(contender.variant, contender.dialect)
     launch = launch_of(contender, problem)
     loaders = launch.loaders if code.threads == launch.threads else 0  # a twin with other warps has none
     products = values["flop_per_trip"] / 2 * (code.threads - loaders)
     values["k_per_trip"] = products / (config.BLOCK_M * config.BLOCK_N)
-    return Compiled.about(NAME, contender, problem, arch=arch, **values)
+    return InstructionRow.about(NAME, contender, problem, arch=arch, **values)
 
 
 def _wavefronts(contender: Contender, problem: gemm_ref.Problem) -> dict[str, float]:
@@ -131,7 +132,7 @@ def examine(
     dynamic_bytes: int,
     wavefronts: Callable[[], Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """What a `Compiled` row says of the kernel in `cubin` that has the main loop.
+    """What a `InstructionRow` row says of the kernel in `cubin` that has the main loop.
 
     threads, dynamic_bytes: threads and dynamic shared memory of a block; wavefronts: gives what `schedule.simulate`
     has, and None leaves out what the loop waits for. Raises ValueError where no kernel has a loop that computes,

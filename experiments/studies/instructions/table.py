@@ -37,7 +37,8 @@ _READINGS = {
 }
 _TENSOR_CORES = "instructions-tensor-cores"
 _MMA_MATH, _MMA_K = "bf16", 64
-BLOCKS = ("instructions", *_READINGS, _TENSOR_CORES)  # the blocks that `block` writes
+# The blocks that `block` writes -> the page of docs/ that has them
+BLOCKS = dict.fromkeys(("instructions", *_READINGS, _TENSOR_CORES), "compilers.md")
 
 
 def block(name: str, published: Path) -> str:

@@ -20,7 +20,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import Timed
+from experiments.records.rows import TimedRow
 
 NAME = "ladder"
 
@@ -30,7 +30,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
     with timing.Bench(timing.Setting(NAME, request.device), chosen, bars) as bench:
         for problem in timing.problems(request, workloads.LADDER[request.device]):

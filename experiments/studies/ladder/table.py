@@ -23,7 +23,7 @@ from gemm_ref import DIALECTS
 from gemm_ref.baselines import BASELINES
 from gemm_ref.rung import Rung
 
-BLOCKS = ("ladder", "deep", "ablation")  # the blocks that `block` writes
+BLOCKS = dict.fromkeys(("ladder", "deep", "ablation"), "ladder.md")  # block -> the page of docs/ that has it
 
 
 def block(name: str, published: Path) -> str:
@@ -38,7 +38,9 @@ def block(name: str, published: Path) -> str:
 
 
 def rung(stage: Rung, published: Path) -> str:
-    """One rung's variants, each with its speed over the rung below in the same dialect."""
+    """One rung's variants, each with its speed over the rung below in the same dialect; empty for one not in fp32."""
+    if "fp32" not in stage.maths:
+        return ""
     at_size = frames.largest_cube(store.read(published, "ladder"))
     rungs = gemm_ref.stages_in("fp32")
     place = rungs.index(stage)

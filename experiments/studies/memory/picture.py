@@ -15,7 +15,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.records import environment, frames, store, traffic
 from experiments.records.controls import size_name
 from experiments.records.rows import HARDWARE, PASS
-from experiments.studies.memory.banks import banks
+from experiments.studies.memory.banks import TURNS, banks
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.sectors import SECTOR
 
@@ -27,6 +27,7 @@ _LEVELS = {  # level -> title of its panel
     "shared": "shared memory: 128 bytes per wavefront",
     "l2": "global memory: 32 bytes per sector (│ each sector once)",
 }
+COLOURS = tuple(colour for _, colour in TURNS.steps)
 
 
 def draw(folder: Path) -> Iterator[style.Picture]:

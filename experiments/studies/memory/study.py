@@ -29,8 +29,9 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.request import FULL, Request
-from experiments.records.rows import HARDWARE, PASS, SKIPPED, Counted
+from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from experiments.studies.correctness.study import too_slow
+from experiments.studies.memory.row import AccessRow
 from gemm_ref import ptx
 from gemm_ref.build import BuildError
 from gemm_ref.inputs import aligned
@@ -48,7 +49,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if counted else f"{contender.math} is counted only if --math asks for it"
 
 
-def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[Counted]:
+def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> Iterator[AccessRow]:
     """The rows of each contender and problem; one that says why where there is nothing to count."""
     math = request.math or "fp32"
     problems = [
@@ -68,13 +69,13 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
                 yield from _on_the_gpu(alike, problem, bars)
 
 
-def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem]]) -> Iterator[list[Counted]]:
+def _work(contender: Contender, parts: Sequence[tuple[gemm_ref.Problem]]) -> Iterator[list[AccessRow]]:
     for (problem,) in parts:
         slow = too_slow(problem)
         yield [_without_counts(contender, problem, slow)] if slow else count(contender, problem)
 
 
-def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars: Bars) -> Iterator[Counted]:
+def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars: Bars) -> Iterator[AccessRow]:
     """The hardware's own counts, as rows of a view of their own; one row that says why where it gives none."""
     bars.begin(f"{problem}: the hardware's counters", 1)
     able = [contender for contender in contenders if not refusal(contender, "cuda")]
@@ -87,11 +88,11 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
         for index, counts in enumerate(launches, 1):
             for (space, kind, measure), value in counts.items():
                 about = {"view": HARDWARE, "launch": index, "space": space, "kind": kind, measure: int(value)}
-                yield Counted.about(NAME, contender, problem, **about)
+                yield AccessRow.about(NAME, contender, problem, **about)
     bars.done()
 
 
-def count(contender: Contender, problem: gemm_ref.Problem) -> list[Counted]:
+def count(contender: Contender, problem: gemm_ref.Problem) -> list[AccessRow]:
     """The rows of one contender."""
     why_not = ""
     try:
@@ -104,7 +105,7 @@ def count(contender: Contender, problem: gemm_ref.Problem) -> list[Counted]:
     return rows
 
 
-def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] | None) -> list[Counted]:
+def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] | None) -> list[AccessRow]:
     """Run the contender, checked, and return what it asked for."""
     fn, verdict = load(contender)
     counter = ptx.Counter(read_code)
@@ -124,12 +125,12 @@ def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Ve
     return verdict
 
 
-def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> Counted:
+def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> AccessRow:
     values = asdict(count) | {"words": " ".join("-" if word is None else str(word) for word in count.words)}
     values["lane_bytes"] = values.pop("size")
     del values["offsets"]
-    return Counted.about(NAME, contender, problem, **values)
+    return AccessRow.about(NAME, contender, problem, **values)
 
 
-def _without_counts(contender: Contender, problem: gemm_ref.Problem, verdict: Verdict, view: str = "") -> Counted:
-    return Counted.about(NAME, contender, problem, view=view, **verdict.columns)
+def _without_counts(contender: Contender, problem: gemm_ref.Problem, verdict: Verdict, view: str = "") -> AccessRow:
+    return AccessRow.about(NAME, contender, problem, view=view, **verdict.columns)

@@ -15,7 +15,7 @@ from experiments.records.rows import HARDWARE
 from gemm_ref import DIALECTS
 from gemm_ref.ptx.count.records import COMPILED
 
-BLOCKS = ("requests", "hardware")
+BLOCKS = dict.fromkeys(("requests", "hardware"), "memory.md")  # block -> the page of docs/ that has it
 
 
 def block(name: str, published: Path) -> str:

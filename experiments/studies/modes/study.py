@@ -20,7 +20,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import MODES, Timed
+from experiments.records.rows import MODES, TimedRow
 
 NAME = "modes"
 PLAN = Plan(least=5, most=60, each_s=0.2, total_s=3.0)
@@ -38,7 +38,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, problem and timing mode, timed where it is right."""
     for (asked, own), mode in product(timing.by_math(request, chosen), MODES):
         setting = timing.Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)

@@ -16,7 +16,7 @@ from experiments.publish.drawing.sheet import Sheet
 from experiments.records import store
 from experiments.records.controls import CONTROL, Controls, explained
 
-CLOCKS = maps.Scale.of(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), (1.5, 2.5))
+SCALE = maps.Scale.of(("1", "2", "3"), ("#ffffff", "#fdbf87", "#e37120"), (1.5, 2.5))
 COLOURS = {"as it is": "#6b7280", "freed": "#2f78c4", "back and forth": "#e37120", "both": "#1f2933"}
 _MARKERS = dict(zip(COLOURS, "osvD", strict=True))
 _LINES = {"alternating": ("#2f78c4", "as many odd"), "resting": ("#a34708", "three times as many without reads")}
@@ -56,7 +56,7 @@ def _residues(ax: Axes, frame: pd.DataFrame, c: str) -> None:
         return
     table = own.assign(a=named[0], b=named[1]).pivot(index="a", columns="b", values="clocks")
     texts = np.vectorize("{:.1f}".format)(table)
-    maps.draw(ax, table.to_numpy(), texts, list(table.index), list(table.columns), CLOCKS, size=7)
+    maps.draw(ax, table.to_numpy(), texts, list(table.index), list(table.columns), SCALE, size=7)
     ax.set_title(f"a (down) and b (across) modulo 8, c = {c} modulo 8", size=9)
     style.bare(ax)
 

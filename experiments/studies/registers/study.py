@@ -34,9 +34,10 @@ from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, SKIPPED, Ported, Timed
+from experiments.records.rows import ERROR, FAIL, SKIPPED, TimedRow
 from experiments.studies.registers.register_loops import LOOPS, Loop
 from experiments.studies.registers.rewritten_rungs import Rewritten, rewritten, with_machine
+from experiments.studies.registers.row import RegisterRow
 from gemm_ref import Problem
 from gemm_ref.sass import ports
 from gemm_ref.sass.listing import Instruction
@@ -58,7 +59,7 @@ def unsuited(contender: Loop | Rewritten, request: Request) -> str:
     return "another --stage is asked for" if request.stages and contender.stage not in request.stages else ""
 
 
-def measure(request: Request, chosen: Sequence[Loop | Rewritten], bars: Bars) -> Iterator[Ported]:
+def measure(request: Request, chosen: Sequence[Loop | Rewritten], bars: Bars) -> Iterator[RegisterRow]:
     """A row for each loop, and for each rung and problem; without a GPU what their machine code says."""
     loops = [each for each in chosen if isinstance(each, Loop)]
     bars.begin("loops of chosen registers", len(loops))
@@ -72,12 +73,12 @@ def measure(request: Request, chosen: Sequence[Loop | Rewritten], bars: Bars) ->
             yield from _rung_rows(rungs, problem, request.device, bars)
 
 
-def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: Bars) -> Iterator[Ported]:
+def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: Bars) -> Iterator[RegisterRow]:
     capability = torch.cuda.get_device_capability() if device == "cuda" else REFERENCE_CAPABILITY
     arch = next((name for name, sm in ARCHITECTURES.items() if sm.capability == capability), None)
     if arch is None:
         known = f"what a multiprocessor holds is known of {', '.join(ARCHITECTURES)}, and this GPU is another"
-        yield from (Ported.about(NAME, rung, problem, status=SKIPPED, detail=known) for rung in rungs)
+        yield from (RegisterRow.about(NAME, rung, problem, status=SKIPPED, detail=known) for rung in rungs)
         return
     able: dict[tuple, Rewritten] = {}
     bars.begin(f"{problem}: machine code", len(rungs))
@@ -89,10 +90,10 @@ def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: 
                 able.setdefault((rung.stage, rung.variant, rung.form, rung.columns["warps"]), rung)
                 bars.done()
     if device != "cuda":
-        yield from (Ported.about(NAME, rung, problem) for rung in able.values())
+        yield from (RegisterRow.about(NAME, rung, problem) for rung in able.values())
         return
     sms = _multiprocessors()
-    with timing.Bench(timing.Setting(NAME, device, row=Ported), list(able.values()), bars) as bench:
+    with timing.Bench(timing.Setting(NAME, device, row=RegisterRow), list(able.values()), bars) as bench:
         for row in bench.time(problem):
             yield with_clocks(row, sms)
 
@@ -101,9 +102,9 @@ def _multiprocessors() -> int:
     return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 
 
-def with_clocks(row: Timed, sms: int) -> Ported:
+def with_clocks(row: TimedRow, sms: int) -> RegisterRow:
     """The row with clocks of a scheduler for each of its multiply-adds, if it was timed, on `sms` multiprocessors."""
-    assert isinstance(row, Ported)
+    assert isinstance(row, RegisterRow)
     if row.median_us is None or row.p20_us is None or row.p80_us is None or row.sm_mhz is None:
         return row
     of_a_us = row.sm_mhz * WARP * QUARTERS * sms / (row.m * row.n * row.k)
@@ -111,7 +112,7 @@ def with_clocks(row: Timed, sms: int) -> Ported:
     return replace(row, clocks=median, clocks_low=low, clocks_high=high)
 
 
-def _loop_row(loop: Loop, device: str) -> Ported:
+def _loop_row(loop: Loop, device: str) -> RegisterRow:
     capability = torch.cuda.get_device_capability() if device == "cuda" else REFERENCE_CAPABILITY
     values: dict[str, Any] = {}
     try:
@@ -128,9 +129,9 @@ def _loop_row(loop: Loop, device: str) -> Ported:
     return _about(loop, **values)
 
 
-def _about(loop: Loop, **values: Any) -> Ported:
+def _about(loop: Loop, **values: Any) -> RegisterRow:
     who: dict[str, Any] = {"stage": loop.operation, "variant": loop.name, "form": loop.form, "warps": loop.warps}
-    return Ported(experiment=NAME, backend="cuda", **who, **values)
+    return RegisterRow(experiment=NAME, backend="cuda", **who, **values)
 
 
 def _measure(loop: Loop, code: Compiled, sms: int) -> dict[str, Any]:

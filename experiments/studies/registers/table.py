@@ -14,9 +14,10 @@ from experiments.records import compiled, frames, store
 from experiments.records.controls import Controls, explained
 from gemm_ref import DIALECTS
 
-LOOPS, BLOCKS_PER_SM = PAGE = "registers-loops", "registers-blocks"  # of docs/compilers.md
+LOOPS, BLOCKS_PER_SM = "registers-loops", "registers-blocks"
 RUNGS = {f"registers-{stage.id[:3]}": stage.id for stage in gemm_ref.STAGES.values() if stage.number in range(7, 13)}
-BLOCKS = (*PAGE, *RUNGS)
+# Block -> the page of docs/ that has it
+BLOCKS = dict.fromkeys((LOOPS, BLOCKS_PER_SM), "compilers.md") | dict.fromkeys(RUNGS, "ladder.md")
 _ONE, _TWO = "one_block", "two_blocks"  # variants of one kernel, with registers for so many blocks
 _KEPT = "reuse"
 _TOLD = ("parities", "reads", _KEPT, "writes")  # the others are in the picture

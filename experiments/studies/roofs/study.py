@@ -27,9 +27,10 @@ from experiments.bench import datasheets, provenance, timers
 from experiments.bench.verify import DeviceLost, describe
 from experiments.progress import Bars
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, SKIPPED, Ceiling
+from experiments.records.rows import ERROR, FAIL, SKIPPED
 from experiments.records.store import short
 from experiments.studies.roofs.probes import PROBES, Machine, Probe
+from experiments.studies.roofs.row import RoofRow
 
 NAME = "roofs"
 CONTENDERS = tuple(PROBES.values())  # in place of the registry's kernels
@@ -49,7 +50,7 @@ def unsuited(probe: Probe, request: Request) -> str:
     return ""
 
 
-def measure(request: Request, chosen: Sequence[Probe], bars: Bars) -> Iterator[Ceiling]:
+def measure(request: Request, chosen: Sequence[Probe], bars: Bars) -> Iterator[RoofRow]:
     """A row for each ceiling, measured where its micro-kernel is right."""
     bars.begin("ceilings: compiling", 1)
     built = _build((probe.kernel for probe in chosen), torch.cuda.get_device_capability())
@@ -164,5 +165,5 @@ def _still_there(probe: Probe, error: Exception) -> None:
         raise DeviceLost(f"{probe} left the GPU unusable in this process ({short(describe(error))})") from lost
 
 
-def _row(probe: Probe, **values: Any) -> Ceiling:
-    return Ceiling(experiment=NAME, stage=probe.name, backend="cuda", math=probe.math, unit=probe.unit, **values)
+def _row(probe: Probe, **values: Any) -> RoofRow:
+    return RoofRow(experiment=NAME, stage=probe.name, backend="cuda", math=probe.math, unit=probe.unit, **values)

@@ -32,7 +32,8 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, HARDWARE, PASS, PREDICTED, Summed
+from experiments.records.rows import ERROR, FAIL, HARDWARE, PASS, PREDICTED
+from experiments.studies.rounding.row import RoundingRow
 from experiments.studies.shared.chains import CHAINS, Adds
 from experiments.studies.shared.dot_vectors import random_vectors
 from experiments.studies.shared.dots import DOTS, Dots, modelled, on_gpu
@@ -55,7 +56,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if contender.is_default else "only the default variant of a rung takes part"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Summed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[RoundingRow]:
     """On a Hopper GPU a row for each instruction; then one for each contender and problem."""
     some = request.stages or request.problems or request.math or "cuda" not in (request.backends or ("cuda",))
     if request.device == "cuda" and not some and torch.cuda.get_device_capability()[0] == 9:
@@ -85,7 +86,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                 chains = _recognised(case, dict(zip(alike, rows, strict=True)))
 
 
-def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, verdict: Verdict | None) -> Summed:
+def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, verdict: Verdict | None) -> RoundingRow:
     """One product, checked, with its checksum."""
     sums: list[str] = []
 
@@ -100,7 +101,7 @@ def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, ver
         raise DeviceLost(verdict.lost)
     told = {"inputs": case.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
     bits = {"checksum": sums[-1] if verdict.accuracy else "", "dealt": _dealt(contender, case, device)}
-    return Summed.about(NAME, contender, case.problem, **told, **verdict.columns, **bits)
+    return RoundingRow.about(NAME, contender, case.problem, **told, **verdict.columns, **bits)
 
 
 def _dealt(contender: Contender, case: Case, device: str) -> str:
@@ -120,7 +121,7 @@ def _checksum(c: torch.Tensor) -> str:
     return f"{zlib.crc32(c.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()):08x}"
 
 
-def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender, Adds]:
+def _recognised(case: Case, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
     math = case.problem.math
     found = grouped((_checksum(chain.product(case.a, case.b, math)), chain) for chain in CHAINS[math])
@@ -132,17 +133,17 @@ def _recognised(case: Case, rows: Mapping[Contender, Summed]) -> dict[Contender,
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 
 
-def _deep(case: Case, chains: Mapping[Contender, Adds]) -> Iterator[Summed]:
+def _deep(case: Case, chains: Mapping[Contender, Adds]) -> Iterator[RoundingRow]:
     """Rows of contenders by their chains alone, each of which adds once."""
     for chain in dict.fromkeys(chains.values()):
         c = chain.product(case.a, case.b, case.problem.math)
         accuracy = gemm_ref.check(c, case.a, case.b, math=case.problem.math, oracle=case.oracle)
         values: dict[str, Any] = {**asdict(accuracy), "inputs": case.kind, "view": PREDICTED, "checksum": _checksum(c)}
         for contender in (contender for contender, own in chains.items() if own == chain):
-            yield Summed.about(NAME, contender, case.problem, **values)
+            yield RoundingRow.about(NAME, contender, case.problem, **values)
 
 
-def _instructions(bars: Bars) -> Iterator[Summed]:
+def _instructions(bars: Bars) -> Iterator[RoundingRow]:
     """A row for each; Hopper alone has all of them, and sums that are known."""
     bars.begin("vectors", len(DOTS))
     with ThreadPoolExecutor() as pool:  # what does not compile says so when it is called
@@ -154,7 +155,7 @@ def _instructions(bars: Bars) -> Iterator[Summed]:
         bars.done()
 
 
-def _vectors(dots: Dots) -> Summed:
+def _vectors(dots: Dots) -> RoundingRow:
     """How many of the GPU's sums differ from the reference GPU's in any bit."""
     values: dict[str, Any]
     try:
@@ -164,4 +165,4 @@ def _vectors(dots: Dots) -> Summed:
         values |= {"detail": f"{wrong} of {VECTORS} sums have other bits than the reference GPU's"} if wrong else {}
     except Exception as error:  # one that breaks hides no other
         values = {"status": ERROR, "detail": describe(error)}
-    return Summed(experiment=NAME, stage=str(dots), backend="cuda", view=HARDWARE, vectors=VECTORS, **values)
+    return RoundingRow(experiment=NAME, stage=str(dots), backend="cuda", view=HARDWARE, vectors=VECTORS, **values)

@@ -31,7 +31,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import STRONG, WEAK, Scaled
+from experiments.records.rows import STRONG, WEAK, ScalingRow
 from gemm_ref import Problem
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.distributed import launch, layouts
@@ -69,7 +69,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if named else "of each math mode the last rungs in CUDA take part; --stage and --backend name others"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Scaled]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[ScalingRow]:
     """A row for each way of each contender, layout, size and number of GPUs.
 
     Raises DeviceLost, with what the first rank said that failed, once all have ended.

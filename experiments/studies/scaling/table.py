@@ -15,7 +15,8 @@ from experiments.records.rows import STRONG
 from gemm_ref.compute import MATHS
 from gemm_ref.distributed.layouts import FUSED, IN_TURN, LAYOUTS, OVERLAPPED
 
-WAYS, MODEL = BLOCKS = ("scaling-ways", "scaling-model")
+WAYS, MODEL = "scaling-ways", "scaling-model"
+BLOCKS = dict.fromkeys((WAYS, MODEL), "scaling.md")  # block -> the page of docs/ that has it
 
 
 def block(name: str, published: Path) -> str:

@@ -22,7 +22,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import Timed
+from experiments.records.rows import TimedRow
 
 NAME = "shapes"
 FIRST = "s10_double_buffer"  # a rung below was a dialect's best at one of 70 shapes, by 9% (H200, 2026-11-21)
@@ -42,7 +42,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
     setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset])
     for asked, own in timing.by_math(request, chosen):

@@ -21,7 +21,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import Timed
+from experiments.records.rows import TimedRow
 
 NAME = "squares"
 LIMIT_S = {DEFAULT: 0.5, FULL: float("inf")}
@@ -35,7 +35,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
     plan, limit_s = PLAN[request.preset], LIMIT_S[request.preset]
     setting = timing.Setting(NAME, request.device, plan=plan, limit_s=limit_s, advice=": PRESET=full has none")

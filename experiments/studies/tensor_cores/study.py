@@ -22,7 +22,8 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import Timed, TimedLayout
+from experiments.records.rows import TimedRow
+from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import B_LAYOUTS
 
 NAME = "tensor_cores"
@@ -38,9 +39,9 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TimedLayout)
+    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TensorCoreRow)
     sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]
     for asked, own in timing.by_math(request, chosen):
         with timing.Bench(setting, own, bars) as bench:

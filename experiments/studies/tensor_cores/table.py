@@ -25,8 +25,9 @@ from gemm_ref.rung import DEFAULT_VARIANT
 
 OVERVIEW = "tensor_cores"  # a line per rung
 PAGE = tuple(f"tensor_{math}" for math in frames.TENSOR_CORE_MATHS)  # a table each
-EMULATED = tuple(f"tensor_{math}" for math in gemm_ref.EMULATED)  # of those, which docs/emulation.md has
-BLOCKS = (OVERVIEW, "tensor_ablation", *PAGE)
+# Block -> the page of docs/ that has it
+BLOCKS = dict.fromkeys((OVERVIEW, "tensor_ablation", *PAGE), "tensor_cores.md")
+BLOCKS |= {f"tensor_{math}": "emulation.md" for math in gemm_ref.EMULATED}
 # What all of s18 has and a kernel has not, in words: the kernel.
 _WITHOUT = {
     "C is stored while the next tile is multiplied": ("s18", "waits"),

@@ -25,7 +25,7 @@ from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
-from experiments.records.rows import SKIPPED, WAYS, Timed
+from experiments.records.rows import SKIPPED, WAYS, TimedRow
 
 NAME = "timers"
 PLAN = Plan(least=7, most=40, each_s=0.2, total_s=4.0)
@@ -44,14 +44,14 @@ def unsuited(contender: Contender, request: Request) -> str:
     return timing.unsuited_in_its_mode(contender, request)
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Timed]:
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, problem and way of taking its time, where it is right."""
     refused = {way: why_not(way) for way in WAYS}
     for (asked, own), way in product(timing.by_math(request, chosen), WAYS):
         problems = timing.problems(asked, map(workloads.cube, workloads.TIMERS))
         if refused[way]:
             about = {"mode": way, "status": SKIPPED, "detail": refused[way]}
-            yield from (Timed.about(NAME, each, problem, **about) for each, problem in product(own, problems))
+            yield from (TimedRow.about(NAME, each, problem, **about) for each, problem in product(own, problems))
             continue
         with timing.Bench(timing.Setting(NAME, request.device, way, PLAN), own, bars) as bench:
             for problem in problems:

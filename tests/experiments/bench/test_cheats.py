@@ -10,7 +10,7 @@ import torch
 from experiments.bench import floor, timing
 from experiments.bench.timing import Bench, Setting
 from experiments.records.contenders import Contender
-from experiments.records.rows import COLD, FAIL, GRAPH, PASS, Timed
+from experiments.records.rows import COLD, FAIL, GRAPH, PASS, TimedRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT, H200, NoBars
 
@@ -67,7 +67,7 @@ def in_fewer_bits(a, b, out):
 def row(monkeypatch):
     """The row of a function that is timed on the CPU."""
 
-    def of(fn) -> Timed:
+    def of(fn) -> TimedRow:
         contender = Contender("planted", "default", "cpu", "", "fp32", ("cpu",), lambda: fn)
         with Bench(Setting("ladder", "cpu"), [contender], NoBars()) as bench:
             (found,) = bench.time(PROBLEM)
@@ -105,10 +105,10 @@ def test_signs_are_turned_in_place(dtype):
     assert torch.equal(x.float(), -before) and x.data_ptr() == place and not x.is_contiguous()
 
 
-def timed(us: float, problem: Problem, mode: str = COLD, **values) -> Timed:
+def timed(us: float, problem: Problem, mode: str = COLD, **values) -> TimedRow:
     about = Contender("s19_any_shape", "default", "cuda", "cuda", problem.math, ("cuda",), lambda: honest)
     values |= {"median_us": us, "p20_us": us, "p80_us": us, "repeats": 7, "tflops": 1.0, "verdict": "FASTER"}
-    return Timed.about("ladder", about, problem, mode=mode, vs_cublas=3.0, **values)
+    return TimedRow.about("ladder", about, problem, mode=mode, vs_cublas=3.0, **values)
 
 
 @pytest.mark.parametrize(

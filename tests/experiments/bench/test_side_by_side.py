@@ -14,8 +14,8 @@ import pytest
 
 from experiments import processes
 from experiments.bench import side_by_side
+from experiments.records import studies
 from experiments.records.contenders import contenders
-from experiments.records.rows import Proved
 from gemm_ref import Problem
 from tests.experiments.fixtures import NoBars
 
@@ -33,7 +33,11 @@ def _two_at_most(monkeypatch):
 def rows_of(contender, parts):
     """Each row says in which process it was made."""
     for problem, kind in parts:
-        yield [Proved.about("correctness", contender, problem, inputs=kind, detail=str(os.getpid()))]
+        yield [
+            studies.row_type("correctness").about(
+                "correctness", contender, problem, inputs=kind, detail=str(os.getpid())
+            )
+        ]
 
 
 def slow_after_the_first(contender, parts):

@@ -10,9 +10,9 @@ import pytest
 from experiments.cards import examine
 from experiments.cards.examine import open_lacks
 from experiments.cards.submit import submit
-from experiments.records import frames, store
+from experiments.records import frames, store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS, FAIL, Timed
+from experiments.records.rows import FAIL, TimedRow
 from experiments.records.store import CARD
 from tests.experiments.fixtures import ENVIRONMENT, H200, checked_row, ladder_rows
 from tests.imports import ROOT
@@ -21,7 +21,7 @@ CARDS = store.published()
 GPU = H200 | {"driver": "1.2.3"}
 RUN = ENVIRONMENT | {"device": "NVIDIA H200", "slug": "nvidia-h200", "gpu": GPU, "python": "3.12", "nvcc": "13.0.88"}
 ROWS = [replace(row, mode="cold") for row in ladder_rows((4096,)) if row.backend not in ("cpu", "numpy", "torch")]
-OTHERS = {f"experiment-{name}": "not today" for name in EXPERIMENTS if name != "ladder"}
+OTHERS = {f"experiment-{name}": "not today" for name in studies.names() if name != "ladder"}
 
 in_git = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this copy has no git repository")
 
@@ -185,4 +185,7 @@ def test_the_command_says_what_to_do(invoke, save):
 
 
 def test_rows_of_the_published_data_have_times():
-    assert any(issubclass(kind, Timed) and len(store.read(store.PUBLISHED, name)) for name, kind in EXPERIMENTS.items())
+    assert any(
+        issubclass(kind, TimedRow) and len(store.read(store.PUBLISHED, name))
+        for name, kind in studies.row_types().items()
+    )

@@ -14,7 +14,7 @@ from experiments.check.examine import Examination
 from experiments.check.show import show
 from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
-from experiments.records.rows import FAIL, Timed
+from experiments.records.rows import FAIL, TimedRow
 from experiments.studies.correctness import study as correctness
 from tests.experiments.fixtures import ENVIRONMENT
 
@@ -73,7 +73,7 @@ class FakeBench:
             times = {"median_us": 100.0 * (1 + index), "tflops": 10.0 / (1 + index), "vs_cublas": 0.5}
             if index == 1:
                 times = {"status": FAIL, "detail": "for the test"}
-            yield Timed.about("check", contender, problem, **times)
+            yield TimedRow.about("check", contender, problem, **times)
 
 
 def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):

@@ -9,12 +9,11 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from experiments import plots
 from experiments.html import theme
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.report import colours, figures, page
-from experiments.records import store
+from experiments.records import store, studies
 
 
 def test_a_plots_title_and_lines_that_end_at_one_place(tmp_path):
@@ -43,10 +42,10 @@ def test_marks_that_look_alike_share_a_group():
 
 def test_every_published_picture_has_a_caption():
     """And no other has, but those that are drawn of rows not measured yet."""
-    stems = {path.stem for path in store.PUBLISHED.glob("*.svg")}
-    code = "".join(path.read_text(encoding="utf-8") for path in Path(plots.__file__).parent.rglob("*.py"))
-    assert stems <= figures.captions().keys() and all(f'"{name}"' in code for name in figures.captions().keys() - stems)
-    assert all(text.endswith(".") and not re.search(r"faster|slower", text) for text in figures.captions().values())
+    stems = {path.stem for path in store.PUBLISHED.glob("*.png")}
+    code = "".join(path.read_text(encoding="utf-8") for path in studies.FOLDER.glob("*/picture.py"))
+    assert stems <= studies.captions().keys() and all(f'"{name}"' in code for name in studies.captions().keys() - stems)
+    assert all(text.endswith(".") and not re.search(r"faster|slower", text) for text in studies.captions().values())
 
 
 def test_the_report_draws_no_png(tmp_path):

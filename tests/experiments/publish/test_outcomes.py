@@ -9,13 +9,15 @@ import pytest
 
 from experiments.publish import cost
 from experiments.publish.outcomes import OF, in_order, outcome, trust
-from experiments.records import store
-from experiments.records.rows import EXPERIMENTS, FAIL
+from experiments.records import store, studies
+from experiments.records.rows import FAIL
 from gemm_ref import DIALECTS
 from gemm_ref.dialect import BY_HAND
 
 
-@pytest.fixture(scope="module", params=[name for name in EXPERIMENTS if store.csv_path(store.PUBLISHED, name).exists()])
+@pytest.fixture(
+    scope="module", params=[name for name in studies.names() if store.csv_path(store.PUBLISHED, name).exists()]
+)
 def experiment(request) -> tuple[str, pd.DataFrame]:
     """A published experiment and its rows."""
     return request.param, store.read(store.PUBLISHED, request.param)
@@ -101,7 +103,7 @@ def test_shapes_say_the_worst_of_each_dialect_and_the_rung_for_all():
 
 def test_speed_comes_first_and_what_has_no_outcome_last():
     assert in_order(["cost", "made_up", "ladder"]) == ["ladder", "cost", "made_up"]
-    assert sorted(in_order(EXPERIMENTS)) == sorted(EXPERIMENTS)
+    assert sorted(in_order(studies.names())) == sorted(studies.names())
 
 
 def test_a_failed_check_is_named():

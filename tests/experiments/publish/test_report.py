@@ -20,18 +20,17 @@ from experiments import cli
 from experiments.explore import page as explorer
 from experiments.explore.traces import Gathered, gather
 from experiments.explore.traces.gathered import first_modes
-from experiments.publish import markdown, report
+from experiments.publish import markdown, pictures, report
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.publish.outcomes import in_order, outcome
-from experiments.publish.pictures import PICTURES
 from experiments.publish.report import page, rungs, sources, tables
-from experiments.records import store
+from experiments.records import store, studies
 from experiments.records.request import UsageError
-from experiments.records.rows import EXPERIMENTS, FAIL, Checked
+from experiments.records.rows import FAIL, CheckedRow
 from experiments.records.source_lines import kernel_file
-from experiments.selection import questions
+from experiments.records.studies import questions
 from gemm_ref import DIALECTS, STAGES
 from tests.experiments.fixtures import ENVIRONMENT, checked_row, ladder_rows
 from tests.imports import ROOT
@@ -145,7 +144,7 @@ def test_every_rung_has_its_sources_word_for_word(text):
 def test_every_experiment_with_data_is_there_in_order(which, request):
     path = request.getfixturevalue(which)
     text, folder = path.read_text(encoding="utf-8"), path.parent if which == "made" else store.PUBLISHED
-    there = in_order(name for name in EXPERIMENTS if store.csv_path(folder, name).exists())
+    there = in_order(name for name in studies.names() if store.csv_path(folder, name).exists())
     assert there[0] == "ladder" and "correctness" in there
     assert re.findall(r'<section id="(\w+)" class="experiment">', text) == there
     for name in there:
@@ -295,8 +294,9 @@ def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
     Run: `python -m experiments run made_up`
     """
     texts = questions() | {"made_up": asked}
-    monkeypatch.setitem(EXPERIMENTS, "made_up", Checked)
-    monkeypatch.setitem(PICTURES, "made_up", _heatmap)
+    monkeypatch.setitem(studies.abouts(), "made_up", {"captions": {}})
+    monkeypatch.setitem(studies.row_types(), "made_up", CheckedRow)
+    monkeypatch.setattr(pictures, "draw_study", lambda name, folder: _heatmap(folder))
     row = checked_row(experiment="made_up", rel_error=0.25)
     store.save(tmp_path, "made_up", [row], ENVIRONMENT)
     text = report.make([tmp_path], tmp_path / "report.html", texts).read_text(encoding="utf-8")

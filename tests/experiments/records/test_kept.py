@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.bench import side_by_side
-from experiments.records import kept
+from experiments.records import kept, studies
 from experiments.records.contenders import contenders
 from experiments.records.kept import Kept
-from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Proved
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from gemm_ref import Problem, build
 from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
@@ -69,7 +69,9 @@ class Work:
         for problem, kind in parts:
             self.asked.append((problem, kind))
             yield [
-                Proved.about("correctness", contender, problem, inputs=kind, status=self.status, rel_error=0.1 + 0.2)
+                studies.row_type("correctness").about(
+                    "correctness", contender, problem, inputs=kind, status=self.status, rel_error=0.1 + 0.2
+                )
             ]
 
 

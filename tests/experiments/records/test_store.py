@@ -9,7 +9,7 @@ from experiments.publish import blocks
 from experiments.records import store
 from experiments.records.contenders import contenders
 from experiments.records.request import UsageError
-from experiments.records.rows import Timed
+from experiments.records.rows import TimedRow
 from gemm_ref import Problem, stages_in
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
 
@@ -20,7 +20,7 @@ def test_round_trip(tmp_path):
     rows = ladder_rows()
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     frame = store.read(tmp_path, "ladder")
-    assert tuple(frame.columns) == Timed.columns()
+    assert tuple(frame.columns) == TimedRow.columns()
     assert len(frame) == len(rows)
     for row, read in zip(rows, frame.itertuples(), strict=True):
         assert (read.stage, read.dialect, read.m) == (row.stage, row.dialect, row.m)
@@ -34,7 +34,7 @@ def test_rerun_of_a_part_keeps_the_rest_and_both_environments(tmp_path):
     rows = ladder_rows()
     store.save(tmp_path, "ladder", rows, ENVIRONMENT)
     again = [row for row in rows if row.stage == "s04_shared_tile" and row.m == 4096]
-    changed = [Timed.about("ladder", contenders()[0], Problem(1, 2, 3)), *again]
+    changed = [TimedRow.about("ladder", contenders()[0], Problem(1, 2, 3)), *again]
     store.save(tmp_path, "ladder", changed, LATER)
     frame = store.read(tmp_path, "ladder")
     assert len(frame) == len(rows) + 1

@@ -10,22 +10,14 @@ from matplotlib.figure import Figure
 
 from experiments.publish import pictures
 from experiments.publish.drawing import style
-from experiments.records import store, workloads
+from experiments.records import store, studies, workloads
 from experiments.records.contenders import contenders
 from experiments.records.request import DEFAULT
-from experiments.records.rows import (
-    FAIL,
-    HARDWARE,
-    PASS,
-    PREDICTED,
-    SKIPPED,
-    Ceiling,
-    Checked,
-    Counted,
-    Proved,
-    Summed,
-    Timed,
-)
+from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, SKIPPED, CheckedRow, TimedRow
+from experiments.studies.correctness.row import CorrectnessRow
+from experiments.studies.memory.row import AccessRow
+from experiments.studies.roofs.row import RoofRow
+from experiments.studies.rounding.row import RoundingRow
 from experiments.studies.shapes.study import FIRST
 from gemm_ref import STAGES, Problem, stages_in
 from gemm_ref.ptx.count.records import COMPILED
@@ -36,7 +28,7 @@ from tests.experiments.fixtures import CUBLAS, ENVIRONMENT, TFLOPS, ladder_rows
 def data(tmp_path):
     store.save(tmp_path, "ladder", ladder_rows(), ENVIRONMENT)
     rows = [
-        Proved.about(
+        CorrectnessRow.about(
             "correctness",
             contender,
             Problem(33, 31, 33),
@@ -132,7 +124,7 @@ def test_correctness_says_how_many_passed_and_names_what_did_not(drawn):
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
     counted = [
-        Counted.about(
+        AccessRow.about(
             "memory", each, Problem(256, 256, 256), view=view, launch=1, space="global", kind="load", array="A",
             lane_bytes=4, requests=10, lanes=320, sectors=40 + wrong * (view == HARDWARE and each.dialect == "gluon"),
         )
@@ -148,7 +140,7 @@ def test_the_hardware_s_counts_are_a_sentence_and_what_differs(drawn, wrong):
 def test_what_was_not_timed_says_why(drawn):
     loop = next(contender for contender in contenders() if contender.stage == "cpu_loop")
     rows = [row for row in ladder_rows((4096,)) if row.stage != "cpu_loop"]
-    skipped = Timed.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
+    skipped = TimedRow.about("ladder", loop, Problem(4096, 4096, 4096), status=SKIPPED, detail="it would take an hour")
     assert "not timed: it would take an hour" in drawn("ladder", [*rows, skipped])["ladder_tflops"]
 
 
@@ -157,7 +149,7 @@ def test_the_size_with_the_most_kernels_is_drawn(drawn):
     assert "2048 × 2048 × 2048" in drawn("ladder", rows)["ladder_tflops"]
 
 
-@pytest.mark.parametrize("name", pictures.PICTURES)
+@pytest.mark.parametrize("name", studies.names())
 def test_nothing_measured_draws_nothing(drawn, name):
     assert drawn(name) == {}
 
@@ -203,7 +195,7 @@ def test_the_read_roof_is_of_what_memory_binds(drawn, tmp_path):
 
 
 def _ceiling(name, value):
-    return Ceiling(experiment="roofs", stage=name, backend="cuda", value=value)
+    return RoofRow(experiment="roofs", stage=name, backend="cuda", value=value)
 
 
 def test_every_named_shape_has_a_reason_a_source_and_sizes_of_its_own():
@@ -251,7 +243,7 @@ def test_each_rung_in_a_burst_and_held(drawn, tmp_path):
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_accuracy_names_each_line_once(drawn, on_gpu):
     rows = [
-        Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
+        CheckedRow.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=1e-7 * k**0.5)
         for contender in contenders()
         for k in (16, 256)
         if contender.is_default and (on_gpu or ("cpu" in contender.devices and contender.is_baseline))
@@ -264,7 +256,7 @@ def test_accuracy_names_each_line_once(drawn, on_gpu):
 
 def test_accuracy_parts_kernels_whose_errors_differ(drawn):
     rows = [
-        Checked.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=error * k)
+        CheckedRow.about("accuracy", contender, Problem(256, 256, k), inputs="normal", rel_error=error * k)
         for contender in contenders()
         for k in (16, 256)
         if contender.is_default and contender.math == "tf32" and contender.dialect
@@ -278,9 +270,9 @@ def test_accuracy_parts_kernels_whose_errors_differ(drawn):
 def test_rounding_rings_what_a_gpu_lost_where_it_was_predicted(drawn):
     (kernel,) = (item for item in contenders() if str(item) == "s17_wgmma_tma cuda fp16")
 
-    def row(view: str, k: int) -> Summed:
+    def row(view: str, k: int) -> RoundingRow:
         values = {"inputs": "normal", "view": view, "rel_error": 1e-7 * k, "checksum": f"{view}{k}"}
-        return Summed.about("rounding", kernel, Problem(256, 256, k), **values)
+        return RoundingRow.about("rounding", kernel, Problem(256, 256, k), **values)
 
     (alone,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)]).values()
     (both,) = drawn("rounding", [row(PREDICTED, k) for k in (16, 64)] + [row(HARDWARE, k) for k in (64, 256)]).values()

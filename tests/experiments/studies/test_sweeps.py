@@ -19,7 +19,7 @@ from experiments.records.contenders import contenders
 from experiments.records.controls import CONTROL
 from experiments.records.frames import LAYOUT
 from experiments.records.request import DEFAULT, FULL, Request
-from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES, SKIPPED, WARM, WAYS, Timed
+from experiments.records.rows import COLD, DO_BENCH, EVENTS, GRAPH, HOST, MODES, SKIPPED, WARM, WAYS, TimedRow
 from experiments.studies.energy import study as energy
 from experiments.studies.modes import study as modes
 from experiments.studies.shapes import study as shapes
@@ -91,7 +91,7 @@ def row(experiment, contender, problem, share, **more):
     us = problem.flops / share / 1e9
     values = {"median_us": us, "p20_us": us, "p80_us": us, "tflops": 1000 * share, "mode": COLD, "verdict": "SAME"}
     values |= {"vs_cublas": share, "vs_cublas_low": share, "vs_cublas_high": share}
-    return Timed.about(experiment, contender, problem, **values | more)
+    return TimedRow.about(experiment, contender, problem, **values | more)
 
 
 def rows(experiment, problems):

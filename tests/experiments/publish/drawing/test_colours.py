@@ -13,13 +13,7 @@ from PIL import Image
 
 from experiments.publish.drawing import maps, style
 from experiments.publish.report import colours
-from experiments.studies.correctness import picture as correctness
-from experiments.studies.cost import picture as cost
-from experiments.studies.energy import picture as energy
-from experiments.studies.instructions import picture as instructions
-from experiments.studies.memory import banks as memory_banks
-from experiments.studies.registers import picture as registers
-from experiments.studies.roofs import picture as roofs
+from experiments.records import studies
 
 # Machado, Oliveira and Fernandes, 'A Physiologically-based Model for Simulation of Color Vision Deficiency' (2009):
 # what is seen where one kind of cone lacks, from red, green and blue that are linear in light.
@@ -33,15 +27,12 @@ _TO_XYZ = np.reshape(
     (0.4124564, 0.3575761, 0.1804375, 0.2126729, 0.7151522, 0.0721750, 0.0193339, 0.1191920, 0.9503041), (3, 3)
 )
 PAGES = ("light", "dark")
-SCALES = {"share": maps.SHARE, "cost": maps.COST, "clocks": registers.CLOCKS}
-KEYS = {  # colours that a key names, and no number beside them
-    "instructions": tuple(instructions.COLOURS.values()),
-    "correctness": correctness.COLOURS,
-    "energy": tuple(energy.COLOURS.values()),
-    "registers": tuple(registers.COLOURS.values()),
-    "roofs": tuple(roofs.COLOURS.values()),
-    "banks": tuple(colour for _, colour in memory_banks.TURNS.steps),
-}
+_PICTURES = {name: studies.load(name, "picture") for name in studies.names()}
+_SCALES = {name: picture.SCALE for name, picture in _PICTURES.items() if hasattr(picture, "SCALE")}
+SCALES = {"share": maps.SHARE, "cost": maps.COST} | _SCALES
+_KEYS = {name: picture.COLOURS for name, picture in _PICTURES.items() if hasattr(picture, "COLOURS")}
+# Colours that a key names, and no number beside them
+KEYS = {name: tuple(found.values() if isinstance(found, dict) else found) for name, found in _KEYS.items()}
 
 
 def _lab(colour: str, seen: np.ndarray) -> np.ndarray:
@@ -112,7 +103,7 @@ def test_ink_is_read_on_every_step(scale, page):
 @pytest.mark.parametrize("page", PAGES)
 def test_texts_in_a_dialect_s_colour_are_read(page):
     paper = "#ffffff" if page == "light" else colours.PAPER
-    for colour in _on(page, (cost.legible(look.colour) for look in style.LOOKS.values())):
+    for colour in _on(page, (style.legible(look.colour) for look in style.LOOKS.values())):
         assert colours.contrast(colour, paper) >= 4.5, colour
 
 

@@ -14,7 +14,7 @@ from experiments.html import theme
 from experiments.publish import pictures
 from experiments.publish.drawing import style
 from experiments.publish.report import colours, figures
-from experiments.records import store
+from experiments.records import store, studies
 
 _SHEET = theme() + (Path(figures.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
 PALETTE = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _SHEET)}
@@ -91,7 +91,7 @@ def low_contrasts(svg: str) -> list[str]:
     return low
 
 
-@pytest.mark.parametrize("name", [name for name in pictures.PICTURES if store.csv_path(store.PUBLISHED, name).exists()])
+@pytest.mark.parametrize("name", [name for name in studies.names() if store.csv_path(store.PUBLISHED, name).exists()])
 def test_every_text_is_read(name):
     files = pictures.drawn(name, store.PUBLISHED, style.PAGE)
     assert files

@@ -11,8 +11,9 @@ from experiments.publish.outcomes import outcome
 from experiments.records import frames, store, workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import FULL, Request
-from experiments.records.rows import FAIL, Tried
+from experiments.records.rows import FAIL
 from experiments.studies.choice import study as question
+from experiments.studies.choice.row import ChoiceRow
 from gemm_ref import Problem, choice, make_inputs, ptx, stages_in
 from gemm_ref.dialect import BY_HAND
 from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
@@ -73,7 +74,7 @@ class _Bench(Entered):
             name = each.variant.split()[-1]
             wrong = (name, each.dialect) == ("x4", "gluon")
             values = {"status": FAIL} if wrong else {"median_us": self.TIMES[name], "vs_cublas": 0.9}
-            yield Tried.about("choice", each, problem, **values)
+            yield ChoiceRow.about("choice", each, problem, **values)
 
 
 @pytest.fixture

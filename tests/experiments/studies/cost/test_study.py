@@ -13,9 +13,10 @@ from experiments.publish import cost as page
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, PASS, Cost
+from experiments.records.rows import ERROR, PASS
 from experiments.records.source_lines import lines_of
 from experiments.studies.cost import study as cost
+from experiments.studies.cost.row import CostRow
 from gemm_ref import Problem
 from gemm_ref.sass import tools
 from gemm_ref.sass.listing import parse
@@ -94,7 +95,7 @@ def data(tmp_path):
     """What `cost` found of every kernel, in a folder of its own."""
     values = {"compile_s": 1.25, "registers": 99, "shared_bytes": 8192, "code_bytes": 4096, "arch": "sm_90a"}
     rows = [
-        Cost.about("cost", each, ALIGNED, **asdict(lines_of(each.stage, each.dialect)), **values)
+        CostRow.about("cost", each, ALIGNED, **asdict(lines_of(each.stage, each.dialect)), **values)
         for each in contenders()
         if not cost.unsuited(each, Request("cpu"))
     ]

@@ -13,9 +13,10 @@ from experiments.publish import rounding as documents
 from experiments.records import store
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
-from experiments.records.rows import Lost, TimedLayout
 from experiments.studies.emulation import spreads
 from experiments.studies.emulation import study as emulation
+from experiments.studies.emulation.row import EmulationRow
+from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
@@ -24,7 +25,7 @@ CHOSEN = [each for each in contenders() if not emulation.unsuited(each, REQUEST)
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Lost]:
+def rows() -> list[EmulationRow]:
     return list(emulation.measure(REQUEST, CHOSEN, Bars(None)))
 
 
@@ -65,7 +66,7 @@ def test_the_table_and_the_picture_have_all_of_it(rows, tmp_path, drawn):
 
 def test_errors_stand_beside_speeds_where_those_are_known(rows, tmp_path, drawn):
     timed = [
-        TimedLayout.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
+        TensorCoreRow.about("tensor_cores", each, Problem(4096, 4096, 4096, each.math), median_us=1.0, tflops=9.0,
                           b_layout="kn", mode="cold")
         for each in CHOSEN
         if each.math != "fp32"

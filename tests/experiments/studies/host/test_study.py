@@ -10,8 +10,9 @@ import torch
 import gemm_ref
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, PASS, HostCost
+from experiments.records.rows import ERROR, PASS
 from experiments.studies.host import study as host
+from experiments.studies.host.row import HostRow
 from gemm_ref import Problem
 from tests.experiments.fixtures import NoBars, raising
 
@@ -59,7 +60,7 @@ def test_calls_are_timed_in_turns_and_wrong_ones_not_at_all(monkeypatch):
 def test_the_plot_shows_every_rung_and_torch(drawn, tmp_path):
     everyone = [*_chosen(), *map(host._torch, ("fp32", "bf16"))]
     rows = [
-        HostCost.about("host", each, Problem(s, s, s), median_us=10.0 + s, p20_us=9.0 + s, p80_us=12.0 + s, repeats=9)
+        HostRow.about("host", each, Problem(s, s, s), median_us=10.0 + s, p20_us=9.0 + s, p80_us=12.0 + s, repeats=9)
         for s in (64, 256)
         for each in everyone
     ]

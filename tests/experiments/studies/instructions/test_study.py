@@ -13,9 +13,10 @@ from experiments.publish.drawing import style
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, PASS, SKIPPED, Compiled
+from experiments.records.rows import ERROR, PASS, SKIPPED
 from experiments.studies.instructions import study as instructions
 from experiments.studies.instructions import table as instruction_tables
+from experiments.studies.instructions.row import InstructionRow
 from gemm_ref import Implementation, Problem, get_stage, implementations, ptx
 from gemm_ref.build import BuildError
 from gemm_ref.sass import mix, tools
@@ -25,13 +26,13 @@ from tests.experiments.fixtures import ENVIRONMENT, NoBars, raising
 pytest.importorskip("triton")  # the tools are in its wheel
 
 
-def measured(*stages: str, preset: str = "default", variant: str = "", **filters) -> list[Compiled]:
+def measured(*stages: str, preset: str = "default", variant: str = "", **filters) -> list[InstructionRow]:
     request = Request("cpu", tuple(get_stage(stage).id for stage in stages), preset=preset, **filters)
     chosen = [each for each in runner.choose(instructions, request, contenders()) if variant in ("", each.variant)]
     return list(instructions.measure(request, chosen, NoBars()))
 
 
-def one(stage: str, dialect: str, variant: str = "") -> Compiled:
+def one(stage: str, dialect: str, variant: str = "") -> InstructionRow:
     (row,) = measured(stage, backends=(dialect,), variant=variant)
     assert row.status == PASS, row.detail
     return row
@@ -184,14 +185,14 @@ def test_the_driver_counts_the_same_blocks(item: Implementation):
     assert row["blocks_per_sm"] == blocks.value
 
 
-def made_up(contender: Contender, arch: str = "sm_90a", **values) -> Compiled:
+def made_up(contender: Contender, arch: str = "sm_90a", **values) -> InstructionRow:
     """A row with plausible values, which claim nothing."""
     counts = dict.fromkeys(mix.KINDS, 0) | {"ffma": 800, "lds_128": 100, "integer": 60, "spill": 40}
     figures = {"registers": 128, "stack_bytes": 8, "spill_bytes": 24, "shared_bytes": 16384, "threads": 256}
     held = {"blocks_per_sm": 2, "occupancy": 0.25, "limited_by": "registers", "instructions": 1000, "k_per_trip": 16.0}
     shares = {"flop_per_trip": 1600.0, "ffma_share": 0.8, "integer_share": 0.06, "ffma_per_lds_byte": 0.5}
     row = counts | figures | held | shares | values
-    return Compiled.about("instructions", contender, Problem(4096, 4096, 4096), arch=arch, **row)
+    return InstructionRow.about("instructions", contender, Problem(4096, 4096, 4096), arch=arch, **row)
 
 
 @pytest.fixture
@@ -227,7 +228,7 @@ def test_one_architecture_is_not_compared(drawn):
 
 
 def test_nothing_compiled_draws_nothing(drawn):
-    failed = Compiled.about("instructions", contenders()[0], Problem(4, 4, 4), arch="sm_80", status=ERROR)
+    failed = InstructionRow.about("instructions", contenders()[0], Problem(4, 4, 4), arch="sm_80", status=ERROR)
     assert drawn("instructions", [failed]) == {}
 
 

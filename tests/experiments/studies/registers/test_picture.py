@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from experiments.records import store
-from experiments.records.rows import COLD, Ported
+from experiments.records.rows import COLD
 from experiments.studies.registers import table as register_tables
+from experiments.studies.registers.row import RegisterRow
 from tests.experiments.fixtures import ENVIRONMENT
 
-LOOP = Ported(
+LOOP = RegisterRow(
     experiment="registers",
     stage="FFMA",
     variant="even even even",

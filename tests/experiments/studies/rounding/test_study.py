@@ -11,8 +11,9 @@ from experiments.publish import rounding as documents
 from experiments.records import workloads
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request
-from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED, Summed
+from experiments.records.rows import FAIL, HARDWARE, PASS, PREDICTED
 from experiments.studies.rounding import study as rounding
+from experiments.studies.rounding.row import RoundingRow
 from experiments.studies.shared.dots import DOTS, modelled
 from gemm_ref import Problem, get_stage
 from tests.experiments.fixtures import NoBars
@@ -51,7 +52,7 @@ def test_products_that_were_dealt_otherwise_are_no_pair():
     values = {"inputs": "normal", "rel_error": 1e-3, "checksum": "0"}
     problem = Problem(64, 64, 64, "bf16")
     rows = [
-        Summed.about("rounding", named(stage, "bf16"), problem, **values, view=view, dealt=dealt)
+        RoundingRow.about("rounding", named(stage, "bf16"), problem, **values, view=view, dealt=dealt)
         for stage, (predicted, made) in {"s17": ("", ""), "s19": ("tile64 x1", "tile64 x2")}.items()
         for view, dealt in ((PREDICTED, predicted), (HARDWARE, made))
     ]

@@ -11,9 +11,9 @@ from experiments.progress import Bars
 from experiments.records import compare, frames, store
 from experiments.records.contenders import contenders
 from experiments.records.request import Request
-from experiments.records.rows import TimedLayout
 from experiments.studies.tensor_cores import study as tensor_cores
 from experiments.studies.tensor_cores import table as tensor_tables
+from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import B_LAYOUTS, STAGES, Problem
 from tests.experiments.fixtures import ENVIRONMENT
 
@@ -21,7 +21,7 @@ SIZES = (2048, 4096)
 SHARES = {stage: 0.3 + i / 100 for i, stage in enumerate(STAGES)}  # of cuBLAS, made up; the libraries have 0.9
 
 
-def rows() -> list[TimedLayout]:
+def rows() -> list[TensorCoreRow]:
     found = []
     for contender in contenders():
         if contender.math == "fp32" or contender.devices == ("cpu",):
@@ -34,7 +34,7 @@ def rows() -> list[TimedLayout]:
                 us = problem.flops / share / 1e9
                 about = {"median_us": us, "p20_us": us, "p80_us": us, "tflops": 1000 * share, "b_layout": layout}
                 about |= {"vs_cublas": share, "vs_cublas_low": share, "vs_cublas_high": share, "mode": "cold"}
-                found.append(TimedLayout.about("tensor_cores", contender, problem, **about))
+                found.append(TensorCoreRow.about("tensor_cores", contender, problem, **about))
     return found
 
 

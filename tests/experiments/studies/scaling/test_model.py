@@ -12,7 +12,7 @@ import pytest
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.publish.outcomes import outcome
 from experiments.records import scaling, store
-from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, Scaled
+from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT, STRONG, WARM, WEAK, ScalingRow
 from experiments.records.stats import Ratio
 from experiments.studies.scaling import table as scaling_tables
 from gemm_ref import Problem
@@ -52,7 +52,7 @@ def local(layout: str, problem: Problem, ranks: int) -> Problem:
     return problem.resized(m=problem.m // high, n=problem.n // wide)
 
 
-def made_up() -> list[Scaled]:
+def made_up() -> list[ScalingRow]:
     """Rows in which each time is what the true model says, give or take a percent."""
     dice, rows = np.random.default_rng(0), []
 
@@ -60,7 +60,7 @@ def made_up() -> list[Scaled]:
         us *= 1 + 0.01 * dice.uniform(-1, 1)
         who = {"stage": stage, "backend": dialect or stage, "dialect": dialect, "math": "bf16", "dtype": "bfloat16"}
         sizes = {"m": problem.m, "n": problem.n, "k": problem.k, "median_us": us, "p20_us": us, "p80_us": us}
-        rows.append(Scaled(experiment="scaling", **who, **sizes, way=way, **values))
+        rows.append(ScalingRow(experiment="scaling", **who, **sizes, way=way, **values))
 
     for ranks in COUNTS:
         for layout in LAYOUTS[: 3 if ranks > 2 else 2]:

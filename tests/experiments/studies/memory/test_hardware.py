@@ -13,10 +13,11 @@ from experiments.records import store, traffic
 from experiments.records.contenders import contenders
 from experiments.records.rows import HARDWARE, PASS, SKIPPED
 from experiments.studies.memory import study as memory
+from experiments.studies.memory import table
 from gemm_ref import Problem
 from gemm_ref.launch import REFERENCE_SMS
 from gemm_ref.ptx.count.records import COMPILED
-from tests.experiments.fixtures import ENVIRONMENT, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, NoBars, changed
 
 CUBE = Problem(64, 64, 64)
 NAMES = list(dict.fromkeys(metric.lstrip("-") for group in METRICS.values() for metric in group))
@@ -102,7 +103,7 @@ def _as_hardware(contender, rows, times=1.0):
         own = [row for row in rows if (row.view, row.space, row.kind) == (COMPILED, space, kind)]
         value = int(times * sum(getattr(row, measure) for row in own))
         about = {"view": HARDWARE, "launch": 1, "space": space, "kind": kind, measure: value}
-        found.append(memory.Counted.about("memory", contender, CUBE, **about))
+        found.append(memory.AccessRow.about("memory", contender, CUBE, **about))
     return found
 
 
@@ -142,3 +143,18 @@ def test_published_counts_agree_with_the_hardware_to_2_percent():
     assert kernels == known
     ratios = table.xs("ratio", axis=1, level=1).to_numpy(dtype=float)
     assert np.nanmax(abs(ratios - 1)) <= 0.02
+
+
+def test_a_launch_that_the_hardware_counts_otherwise_is_shown(tmp_path):
+    def miscount(frame):
+        own = (frame["view"] == "hardware") & (frame["stage"] == "s01_naive") & (frame["dialect"] == "cuda")
+        frame.loc[own & (frame["kind"] == "store"), "sectors"] = "1000"
+
+    before = table.block("hardware", store.PUBLISHED)
+    after = table.block("hardware", changed(tmp_path, memory=miscount))
+    shown = [line for line in after.splitlines() if line.startswith("| `")]
+    assert [line for line in shown if line not in before] == [
+        "| `s01_naive` CUDA | 17301504 | 1000 (65536 predicted) | – | – | – | – |"
+    ]
+    agreeing = [int(text.split(" of ")[0]) for text in (before, after)]
+    assert agreeing[1] == agreeing[0] - 1

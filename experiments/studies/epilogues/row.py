@@ -1,0 +1,20 @@
+"""The row of epilogues.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.records.rows import TimedRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpilogueRow(TimedRow):
+    """As `TimedRow`, of a product of which more is made; its time is beside that of the plain one too."""
+
+    KEY: ClassVar[tuple[str, ...]] = (*TimedRow.KEY, "form", "how")
+    form: str = ""  # what is made of it, of `experiments.studies.epilogues.study.FORMS`
+    how: str = ""  # in one kernel, "fused", or in several, "in turn"
+    over_plain: float | None = None  # the time over that of the same contender's plain product: the median, and
+    over_plain_low: float | None = None  # its 95% interval
+    over_plain_high: float | None = None

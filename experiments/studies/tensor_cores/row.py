@@ -1,0 +1,16 @@
+"""The row of tensor_cores.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.records.rows import TimedRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorCoreRow(TimedRow):
+    """As `TimedRow`, where B may be stored either way."""
+
+    KEY: ClassVar[tuple[str, ...]] = (*TimedRow.KEY, "b_layout")
+    b_layout: str = ""  # of gemm_ref.B_LAYOUTS
