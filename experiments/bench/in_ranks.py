@@ -27,7 +27,7 @@ from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT
 from gemm_ref import Problem
 from gemm_ref.baselines.products import fp32_products
 from gemm_ref.distributed import layouts
-from gemm_ref.distributed.chunks import length
+from gemm_ref.distributed.partition import slice_length
 
 PLAN = rounds.Plan(least=7, least_slow=5, most=40, each_s=0.5, total_s=15.0)
 WARM_UPS = 3
@@ -82,7 +82,7 @@ class _Measured:
         self._products = {contender: _product(contender) for contender in chosen}
         self._a, self._b, self._exact = _inputs(case.problem, case.device)
         first = next(iter(self._products.values()))
-        self._layout = layouts.make(case.layout, case.problem, first, case.device)
+        self._layout = layouts.make_layout(case.layout, case.problem, first, case.device)
         self._layout.load(self._a, self._b)
 
     def rows(self) -> Iterator[ScalingRow]:
@@ -178,7 +178,7 @@ class _Measured:
     def _compared(self, c: torch.Tensor) -> gemm_ref.Accuracy:
         """Raises WrongResult. A sample of the part is compared with the oracle; none of it may be NaN."""
         rows, columns = self._layout.rows, self._layout.columns
-        if tuple(c.shape) != (length(rows), length(columns)):
+        if tuple(c.shape) != (slice_length(rows), slice_length(columns)):
             raise gemm_ref.WrongResult(f"this rank's part of C is {tuple(c.shape)}")
         if not bool(c.isfinite().all()):
             raise gemm_ref.WrongResult("elements of C are not finite, or were never written")
@@ -207,7 +207,7 @@ class _Measured:
         return stats.speed_ratio(times_us, work * alone_us).columns("efficiency")
 
     def _row(self, turn: Turn, **values: Any) -> ScalingRow:
-        high, wide = layouts.sides(self._ranks) if self._case.layout == layouts.GRID else (0, 0)
+        high, wide = layouts.grid_shape(self._ranks) if self._case.layout == layouts.GRID else (0, 0)
         about = {
             "layout": self._case.layout,
             "way": turn.way,
@@ -290,4 +290,4 @@ def _inputs(problem: Problem, device: str) -> tuple[torch.Tensor, torch.Tensor, 
 
 def _spread(piece: slice, most: int) -> list[int]:
     """So many places of a piece, its first and its last among them."""
-    return sorted(set(np.linspace(piece.start, piece.stop - 1, min(most, length(piece))).astype(int).tolist()))
+    return sorted(set(np.linspace(piece.start, piece.stop - 1, min(most, slice_length(piece))).astype(int).tolist()))

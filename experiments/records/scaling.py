@@ -11,8 +11,8 @@ import pandas as pd
 from experiments.records import store
 from experiments.records.ceilings import Roofs
 from experiments.records.rows import COLLECTIVE, COPIES, ONE_CARD, PRODUCT
-from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, sides
-from gemm_ref.distributed.model import Link, Model, Network, Speed, blocks
+from gemm_ref.distributed.layouts import ALL_GATHER, GRID, LAYOUTS, WAYS, grid_shape
+from gemm_ref.distributed.model import Link, Model, Network, Speed, grid_products
 from gemm_ref.problem import Problem
 from gemm_ref.registry import STAGES
 from gemm_ref.rung import DEFAULT_VARIANT
@@ -50,7 +50,7 @@ def models(folder: Path, network: Network | None = None) -> dict[Kernel, Model]:
         if on_grid.all():
             continue  # none was timed on one card
         sms, adds = gpus[-1]["multiprocessors"], adds_c(*kernel[:2])
-        speed = functools.partial(Speed.of, read_gb_per_s=read, wave=_wave(*kernel[:2], sms))
+        speed = functools.partial(Speed.fit, read_gb_per_s=read, wave=_wave(*kernel[:2], sms))
         of_grid = speed(_products(own[on_grid])) if on_grid.any() else None
         others = speed(_products(own[~on_grid]))
         found[kernel] = Model(others, links[COLLECTIVE], links[COPIES], sms, network, adds, of_grid)
@@ -61,7 +61,7 @@ def _products(rows: pd.DataFrame) -> Iterator[tuple[Problem, float]]:
     """Each product that was timed alone, and its microseconds; a rank of the grid has several, taken as alike."""
     for row in rows.itertuples():
         whole = Problem(row.m, row.n, row.k, row.math)
-        parts = blocks(whole, sides(row.gpus)[0]) if row.layout == GRID and row.way == PRODUCT else [whole]
+        parts = grid_products(whole, grid_shape(row.gpus)[0]) if row.layout == GRID and row.way == PRODUCT else [whole]
         yield parts[0], row.median_us / len(parts)
 
 
@@ -84,7 +84,9 @@ def compared(frame: pd.DataFrame, by: Mapping[Kernel, Model]) -> pd.DataFrame:
     own = timed(frame)
     own = own[[(row.stage, row.dialect, row.math) in by for row in own.itertuples()]]
     predicted = [
-        by[row.stage, row.dialect, row.math].us(row.layout, row.way, Problem(row.m, row.n, row.k, row.math), row.gpus)
+        by[row.stage, row.dialect, row.math].predict_us(
+            row.layout, row.way, Problem(row.m, row.n, row.k, row.math), row.gpus
+        )
         for row in own.itertuples()
     ]
     return own.assign(predicted_us=predicted, error=predicted / own["median_us"] - 1)
@@ -99,6 +101,6 @@ def _links(rows: pd.DataFrame) -> dict[str, dict[int, Link]]:
     """By layout; one that was not measured, as the grid of two GPUs, is taken as all-gather."""
     found = {}
     for layout, own in rows.dropna(subset="median_us").groupby("layout", sort=False):
-        messages = [sum(side - 1 for side in sides(n)) if layout == GRID else n - 1 for n in own["gpus"]]
+        messages = [sum(side - 1 for side in grid_shape(n)) if layout == GRID else n - 1 for n in own["gpus"]]
         found[str(layout)] = Link.fit(zip(own["gpus"], messages, own["link_bytes"], own["median_us"], strict=True))
     return {layout: found.get(layout, found[ALL_GATHER]) for layout in LAYOUTS} if ALL_GATHER in found else {}

@@ -1,17 +1,12 @@
-"""How a rank reaches the memory of its peers: by copy engines on GPUs, by messages between processes on a CPU.
-
-Both serve one schedule. Memory that peers may reach is allocated by all of them together (`empty`). What is in it is
-`offer`ed, each rank `pull`s what it needs, and `close` ends that; or it is made free by `accept`, and then a peer
-`push`es to its places, whose arrivals are waited for one by one. On a GPU all of these are put into queues, and none
-waits on the host.
-"""
+"""How a rank reaches the memory of its peers: by copy engines on GPUs, by messages between processes on a CPU."""
 
 from __future__ import annotations
 
+import abc
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,182 +17,158 @@ BARRIER_MS = 40_000  # after which a GPU gives up on a peer
 all_gather_single: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-
-class Arrival(Protocol):
-    """A copy that was begun."""
-
-    def wait(self) -> object:
-        """What is called after this sees the copy: on a GPU in the current stream, on a CPU in this process."""
+# Waits for a copy that was begun: on a GPU it makes the current stream wait, on a CPU this process.
+Wait = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Memory of one shape on every rank of a group, which all of them may reach."""
+    """Memory of one shape on every rank of a group, which all of them can reach."""
 
-    own: torch.Tensor
-    of: Sequence[torch.Tensor] = ()  # that of each rank, where it can be addressed
+    local: torch.Tensor
+    mapped: Sequence[torch.Tensor] = ()  # every rank's, where it can be addressed
     handle: Any = None
 
 
-class Transport(Protocol):
-    """What a schedule needs of the ranks of a group."""
+class Transport(abc.ABC):
+    """Copies between the ranks of a group; all ranks allocate shared memory together, with the same shape.
 
-    group: dist.ProcessGroup
-    rank: int
-    ranks: int
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
-        """Memory that peers may reach; all ranks of the group call it, with the same shape."""
-
-    def offer(self, shared: Shared) -> None:
-        """Let peers pull what was written to `shared` before this call."""
-
-    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
-        """Begin to copy the peer's `shared` to `out`, of the same shape."""
-
-    def close(self, shared: Shared) -> None:
-        """What is called after this, on any rank, sees all copies of all ranks since `offer`."""
-
-    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
-        """Let one peer push to every place of `shared`, whose own contents are read no more; the arrival at each.
-
-        All ranks call this, each for the one that pushes to it.
-        """
-
-    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
-        """Begin to copy `part` to the peer's `shared` [place], in order; it may be overwritten after the arrival."""
-
-
-class Messages:
-    """Between processes, each with memory of its own: a pull is the peer's message, and a push one's own."""
+    Either each rank pulls what it needs between `begin_pulls` and `end_pulls`, or it opens its memory by
+    `accept_pushes` and waits for each arrival. On a GPU every call only enqueues work: none makes the host wait.
+    """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.rank, self.ranks = group, dist.get_rank(group), dist.get_world_size(group)
-        self._begun: list[Arrival] = []
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
+    @abc.abstractmethod
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
+        """Allocate memory of one shape on all ranks, uninitialised."""
+
+    @abc.abstractmethod
+    def begin_pulls(self, shared: Shared) -> None:
+        """Let peers pull what was written to `shared` before this call."""
+
+    @abc.abstractmethod
+    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Wait:
+        """Begin to copy the peer's `shared` to `out`, of the same shape."""
+
+    @abc.abstractmethod
+    def end_pulls(self, shared: Shared) -> None:
+        """Wait for all pulls of all ranks since `begin_pulls`."""
+
+    @abc.abstractmethod
+    def accept_pushes(self, shared: Shared, peer: int) -> Sequence[Wait]:
+        """Let one peer push to every slot of `shared`, whose contents are no longer read; returns a wait per slot.
+
+        All ranks call this, each for the rank that pushes to it.
+        """
+
+    @abc.abstractmethod
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, slot: int) -> Wait:
+        """Begin to copy `part` to a slot of the peer's `shared`, in order; after the wait `part` may be overwritten."""
+
+
+class Messages(Transport):
+    """Between processes, each with its own memory: the peer of a pull, and the rank of a push, sends a message."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        super().__init__(group)
+        self._pending: list[Wait] = []
+
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
         return Shared(torch.empty(tuple(shape), dtype=dtype))
 
-    def offer(self, shared: Shared) -> None:
-        for peer in self._peers():
-            self._kept(dist.isend(shared.own, group=self.group, group_dst=peer))
+    def begin_pulls(self, shared: Shared) -> None:
+        peers = [peer for peer in range(self.ranks) if peer != self.rank]
+        self._pending += [_wait_once(dist.isend(shared.local, group=self.group, group_dst=peer)) for peer in peers]
 
-    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
-        return self._kept(dist.irecv(out, group=self.group, group_src=peer))
+    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Wait:
+        self._pending.append(_wait_once(dist.irecv(out, group=self.group, group_src=peer)))
+        return self._pending[-1]
 
-    def close(self, shared: Shared) -> None:
-        for each in self._begun:
-            each.wait()
-        self._begun.clear()
+    def end_pulls(self, shared: Shared) -> None:
+        for wait in self._pending:
+            wait()
+        self._pending.clear()
 
-    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
-        return [_Once(dist.irecv(place, group=self.group, group_src=peer)) for place in shared.own]
+    def accept_pushes(self, shared: Shared, peer: int) -> Sequence[Wait]:
+        return [_wait_once(dist.irecv(slot, group=self.group, group_src=peer)) for slot in shared.local]
 
-    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
-        return _Once(dist.isend(part, group=self.group, group_dst=peer))
-
-    def _peers(self) -> list[int]:
-        return [peer for peer in range(self.ranks) if peer != self.rank]
-
-    def _kept(self, begun: Any) -> Arrival:
-        self._begun.append(_Once(begun))
-        return self._begun[-1]
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, slot: int) -> Wait:
+        return _wait_once(dist.isend(part, group=self.group, group_dst=peer))
 
 
-@dataclass
-class _Once:
-    """A message that may be waited for more than once."""
-
-    work: Any
-    over: bool = False
-
-    def wait(self) -> None:
-        if not self.over:
-            self.work.wait()
-            self.over = True
+def _wait_once(work: Any) -> Wait:
+    """torch's wait for a message, which may be called once only, as a function that may be called again."""
+    return functools.cache(work.wait)
 
 
-@dataclass
-class CopyEngines:
+class CopyEngines(Transport):
     """Between the GPUs of one host, through torch's symmetric memory: peers' memory is mapped, and copies take no SM.
 
-    Copies run on a stream of their own. Nothing there is a kernel, since one that fills every SM would keep it waiting:
-    what was pushed is told to the peer by the stream itself, which writes a word to the peer's memory. Barriers and
-    waits for such a word, a kernel of one block each, are on the current stream, between products.
+    Copies run on their own stream, which launches no kernel, because a kernel that fills every SM would delay it: after
+    a push the stream itself writes a word to the peer's memory. Barriers and waits for such a word, each a kernel of
+    one block, are on the current stream, between products.
     """
 
-    group: dist.ProcessGroup
-    rank: int = field(init=False)
-    ranks: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        super().__init__(group)
         self._stream = torch.cuda.Stream()
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Shared:
         from torch._C._distributed_c10d import _SymmetricMemory
         from torch.distributed._symmetric_memory import rendezvous
 
         device = torch.device("cuda", torch.cuda.current_device())
-        # As torch takes workspaces: an allocation by itself. `get_buffer` counts from its start.
-        steps = torch.empty(tuple(shape), device="meta").stride()
-        own = _SymmetricMemory.empty_strided_p2p(tuple(shape), steps, dtype, device)
-        handle = rendezvous(own, self.group)
-        return Shared(own, [handle.get_buffer(peer, own.shape, dtype) for peer in range(self.ranks)], handle)
+        # As torch takes workspaces: an allocation by itself, because `get_buffer` counts from its start.
+        strides = torch.empty(tuple(shape), device="meta").stride()
+        local = _SymmetricMemory.empty_strided_p2p(tuple(shape), strides, dtype, device)
+        handle = rendezvous(local, self.group)
+        return Shared(local, [handle.get_buffer(peer, local.shape, dtype) for peer in range(self.ranks)], handle)
 
-    def offer(self, shared: Shared) -> None:
+    def begin_pulls(self, shared: Shared) -> None:
         shared.handle.barrier(channel=0, timeout_ms=BARRIER_MS)
         self._stream.wait_stream(torch.cuda.current_stream())
 
-    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Arrival:
-        return self._copy(shared.of[peer], out)
+    def pull(self, shared: Shared, peer: int, out: torch.Tensor) -> Wait:
+        return self._copy(shared.mapped[peer], out)
 
-    def close(self, shared: Shared) -> None:
+    def end_pulls(self, shared: Shared) -> None:
         torch.cuda.current_stream().wait_stream(self._stream)
         shared.handle.barrier(channel=0, timeout_ms=BARRIER_MS)
 
-    def accept(self, shared: Shared, peer: int) -> Sequence[Arrival]:
-        self.offer(shared)
-        return [_Told(shared.handle, peer, _channel(place)) for place in range(len(shared.own))]
+    def accept_pushes(self, shared: Shared, peer: int) -> Sequence[Wait]:
+        self.begin_pulls(shared)
+        # Each wait resets its word, so that the next push to the slot can set it again.
+        channels = [_channel(slot) for slot in range(len(shared.local))]
+        return [functools.partial(shared.handle.wait_signal, peer, channel, BARRIER_MS) for channel in channels]
 
-    def push(self, part: torch.Tensor, shared: Shared, peer: int, place: int) -> Arrival:
-        self._stream.wait_stream(torch.cuda.current_stream())  # that computes the part
-        done = self._copy(part, shared.of[peer][place])
-        self._tell(shared, peer, place)
-        return done
+    def push(self, part: torch.Tensor, shared: Shared, peer: int, slot: int) -> Wait:
+        self._stream.wait_stream(torch.cuda.current_stream())  # until `part` is computed
+        wait = self._copy(part, shared.mapped[peer][slot])
+        self._signal(shared, peer, slot)
+        return wait
 
-    def _tell(self, shared: Shared, peer: int, place: int) -> None:
-        """Have the stream write where the peer waits for this place, once what is before it in the stream is done."""
+    def _signal(self, shared: Shared, peer: int, slot: int) -> None:
+        """Make the copy stream write the word that the peer waits for, after the copies before it in the stream."""
         from torch._C._distributed_c10d import _SymmetricMemory
 
-        # Words for barriers and signals: of each channel one for every rank that may signal.
-        words = shared.handle.get_signal_pad(peer, ((_channel(place) + 1) * self.ranks,), torch.uint32)
+        # Words for barriers and signals: each channel has one for every rank that may signal.
+        words = shared.handle.get_signal_pad(peer, ((_channel(slot) + 1) * self.ranks,), torch.uint32)
         with torch.cuda.stream(self._stream):
-            _SymmetricMemory.stream_write_value32(words, _channel(place) * self.ranks + self.rank, 1)
+            _SymmetricMemory.stream_write_value32(words, _channel(slot) * self.ranks + self.rank, 1)
 
-    def _copy(self, source: torch.Tensor, target: torch.Tensor) -> Arrival:
+    def _copy(self, source: torch.Tensor, target: torch.Tensor) -> Wait:
         done = torch.cuda.Event()
         with torch.cuda.stream(self._stream):
-            target.copy_(source)  # both contiguous and of one dtype: a copy, and no kernel
+            target.copy_(source)  # both contiguous and of one dtype: a copy engine does it, not a kernel
             done.record()
-        return done
+        return done.wait
 
 
-def _channel(place: int) -> int:
-    """By which the arrival at a place is told; 0 is that of the barriers."""
-    return place + 1
-
-
-@dataclass(frozen=True)
-class _Told:
-    """A word in this GPU's memory that a peer writes once; whoever waits for it resets it."""
-
-    handle: Any
-    peer: int
-    channel: int
-
-    def wait(self) -> None:
-        self.handle.wait_signal(self.peer, self.channel, BARRIER_MS)
+def _channel(slot: int) -> int:
+    """The channel that signals the arrival at a slot; channel 0 belongs to the barriers."""
+    return slot + 1
 
 
 @functools.cache
@@ -207,9 +178,9 @@ def connect(group: dist.ProcessGroup, device: str) -> Transport:
 
 
 @functools.cache
-def grid(high: int, wide: int, device: str) -> tuple[Transport, Transport]:
-    """Of a grid of all ranks, row by row: the transports within this rank's row, and within its column."""
+def connect_grid(rows: int, columns: int, device: str) -> tuple[Transport, Transport]:
+    """The transports within this rank's row and within its column, of a grid of all ranks in row-major order."""
     rank = dist.get_rank()
-    rows = [dist.new_group([i * wide + j for j in range(wide)]) for i in range(high)]
-    columns = [dist.new_group([i * wide + j for i in range(high)]) for j in range(wide)]
-    return connect(rows[rank // wide], device), connect(columns[rank % wide], device)
+    row_groups = [dist.new_group([i * columns + j for j in range(columns)]) for i in range(rows)]
+    column_groups = [dist.new_group([i * columns + j for i in range(rows)]) for j in range(columns)]
+    return connect(row_groups[rank // columns], device), connect(column_groups[rank % columns], device)

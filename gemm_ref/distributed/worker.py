@@ -1,4 +1,4 @@
-"""One rank: `python -m gemm_ref.distributed.worker`, as torchrun starts it for `gemm_ref.distributed.launch`."""
+"""One rank: torchrun starts `python -m gemm_ref.distributed.worker` for `gemm_ref.distributed.spawn`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from datetime import timedelta
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from gemm_ref.distributed.launch import ADDRESS, DONE, FAILED, HELLO, KEY, SAYS, put, take
+from gemm_ref.distributed.spawn import ADDRESS, DONE, FAILED, HELLO, KEY, REPORT, receive_message, send_message
 
 
 def main() -> None:
-    """Call what the starter asks for, and tell it how that went."""
+    """Call the function that the starter names, and send it the outcome."""
     rank = int(os.environ["RANK"])
     connection = Client(os.environ[ADDRESS], "AF_UNIX", bytes.fromhex(os.environ[KEY]))
-    put(connection, (HELLO, rank, os.getpid()))
-    target, argument, device, wait_s = take(connection)
-    threading.Thread(target=_leave_with, args=(connection,), daemon=True).start()
+    send_message(connection, (HELLO, rank, os.getpid()))
+    target, argument, device, collective_timeout_s = receive_message(connection)
+    threading.Thread(target=_exit_with_starter, args=(connection,), daemon=True).start()
     try:
-        _join(device, wait_s)
+        _join_group(device, collective_timeout_s)
         module, _, name = target.partition(":")
         function = getattr(importlib.import_module(module), name)
-        function(argument, lambda body: put(connection, (SAYS, rank, None if rank else body)))
-        _part()
+        function(argument, lambda body: send_message(connection, (REPORT, rank, None if rank else body)))
+        _wait_for_peers()
     except BaseException as error:
-        put(connection, (FAILED, rank, _described(error)))
+        send_message(connection, (FAILED, rank, _describe(error)))
         os._exit(1)  # without waiting for peers, or for a GPU that does not answer
-    put(connection, (DONE, rank, None))
-    os._exit(0)  # torch would wait for its own threads, and Triton 3.9 tells of leaks
+    send_message(connection, (DONE, rank, None))
+    os._exit(0)  # torch would wait for its own threads, and Triton 3.9 reports leaks
 
 
-def _join(device: str, wait_s: float) -> None:
+def _join_group(device: str, timeout_s: float) -> None:
     import torch
     import torch.distributed as dist
 
@@ -43,11 +43,11 @@ def _join(device: str, wait_s: float) -> None:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, timeout=timedelta(seconds=wait_s))
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
 
 
-def _part() -> None:
-    """Wait until no rank needs another's memory any more."""
+def _wait_for_peers() -> None:
+    """Wait until no rank needs the memory of another."""
     import torch
     import torch.distributed as dist
 
@@ -56,16 +56,16 @@ def _part() -> None:
     dist.all_reduce(torch.zeros(1))
 
 
-def _leave_with(connection: Connection) -> None:
+def _exit_with_starter(connection: Connection) -> None:
     """End this process when its starter does."""
     try:
-        take(connection)
+        receive_message(connection)
     except (EOFError, OSError):
         os._exit(1)
 
 
-def _described(error: BaseException) -> str:
-    """The error, and the line of ours or of the caller's that it came from."""
+def _describe(error: BaseException) -> str:
+    """The error, and the line that raised it."""
     frames: list[Any] = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

@@ -34,7 +34,7 @@ from experiments.records.request import Request
 from experiments.records.rows import STRONG, WEAK, ScalingRow
 from gemm_ref import Problem
 from gemm_ref.dialect import BY_HAND
-from gemm_ref.distributed import launch, layouts
+from gemm_ref.distributed import layouts, spawn
 
 NAME = "scaling"
 BY_DEFAULT = {
@@ -79,7 +79,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
         bars.begin(f"{ranks} {'GPUs' if request.device == 'cuda' else 'processes'}", len(cases))
         try:
             first = True
-            for said in launch.run("experiments.bench.in_ranks:measure", cases, ranks, request.device):
+            for said in spawn.run_on_ranks("experiments.bench.in_ranks:measure", cases, ranks, request.device):
                 if isinstance(said, str):
                     if not first:
                         bars.done()
@@ -87,7 +87,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
                     first = False
                 else:
                     yield said
-        except launch.RanksFailed as failed:
+        except spawn.RanksFailed as failed:
             raise DeviceLost(str(failed)) from failed
         bars.done()
 
@@ -113,11 +113,11 @@ def _cases(request: Request, chosen: Sequence[Contender], ranks: int) -> Iterato
         for math in gemm_ref.MATHS:
             names = tuple(str(each) for each in everyone if each.math == math)
             for layout in layouts.LAYOUTS if names else ():
-                if layout == layouts.GRID and layouts.sides(ranks)[0] == 1:
+                if layout == layouts.GRID and layouts.grid_shape(ranks)[0] == 1:
                     continue  # a row of ranks gathers B alone
                 whole = replace(problem, math=math)
                 yield in_ranks.Case(NAME, request.device, layout, STRONG, whole, whole, names, on_gpus)
                 if on_gpus and problem.m == problem.n == problem.k <= workloads.SCALING_WEAK_MOST:
                     yield in_ranks.Case(
-                        NAME, request.device, layout, WEAK, layouts.grown(whole, layout, ranks), whole, names
+                        NAME, request.device, layout, WEAK, layouts.scale_weakly(whole, layout, ranks), whole, names
                     )

@@ -36,7 +36,7 @@ def compute(cases, say):
     torch.set_num_threads(1)
     for name, problem, kind, local, least in cases:
         a, b = gemm_ref.make_inputs(problem, kind)
-        found = layouts.make(name, problem, product(local), "cpu", least)
+        found = layouts.make_layout(name, problem, product(local), "cpu", least)
         found.load(a, b)
         said = {}
         with fp32_products("ieee"):

@@ -10,7 +10,6 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -101,9 +100,8 @@ class Late(CopyEngines):
     def _copy(self, source, target):
         assert source.is_contiguous() and target.is_contiguous() and source.dtype == target.dtype
         self._stream.waiting.append(lambda: target.copy_(source))
-        arrival, index = Stream(), len(self._stream.waiting) - 1
-        arrival.wait = lambda: self._stream.finish(index)
-        return arrival
+        index = len(self._stream.waiting) - 1
+        return lambda: self._stream.finish(index)
 
 
 class Symmetric:
@@ -140,10 +138,10 @@ def on_all(name: str, problem: Problem, engines: type[CopyEngines]) -> torch.Ten
     def compute(rank):
         here.rank, here.streams, product = rank, [], Product(in_torch)
         if name == "grid":
-            found = Grid(engines(rows[rank // WIDE]), engines(columns[rank % WIDE]), problem, product, least=1)
+            found = Grid(engines(rows[rank // WIDE]), engines(columns[rank % WIDE]), problem, product, min_elements=1)
         else:
             kind = {"all-gather": AllGather, "reduce-scatter": ReduceScatter}[name]
-            found = kind(engines(everyone), problem, product, least=1)
+            found = kind(engines(everyone), problem, product, min_elements=1)
         for factor in (2, 1):
             found.load(factor * a, b)
             found.c.fill_(float("nan"))
@@ -165,13 +163,12 @@ def test_nothing_is_multiplied_or_overwritten_before_its_copy(gpus, name, proble
 def test_a_schedule_that_does_not_wait_is_found(gpus, name):
     class Careless(Late):
         def _copy(self, source, target):
-            arrival = super()._copy(source, target)
-            arrival.wait = lambda: None
-            return arrival
+            super()._copy(source, target)
+            return lambda: None
 
-        def accept(self, shared, peer):
-            super().accept(shared, peer)
-            return [SimpleNamespace(wait=lambda: None) for _ in shared.own]
+        def accept_pushes(self, shared, peer):
+            super().accept_pushes(shared, peer)
+            return [lambda: None for _ in shared.local]
 
     problem = Problem(64, 48, 32)
     a, b = gemm_ref.make_inputs(problem, "integers")

@@ -7,9 +7,9 @@ import torch
 
 import gemm_ref
 from gemm_ref import Problem
-from gemm_ref.distributed import launch
-from gemm_ref.distributed.chunks import gathered, length, part, ring
-from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, AllGather, Product, sides
+from gemm_ref.distributed import spawn
+from gemm_ref.distributed.layouts import IN_TURN, LAYOUTS, OVERLAPPED, AllGather, Product, grid_shape
+from gemm_ref.distributed.partition import group_peers, peer_order, rank_slice, slice_length
 from tests.gemm_ref.distributed.forked import Forked
 
 RANKS = 4
@@ -33,8 +33,10 @@ CASES += [(name, Problem(70, 66, 40, local.split()[1]), kind, local, 1) for (nam
 def found():
     """What each case gave, from processes that are started once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "_start", Forked)
-        return list(launch.run("tests.gemm_ref.distributed.in_ranks:compute", CASES, RANKS, "cpu", 300.0, 250.0))
+        patch.setattr(spawn, "_start", Forked)
+        return list(
+            spawn.run_on_ranks("tests.gemm_ref.distributed.in_ranks:compute", CASES, RANKS, "cpu", 300.0, 250.0)
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}")
@@ -51,23 +53,23 @@ def test_it_is_the_product_and_the_same_bits_again(found, case):
 @pytest.mark.parametrize("size", (1, 5, 8, 33))
 @pytest.mark.parametrize("ranks", (1, 2, 3, 8))
 def test_parts_are_the_whole_and_each_peer_comes_once(size, ranks):
-    parts = [part(size, ranks, rank) for rank in range(ranks)]
+    parts = [rank_slice(size, ranks, rank) for rank in range(ranks)]
     assert [i for each in parts for i in range(size)[each]] == list(range(size))
     for rank in range(ranks):
         for least in (1, 4, size):
-            joined = gathered(size, ranks, rank, least)
+            joined = group_peers(size, ranks, rank, least)
             assert sorted(peer for peers, _ in joined for peer in peers) == [
-                peer for peer in range(ranks) if peer != rank and length(parts[peer])
+                peer for peer in range(ranks) if peer != rank and slice_length(parts[peer])
             ]
             rows = [i for _, rows in joined for i in range(size)[rows]]
             assert sorted(rows + list(range(size)[parts[rank]])) == list(range(size))
-            assert all(length(rows) >= least or rows.stop in (size, parts[rank].start) for _, rows in joined)
-    for step in zip(*(ring(rank, ranks) for rank in range(ranks)), strict=True):
+            assert all(slice_length(rows) >= least or rows.stop in (size, parts[rank].start) for _, rows in joined)
+    for step in zip(*(peer_order(rank, ranks) for rank in range(ranks)), strict=True):
         assert len(set(step)) == ranks  # no two at one peer
 
 
 def test_grids_are_near_squares():
-    assert [sides(ranks) for ranks in (1, 2, 4, 6, 7, 8, 1024)] == [
+    assert [grid_shape(ranks) for ranks in (1, 2, 4, 6, 7, 8, 1024)] == [
         (1, 1), (1, 2), (2, 2), (2, 3), (1, 7), (2, 4), (32, 32)
     ]  # fmt: skip
 

@@ -38,7 +38,7 @@ def true_model(stage: str = "cublas") -> Model:
 
 def received(layout: str, problem: Problem, ranks: int) -> int:
     if layout == GRID:
-        high, wide = layouts.sides(ranks)
+        high, wide = layouts.grid_shape(ranks)
         return 2 * problem.k * ((wide - 1) * problem.m // ranks + (high - 1) * problem.n // ranks)
     return 2 * (ranks - 1) * (problem.m // ranks) * (problem.k if layout == ALL_GATHER else problem.n)
 
@@ -48,7 +48,7 @@ def local(layout: str, problem: Problem, ranks: int) -> Problem:
         return problem.resized(n=problem.n // ranks)
     if layout == REDUCE_SCATTER:
         return problem.resized(k=problem.k // ranks)
-    high, wide = layouts.sides(ranks)
+    high, wide = layouts.grid_shape(ranks)
     return problem.resized(m=problem.m // high, n=problem.n // wide)
 
 
@@ -67,21 +67,21 @@ def made_up() -> list[ScalingRow]:
             for size in SIZES:
                 one = Problem(size, size, size, "bf16")
                 for how in (STRONG, WEAK):
-                    whole = one if how == STRONG else layouts.grown(one, layout, ranks)
+                    whole = one if how == STRONG else layouts.scale_weakly(one, layout, ranks)
                     moved, about = received(layout, whole, ranks), {"layout": layout, "gpus": ranks, "scaling": how}
-                    messages = sum(each - 1 for each in layouts.sides(ranks)) if layout == GRID else ranks - 1
+                    messages = sum(each - 1 for each in layouts.grid_shape(ranks)) if layout == GRID else ranks - 1
                     for way, link in ((COLLECTIVE, LINKS[ranks]), (COPIES, PULLS[ranks])):
-                        us = link.start_us + link.begun_us(messages, moved)
+                        us = link.start_us + link.messages_us(messages, moved)
                         row(way, "", whole, way, us, link_bytes=moved, **about)
                     for stage, dialect in WHO.items():
                         model, part = true_model(stage), local(layout, whole, ranks)
-                        high, alone = layouts.sides(ranks)[0] if layout == GRID else 1, model.speed.time(one)
-                        us = high * model.speed.time(part.resized(n=part.n // high))
+                        high, alone = layouts.grid_shape(ranks)[0] if layout == GRID else 1, model.speed.product_us(one)
+                        us = high * model.speed.product_us(part.resized(n=part.n // high))
                         row(stage, dialect, part, PRODUCT, us, mode=WARM, **about)
                         row(stage, dialect, one, ONE_CARD, alone, mode=WARM, **about)
                         fused = [FUSED] if stage == "cublas" and layout != GRID else []
                         for way in (IN_TURN, *fused, OVERLAPPED):
-                            us = model.us(layout, way, whole, ranks)
+                            us = model.predict_us(layout, way, whole, ranks)
                             share = alone / us / (ranks if how == STRONG else 1)
                             shares = Ratio(share, share / 1.01, share * 1.01).columns("efficiency")
                             row(stage, dialect, whole, way, us, mode=WARM, **shares, **about)
@@ -118,9 +118,9 @@ def test_a_link_that_was_not_measured_is_no_link():
     with pytest.raises(ValueError, match="there are none"):
         Link.fit([])
     with pytest.raises(ValueError, match="there are none"):
-        Speed.of([])
+        Speed.fit([])
     with pytest.raises(ValueError, match="unknown layout 'ring'"):
-        true_model().us("ring", IN_TURN, Problem(64, 64, 64), 2)
+        true_model().predict_us("ring", IN_TURN, Problem(64, 64, 64), 2)
 
 
 def test_of_one_count_of_gpus_all_that_is_no_bandwidth_is_at_the_start():
@@ -136,23 +136,23 @@ def test_the_schedule_on_paper_is_that_of_the_ranks():
     model = Model(speed, dict.fromkeys(LAYOUTS, link), dict.fromkeys(LAYOUTS, link), 1)
     problem = Problem(64, 64, 64)
     halves = problem.flops / 4
-    assert model.us(ALL_GATHER, IN_TURN, problem, 2) == pytest.approx(1 + 2 * halves)
-    assert model.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves)
+    assert model.predict_us(ALL_GATHER, IN_TURN, problem, 2) == pytest.approx(1 + 2 * halves)
+    assert model.predict_us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves)
     slower = {2: Link(0.0, 0.0, link[2].gb_per_s / 3 / halves)}
     slow = dataclasses.replace(model, copies=dict.fromkeys(LAYOUTS, slower))
-    assert slow.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(4 * halves)  # the copy ends after three
-    assert model.us(GRID, OVERLAPPED, problem, 1) == pytest.approx(problem.flops)
+    assert slow.predict_us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(4 * halves)  # the copy ends after three
+    assert model.predict_us(GRID, OVERLAPPED, problem, 1) == pytest.approx(problem.flops)
     # What is added to comes from the first product, so that it waits for both; torch's operator adds in the end.
-    assert model.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves + 1)
-    assert slow.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(5 * halves)
-    assert slow.us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 * halves)
+    assert model.predict_us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(2 * halves + 1)
+    assert slow.predict_us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(5 * halves)
+    assert slow.predict_us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 * halves)
 
 
 def test_of_as_many_operations_those_with_the_larger_c_take_longer():
     """By hand: at 1 GB/s 16 KiB of C take 16.4 us of 100, and 64 KiB take 65.5."""
-    speed = Speed.of([(Problem(64, 64, 64), 100.0)], read_gb_per_s=1.0)
-    assert speed.time(Problem(64, 64, 64)) == pytest.approx(100.0)
-    assert speed.time(Problem(128, 128, 16)) == pytest.approx(100.0 - 16.384 + 65.536)
+    speed = Speed.fit([(Problem(64, 64, 64), 100.0)], read_gb_per_s=1.0)
+    assert speed.product_us(Problem(64, 64, 64)) == pytest.approx(100.0)
+    assert speed.product_us(Problem(128, 128, 16)) == pytest.approx(100.0 - 16.384 + 65.536)
 
 
 def test_of_a_product_in_whole_waves_torch_loses_no_part_and_others_do():
@@ -161,12 +161,12 @@ def test_of_a_product_in_whole_waves_torch_loses_no_part_and_others_do():
     wave = problem.flops / 2
     speed = Speed([1.0, 2.0], [1.0, 2.0], wave=64 * 64)
     model = Model(speed, dict.fromkeys(LAYOUTS, links), dict.fromkeys(LAYOUTS, links), 1)
-    assert model.us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(8 + 2 * wave)
-    assert model.us(ALL_GATHER, FUSED, problem, 2) == pytest.approx(8 + wave)
+    assert model.predict_us(ALL_GATHER, OVERLAPPED, problem, 2) == pytest.approx(8 + 2 * wave)
+    assert model.predict_us(ALL_GATHER, FUSED, problem, 2) == pytest.approx(8 + wave)
     # Half of K in two waves, behind a barrier and in front of one, and then the sum of three parts.
     added = 3 * 32 * 128 * 4 / SUM_GB_PER_S / 1e3
-    assert model.us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 + wave + 4 + added, rel=1e-9)
-    assert model.us(GRID, IN_TURN, problem, 4) == pytest.approx(8 + 2 * wave)  # B comes in two parts
+    assert model.predict_us(REDUCE_SCATTER, FUSED, problem, 2) == pytest.approx(4 + wave + 4 + added, rel=1e-9)
+    assert model.predict_us(GRID, IN_TURN, problem, 4) == pytest.approx(8 + 2 * wave)  # B comes in two parts
 
 
 def test_pieces_of_a_sum_are_on_their_way_while_others_are_multiplied():
@@ -177,7 +177,7 @@ def test_pieces_of_a_sum_are_on_their_way_while_others_are_multiplied():
     for units, ends in ((0.5, 4), (3, 8)):
         link = {2: Link(0.0, 0.0, piece / (units * unit) / 1e3)}
         model = Model(speed, dict.fromkeys(LAYOUTS, link), dict.fromkeys(LAYOUTS, link), 1)
-        assert model.us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(ends * unit)
+        assert model.predict_us(REDUCE_SCATTER, OVERLAPPED, problem, 2) == pytest.approx(ends * unit)
 
 
 def test_past_a_host_who_pulls_alone_waits_for_its_own_adapter():
@@ -222,7 +222,7 @@ def test_the_tables_are_of_the_card_with_the_most_neighbours(folder, tmp_path):
     rows = [line.split(" | ") for line in ways.splitlines() if line.startswith("| bf16")]
     assert [tuple(row[1:4]) for row in rows] == [("8", of, str(size)) for of in LAYOUTS for size in SIZES]
     (reduced,) = (row for row in rows if row[2:4] == [REDUCE_SCATTER, "16384"])
-    us = true_model().us(REDUCE_SCATTER, OVERLAPPED, Problem(16384, 16384, 16384, "bf16"), 8)
+    us = true_model().predict_us(REDUCE_SCATTER, OVERLAPPED, Problem(16384, 16384, 16384, "bf16"), 8)
     assert float(reduced[7].split(",")[0]) == pytest.approx(us / 1e3, rel=0.02) and "`s19`" in reduced[7]
     assert "by more than 10% at 0" in error
 

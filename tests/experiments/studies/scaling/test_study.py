@@ -16,7 +16,7 @@ from experiments.records.request import Request, UsageError
 from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, STRONG, WEAK
 from experiments.studies.scaling import study as scaling
 from gemm_ref import Problem
-from gemm_ref.distributed import launch, layouts
+from gemm_ref.distributed import layouts, spawn
 from gemm_ref.distributed.layouts import ALL_GATHER, GRID, IN_TURN, OVERLAPPED, REDUCE_SCATTER
 from tests.experiments.fixtures import NoBars
 from tests.gemm_ref.distributed.forked import Forked
@@ -47,16 +47,16 @@ def rows():
     names = tuple(map(str, field))
     cases = [
         in_ranks.Case(
-            "scaling", "cpu", layout, how, layouts.grown(CUBE, layout, 2) if how == WEAK else CUBE, CUBE, names
+            "scaling", "cpu", layout, how, layouts.scale_weakly(CUBE, layout, 2) if how == WEAK else CUBE, CUBE, names
         )
         for layout, how in ((ALL_GATHER, STRONG), (REDUCE_SCATTER, WEAK))
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "_start", Forked)
+        patch.setattr(spawn, "_start", Forked)
         patch.setattr(in_ranks, "contenders", lambda: field)
         patch.setattr(in_ranks, "PLAN", replace(in_ranks.PLAN, least=3, least_slow=3, most=3))
         torch.set_num_threads(1)
-        said = list(launch.run("experiments.bench.in_ranks:measure", cases, 2, "cpu"))
+        said = list(spawn.run_on_ranks("experiments.bench.in_ranks:measure", cases, 2, "cpu"))
     assert [text for text in said if isinstance(text, str)] == list(map(str, cases))
     return [row for row in said if not isinstance(row, str)]
 
@@ -137,9 +137,9 @@ def test_a_number_of_ranks_that_cannot_be_is_refused(gpus, said):
 def test_a_rank_that_fails_stops_the_experiment(monkeypatch):
     def run(*_):
         yield "a case"
-        raise launch.RanksFailed("rank 1 of 2: planted")
+        raise spawn.RanksFailed("rank 1 of 2: planted")
 
-    monkeypatch.setattr(launch, "run", run)
+    monkeypatch.setattr(spawn, "run_on_ranks", run)
     request = Request("cpu")
     chosen = runner.choose(scaling, request, POOL)
     with pytest.raises(DeviceLost, match="rank 1 of 2: planted"):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from gemm_ref.distributed import launch
+from gemm_ref.distributed import spawn
 from tests.gemm_ref.distributed.forked import Forked
 
 HERE = "tests.gemm_ref.distributed.in_ranks"
@@ -17,8 +17,8 @@ HERE = "tests.gemm_ref.distributed.in_ranks"
 
 @pytest.fixture
 def forked(monkeypatch):
-    monkeypatch.setattr(launch, "_start", Forked)
-    monkeypatch.setattr(launch, "_TOGETHER_S", 0.5)
+    monkeypatch.setattr(spawn, "_start", Forked)
+    monkeypatch.setattr(spawn, "_FAILURES_S", 0.5)
 
 
 def gone(pid: int) -> bool:
@@ -38,35 +38,35 @@ def ends(pid: int, seconds: float = 10.0) -> bool:
 
 
 def test_an_error_of_one_rank_ends_all_under_torchrun():
-    with pytest.raises(launch.RanksFailed, match=r"rank 1 of 2: ValueError: planted \(in_ranks.py, line \d+\)"):
-        list(launch.run(f"{HERE}:fail", 1, 2, "cpu", 300.0, 250.0))
+    with pytest.raises(spawn.RanksFailed, match=r"rank 1 of 2: ValueError: planted \(in_ranks.py, line \d+\)"):
+        list(spawn.run_on_ranks(f"{HERE}:fail", 1, 2, "cpu", 300.0, 250.0))
 
 
 def test_a_killed_rank_is_named(forked):
-    with pytest.raises(launch.RanksFailed, match="rank 1 of 2: ended without a word"):
-        list(launch.run(f"{HERE}:be_killed", 1, 2, "cpu"))
+    with pytest.raises(spawn.RanksFailed, match="rank 1 of 2: ended without a message"):
+        list(spawn.run_on_ranks(f"{HERE}:be_killed", 1, 2, "cpu"))
 
 
 def test_a_rank_that_never_comes_is_an_error_in_time(forked):
-    said = launch.run(f"{HERE}:be_silent", 1, 2, "cpu", wait_s=1.0)
+    said = spawn.run_on_ranks(f"{HERE}:be_silent", 1, 2, "cpu", collective_timeout_s=1.0)
     pid, begun = next(said), time.monotonic()
-    with pytest.raises(launch.RanksFailed, match="rank 0 of 2: .*[Tt]im.*rank 1 was last heard"):
+    with pytest.raises(spawn.RanksFailed, match="rank 0 of 2: .*[Tt]im.*rank 1 last sent a message"):
         next(said)
     assert ends(pid) and time.monotonic() - begun < 30
 
 
 def test_ranks_that_say_nothing_are_not_waited_for(forked):
-    said = launch.run(f"{HERE}:all_silent", None, 2, "cpu", patience_s=1.0)
+    said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu", silence_timeout_s=1.0)
     pid = next(said)
     with pytest.raises(
-        launch.RanksFailed, match="rank 0 was last heard .* rank 1 .*; no rank has said anything for 1 s"
+        spawn.RanksFailed, match="rank 0 last sent a message .* rank 1 .*; no rank has sent a message for 1 s"
     ):
         next(said)
     assert ends(pid)
 
 
 def test_ranks_end_with_who_started_them(forked, monkeypatch):
-    said = launch.run(f"{HERE}:all_silent", None, 2, "cpu")
+    said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu")
     pid = next(said)
     monkeypatch.setattr(Forked, "send_signal", lambda *_: None)  # nobody tells them
     said.close()  # as Ctrl-C does
@@ -74,15 +74,15 @@ def test_ranks_end_with_who_started_them(forked, monkeypatch):
 
 
 def test_a_rank_that_does_not_begin_is_told_of(monkeypatch):
-    monkeypatch.setattr(launch, "_start", lambda *_: subprocess.Popen(["sh", "-c", "exit 3"]))
-    with pytest.raises(launch.RanksFailed, match="torchrun ended with 3"):
-        list(launch.run(f"{HERE}:fail", 1, 2, "cpu"))
+    monkeypatch.setattr(spawn, "_start", lambda *_: subprocess.Popen(["sh", "-c", "exit 3"]))
+    with pytest.raises(spawn.RanksFailed, match="torchrun ended with 3"):
+        list(spawn.run_on_ranks(f"{HERE}:fail", 1, 2, "cpu"))
 
 
 def test_stopped_ranks_are_killed(forked, monkeypatch):
-    """A process that a driver holds heeds neither its connection nor SIGTERM; a stopped one stands for it."""
-    monkeypatch.setattr(launch, "_LEAVE_S", 0.5)
-    said = launch.run(f"{HERE}:all_silent", None, 2, "cpu")
+    """A process that a driver holds reacts neither to its connection nor to SIGTERM; a stopped one stands for it."""
+    monkeypatch.setattr(spawn, "_EXIT_S", 0.5)
+    said = spawn.run_on_ranks(f"{HERE}:all_silent", None, 2, "cpu")
     pid = next(said)
     os.kill(pid, signal.SIGSTOP)
     said.close()
