@@ -1,9 +1,8 @@
-"""The table of `gemm_ref.choice` for one kind of GPU, from the times that `run choice --preset full` took on it.
+"""Fits the table of `gemm_ref.choice` for one kind of GPU to the times that `run choice --preset full` took on it.
 
-What is fitted are logarithms, of all costs at once, down the slope that torch derives: those of each tile, those of
-sharing tiles in each rung and dialect, and those of the GPU. A cost that the rows say nothing of stays as it was: it is
-held by a weak spring. Those of the GPU stay where a rung has no rows, but for the start of a kernel, which is the same
-for whatever a rung chooses.
+Fitted are the logarithms of all costs at once, by gradient descent: those of each tile, those of each rung and dialect,
+and those of the GPU. A weak spring holds each cost, so one that the rows say nothing about stays as it was. Where a
+rung has no rows the costs of the GPU stay, except for the start of a kernel, which does not affect the choice.
 """
 
 from __future__ import annotations
@@ -23,59 +22,63 @@ from experiments.records import frames, stats, store
 from experiments.records.request import UsageError
 from gemm_ref import choice
 from gemm_ref.build import write_whole
-from gemm_ref.choice.costs import CACHE, SHARES, borrowed, family_name
+from gemm_ref.choice import costs
+from gemm_ref.choice.costs import CACHE, SHARES, TABLE, Cache, Costs, Device, SplitCosts
+from gemm_ref.choice.work import Wave, Work, count_work
 from gemm_ref.operands import TMA_BYTES
 
-ROUNDS, STEPS = 4, 200  # in which weights follow what is predicted; of the search in each
-NEAR = 8  # the higher, the more do those rows count that are near to the fastest of their problem
-FAR = 0.1  # error from which on a row counts by its size, and no longer by its square
-SPRING = 0.4  # the error of one row, that a tile's cost e times another one weighs as much as
-LOOSE = 0.02  # the same, of what all tiles share
-SIZES = [len(fields(each)) for each in (choice.Shares, choice.Cache, choice.Costs)]
+ROUNDS, STEPS = 4, 200  # rounds, after each of which the weights follow the predictions; steps of the search per round
+WEIGHT_POWER = 8  # the higher, the more count the rows near to the fastest of their problem
+HUBER_ERROR = 0.1  # error from which on a row counts by its size, and no longer by its square
+TILE_SPRING = 0.4  # the error of one row that weighs as much as a tile's cost that has changed e-fold
+SHARED_SPRING = 0.02  # the same for costs that tiles share
+SIZES = [len(fields(kind)) for kind in (SplitCosts, Cache, Costs)]
 START = "start_ns"
-FACTS = ("l2_bytes",)  # of a GPU, which are known
-OF_GPU = [field.name for field in fields(choice.Device) if field.name not in (*FACTS, "rungs")]
+FACTS = ("l2_bytes",)  # known of a GPU, and not fitted
+DEVICE_COSTS = [field.name for field in fields(Device) if field.name not in (*FACTS, "rungs")]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What came of a fit: the kind of GPU, and what is lost at shapes that were not fitted on, before and now."""
+    """The result of a fit: the kind of GPU, and the regrets at shapes that it was not fitted to, before and after."""
 
     name: str
     rows: int
     before: list[float]
-    now: list[float]
+    after: list[float]
 
     def __str__(self) -> str:
-        if not self.now:
+        if not self.after:
             return f"{self.name}: fitted on {self.rows} times; no other shape was timed"
-        means = (stats.geometric_mean([1 + loss for loss in of]) - 1 for of in (self.before, self.now))
-        losses = [f"{mean:.1%} and {max(of):.1%}" for mean, of in zip(means, (self.before, self.now), strict=True)]
+        means = (stats.geometric_mean([1 + loss for loss in of]) - 1 for of in (self.before, self.after))
+        losses = [f"{mean:.1%} and {max(of):.1%}" for mean, of in zip(means, (self.before, self.after), strict=True)]
         return (
             f"{self.name}: fitted on {self.rows} times. At other shapes the choice loses (geometric mean and at "
             f"worst) {losses[1]}; by the table as it was, {losses[0]}"
         )
 
 
-def fit(folder: Path, path: Path = choice.TABLE) -> Fit:
+def fit(folder: Path, path: Path = TABLE) -> Fit:
     """Write to `path` the table with the kind of GPU that the rows of choice.csv in `folder` are of.
 
-    Raises UsageError where there are no rows to fit on.
+    Raises UsageError where there are no rows to fit to.
     """
     frame = frames.tried(store.read(folder, "choice"))
-    seen = frames.held_out(frame)
-    rows = rows_of(frame.drop(seen.index))
+    unseen = frames.held_out(frame)
+    rows = read_rows(frame.drop(unseen.index))
     if not rows:
         raise UsageError(
             f"{folder} has no times to fit on: `python -m experiments run choice --preset full` measures them on a GPU"
         )
     run = store.runs_of(frame, folder)[-1]
     name, sms = run["device"], run["gpu"]["multiprocessors"]
-    start = choice.devices().get(name) or replace(borrowed(choice.device()), l2_bytes=run["gpu"]["l2_bytes"])
-    gpu = fitted(rows, start, sms)
-    write_whole(path, written({**choice.devices(), name: gpu}))
-    unseen = rows_of(seen)
-    return Fit(name, len(rows), *(regret(unseen, each, sms) for each in (start, gpu)))
+    start = costs.load_devices().get(name) or replace(
+        costs.borrow_costs(costs.find_device()), l2_bytes=run["gpu"]["l2_bytes"]
+    )
+    device = fit_device(rows, start, sms)
+    write_whole(path, format_table({**costs.load_devices(), name: device}))
+    unseen_rows = read_rows(unseen)
+    return Fit(name, len(rows), *(regrets(unseen_rows, each, sms) for each in (start, device)))
 
 
 @dataclass(frozen=True)
@@ -90,151 +93,157 @@ class Row:
     measured_ns: float
     fastest_ns: float  # of its problem
 
-    def predicted_ns(self, gpu: choice.Device, sms: int) -> float:
-        """By the table `gpu`."""
+    def predicted_ns(self, device: Device, sms: int) -> float:
+        """The prediction from the costs of `device`."""
         candidate = choice.Candidate(self.tile, self.blocks)
-        return choice.predict(self.stage, self.dialect, candidate, self.problem, sms, gpu)
-
-    def work(self, sms: int, l2_bytes: float) -> choice.Work:
-        """What it asks of a GPU with so many multiprocessors and such an L2 cache."""
-        return choice.work_of(self.stage.config(self.tile, self.dialect), self.problem, sms, self.blocks, l2_bytes)
+        return choice.predict_ns(self.stage, self.dialect, candidate, self.problem, sms, device)
 
 
-def rows_of(frame: pd.DataFrame) -> list[Row]:
-    """The timed candidates of a frame of `choice`, but for tiles that have gone since and for copied operands.
+def read_rows(frame: pd.DataFrame) -> list[Row]:
+    """The timed candidates of a frame of `choice`, without tiles that no longer exist and without copied operands.
 
-    What copies take is the same for every candidate of a problem.
+    A copy takes the same time for every candidate of a problem.
     """
-    own = frames.rungs(frame)
-    least = own.groupby([*frames.SIZES, "math", "stage", "dialect"])["median_us"].transform("min")
-    found = []
-    for row, fastest in zip(own.itertuples(), least, strict=True):
+    timed = frames.rungs(frame)
+    fastest = timed.groupby([*frames.SIZES, "math", "stage", "dialect"])["median_us"].transform("min")
+    rows = []
+    for row, fastest_us in zip(timed.itertuples(), fastest, strict=True):
         stage = gemm_ref.STAGES[row.stage]
         problem = gemm_ref.Problem(row.m, row.n, row.k, row.math, b_layout=frames.LAYOUT[row.math])
-        if row.variant in stage.tiles.get(row.dialect, ()) and not _copied(stage, row.dialect, problem):
-            found.append(Row(stage, row.dialect, row.variant, problem, row.blocks, 1e3 * row.median_us, 1e3 * fastest))
-    return found
+        if row.variant in stage.tiles.get(row.dialect, ()) and not _copies_operands(stage, row.dialect, problem):
+            times_ns = 1e3 * row.median_us, 1e3 * fastest_us
+            rows.append(Row(stage, row.dialect, row.variant, problem, row.blocks, *times_ns))
+    return rows
 
 
-def _copied(stage: gemm_ref.Rung, dialect: str, problem: gemm_ref.Problem) -> bool:
-    """Whether a rung copies A or B before it reads them, or stores C otherwise than the TMA unit does."""
+def _copies_operands(stage: gemm_ref.Rung, dialect: str, problem: gemm_ref.Problem) -> bool:
+    """Whether a rung copies A or B before it reads them, or stores C without the TMA unit."""
     if problem.b_layout not in stage.reads_b(problem.math, dialect):
         return True
-    math = gemm_ref.MATHS[problem.math]
-    of_b, of_c = problem.n if problem.b_layout == "kn" else problem.k, problem.n
-    row_bytes = [problem.k * math.dtype.itemsize, of_b * math.dtype.itemsize, of_c * math.out_dtype.itemsize]
-    return bool(stage.tma) and (problem.n == 1 or any(each % TMA_BYTES for each in row_bytes))
+    mode = gemm_ref.MATHS[problem.math]
+    b_columns = problem.n if problem.b_layout == "kn" else problem.k
+    row_bytes = [*(x * mode.dtype.itemsize for x in (problem.k, b_columns)), problem.n * mode.out_dtype.itemsize]
+    return bool(stage.tma) and (problem.n == 1 or any(x % TMA_BYTES for x in row_bytes))
 
 
-def fitted(rows: Sequence[Row], start: choice.Device, sms: int) -> choice.Device:
-    """The table that predicts the times of `rows` best, on a GPU of `sms` multiprocessors; `start`: where to begin."""
+def fit_device(rows: Sequence[Row], start: Device, sms: int) -> Device:
+    """The device whose costs predict the times of `rows` best, on `sms` multiprocessors; the search begins at `start`.
+
+    All costs are one vector; a group of them belongs to the GPU, to a family of tiles or to a tile.
+    """
     from scipy.optimize import minimize
 
-    begins: dict[tuple[str, ...], int] = {}  # of the GPU, a family or a tile, by name: where its costs are among all
-    origin: list[float] = []
+    offsets: dict[tuple[str, ...], int] = {}  # of each group in the vector; its name has 0, 2 or 3 parts
+    initial: list[float] = []
     springs: list[float] = []
-    places: list[list[int]] = []  # of the costs of each row
-    of_gpu = [getattr(start, each) for each in OF_GPU]
+    indices: list[list[int]] = []  # per row, of its costs in the vector
     for row in rows:
-        of = row.stage.id, family_name(row.stage.id, row.dialect, row.problem.math)
-        family = start.rungs[of[0]][of[1]]
-        shared = (*astuple(family.shares), *astuple(family.cache))
-        costs = {(): of_gpu, of: shared, (*of, row.tile): astuple(family.tiles[row.tile])}
-        for name in costs.keys() - begins.keys():
-            begins[name] = len(origin)
-            origin += costs[name]
-            springs += [SPRING if len(name) == 3 else LOOSE] * len(costs[name])  # the name of a tile has three parts
-        places.append([begins[name] + i for name, values in costs.items() for i in range(len(values))])
-    work, where = _stacked([row.work(sms, start.l2_bytes) for row in rows]), torch.tensor(places).T
-    first = torch.tensor(origin, dtype=torch.float64).log()
-    stiff, stays = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
-    if start.rungs.keys() - {row.stage.id for row in rows}:  # which share the GPU's costs
-        stays[[at for at, name in zip(places[0], OF_GPU, strict=False) if name != START]] = True
+        key = row.stage.id, costs.family_name(row.stage.id, row.dialect, row.problem.math)
+        family = start.rungs[key[0]][key[1]]
+        groups: dict[tuple[str, ...], Sequence[float]] = {
+            (): [getattr(start, name) for name in DEVICE_COSTS],
+            key: (*astuple(family.splitting), *astuple(family.cache)),
+            (*key, row.tile): astuple(family.tiles[row.tile]),
+        }
+        for name in groups.keys() - offsets.keys():
+            offsets[name] = len(initial)
+            initial += groups[name]
+            springs += [TILE_SPRING if len(name) == 3 else SHARED_SPRING] * len(groups[name])
+        indices.append([offsets[name] + i for name, values in groups.items() for i in range(len(values))])
+    work = _stack_work(
+        [
+            count_work(row.stage.config(row.tile, row.dialect), row.problem, sms, row.blocks, start.l2_bytes)
+            for row in rows
+        ]
+    )
+    columns, first = torch.tensor(indices).T, _tensor(initial).log()
+    stiffness, is_fixed = _tensor(springs), torch.zeros(len(springs), dtype=torch.bool)
+    if start.rungs.keys() - {row.stage.id for row in rows}:  # they share the GPU's costs
+        is_fixed[[i for i, name in zip(indices[0], DEVICE_COSTS, strict=False) if name != START]] = True
     measured, fastest = (_tensor([getattr(row, name) for row in rows]) for name in ("measured_ns", "fastest_ns"))
 
-    def predicted(logs: torch.Tensor) -> Any:
-        of_gpu, shares, cache, costs = logs.exp()[where].split([len(OF_GPU), *SIZES])
-        return choice.took(
-            work, choice.Costs(*costs), choice.Shares(*shares), choice.Cache(*cache), replace(start, **_named(of_gpu))
-        )
+    def predict(logs: torch.Tensor) -> Any:
+        of_device, splitting, cache, tile = logs.exp()[columns].split([len(DEVICE_COSTS), *SIZES])
+        device = replace(start, **_device_costs(of_device))
+        return costs.time_ns(work, Costs(*tile), SplitCosts(*splitting), Cache(*cache), device)
 
     logs = first
     for _ in range(ROUNDS):
-        # What is near to the fastest, or seems so, counts most
-        weights = (fastest / torch.minimum(measured, predicted(logs))) ** NEAR
+        # A row counts most if it is near to the fastest, or is predicted to be
+        weights = (fastest / torch.minimum(measured, predict(logs))) ** WEIGHT_POWER
 
         def loss(at: np.ndarray, weights: torch.Tensor = weights) -> tuple[float, np.ndarray]:
             logs = torch.tensor(at, requires_grad=True)
-            errors = torch.cat([weights * (predicted(logs) / measured).log(), stiff * (logs - first)])
-            whole = (((errors / FAR) ** 2 + 1).sqrt() - 1).sum()
-            whole.backward()
+            errors = torch.cat([weights * (predict(logs) / measured).log(), stiffness * (logs - first)])
+            total = (((errors / HUBER_ERROR) ** 2 + 1).sqrt() - 1).sum()
+            total.backward()
             assert logs.grad is not None
-            return whole.item(), logs.grad.masked_fill(stays, 0.0).numpy()
+            return total.item(), logs.grad.masked_fill(is_fixed, 0.0).numpy()
 
         logs = torch.tensor(minimize(loss, logs.numpy(), jac=True, options={"maxiter": STEPS}, method="L-BFGS-B").x)
-    return _with(start, begins, logs.exp().tolist())
+    return _replace_costs(start, offsets, logs.exp().tolist())
 
 
-def _with(gpu: choice.Device, begins: Mapping[tuple[str, ...], int], costs: list[float]) -> choice.Device:
-    """`gpu` with the costs of those that are named, each from its place on."""
-    rungs = {stage: dict(families) for stage, families in gpu.rungs.items()}
-    for (stage, dialect, *tile), first in ((name, first) for name, first in begins.items() if name):
-        family = rungs[stage][dialect]
+def _replace_costs(device: Device, offsets: Mapping[tuple[str, ...], int], values: list[float]) -> Device:
+    """`device` with the costs of each group, from its offset on."""
+    rungs = {stage: dict(families) for stage, families in device.rungs.items()}
+    for (stage, dialect, *tile), first in ((name, first) for name, first in offsets.items() if name):
+        family, cache = rungs[stage][dialect], first + SIZES[0]
         if tile:
-            own = choice.Costs(*costs[first : first + SIZES[2]])
-            rungs[stage][dialect] = replace(family, tiles={**family.tiles, tile[0]: own}, fitted=True)
+            tiles = {**family.tiles, tile[0]: Costs(*values[first : first + SIZES[2]])}
+            rungs[stage][dialect] = replace(family, tiles=tiles, fitted=True)
         else:
-            shares, cache = costs[first : first + SIZES[0]], costs[first + SIZES[0] : first + sum(SIZES[:2])]
-            rungs[stage][dialect] = replace(family, shares=choice.Shares(*shares), cache=choice.Cache(*cache))
-    return replace(gpu, **_named(costs[begins[()] :]), rungs=rungs)
+            shared = SplitCosts(*values[first:cache]), Cache(*values[cache : cache + SIZES[1]])
+            rungs[stage][dialect] = replace(family, splitting=shared[0], cache=shared[1])
+    return replace(device, **_device_costs(values[offsets[()] :]), rungs=rungs)
 
 
-def _named(costs: Sequence[Any]) -> dict[str, Any]:
-    """The first of `costs`, which are those of the GPU, by name."""
-    return dict(zip(OF_GPU, costs, strict=False))
+def _device_costs(values: Sequence[Any]) -> dict[str, Any]:
+    """The first of `values`, which are those of the GPU, by name."""
+    return dict(zip(DEVICE_COSTS, values, strict=False))
 
 
-def _stacked(works: Sequence[choice.Work]) -> choice.Work:
-    """Of many, each field a tensor."""
+def _stack_work(works: Sequence[Work]) -> Work:
+    """One `Work` whose fields are tensors with an element per work."""
     columns: dict[str, Any] = {}
-    for name in (field.name for field in fields(choice.Work)):
-        values = [getattr(each, name) for each in works]
-        waves = isinstance(values[0], choice.Wave)
-        columns[name] = choice.Wave(*_tensor([astuple(each) for each in values]).T) if waves else _tensor(values)
-    return choice.Work(**columns)
+    for name in (field.name for field in fields(Work)):
+        values = [getattr(work, name) for work in works]
+        is_wave = isinstance(values[0], Wave)
+        columns[name] = Wave(*_tensor([astuple(wave) for wave in values]).T) if is_wave else _tensor(values)
+    return Work(**columns)
 
 
 def _tensor(values: Sequence[Any]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def regret(rows: Sequence[Row], gpu: choice.Device, sms: int) -> list[float]:
-    """What each problem and dialect would lose by the table `gpu`, of the candidates that were timed there."""
+def regrets(rows: Sequence[Row], device: Device, sms: int) -> list[float]:
+    """The regret of the choice by the costs of `device`, per problem and dialect, among the timed candidates."""
     problems = grouped(((row.problem, row.stage.id, row.dialect), row) for row in rows)
     return [
-        min(own, key=lambda row: row.predicted_ns(gpu, sms)).measured_ns / min(row.measured_ns for row in own) - 1
-        for own in problems.values()
+        min(timed, key=lambda row: row.predicted_ns(device, sms)).measured_ns / min(row.measured_ns for row in timed)
+        - 1
+        for timed in problems.values()
     ]
 
 
-def written(table: dict[str, choice.Device]) -> str:
-    """The text of costs.toml: a section for each kind of GPU, one for each rung and dialect, a line for each tile.
+def format_table(table: Mapping[str, Device]) -> str:
+    """The text of costs.toml: a section per kind of GPU, one per rung and dialect, a line per tile.
 
-    What was not fitted is left out.
+    Costs that were not fitted are left out.
     """
     lines: list[str] = []
-    for name, gpu in table.items():
-        lines += [f'["{name}"]', *(f"{field} = {_figure(getattr(gpu, field))}" for field in (*OF_GPU, *FACTS)), ""]
-        for stage, dialects in gpu.rungs.items():
-            for dialect, family in ((key, each) for key, each in dialects.items() if each.fitted):
-                lines += [f'["{name}".{stage}.{dialect}]', _line(SHARES, family.shares), _line(CACHE, family.cache)]
-                lines += [*(_line(tile, family.tiles[tile]) for tile in sorted(family.tiles)), ""]
+    for name, device in table.items():
+        facts = (f"{field} = {_format_number(getattr(device, field))}" for field in (*DEVICE_COSTS, *FACTS))
+        lines += [f'["{name}"]', *facts, ""]
+        for stage, families in device.rungs.items():
+            for dialect, family in ((key, family) for key, family in families.items() if family.fitted):
+                entries: list[tuple[str, Any]] = [(SHARES, family.splitting), (CACHE, family.cache)]
+                entries += sorted(family.tiles.items())
+                rows = (f"{key} = [{', '.join(map(_format_number, astuple(of)))}]" for key, of in entries)
+                lines += [f'["{name}".{stage}.{dialect}]', *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _line(name: str, costs: choice.Costs | choice.Shares | choice.Cache) -> str:
-    return f"{name} = [{', '.join(_figure(cost) for cost in astuple(costs))}]"
-
-
-def _figure(x: float) -> str:
+def _format_number(x: float) -> str:
     return f"{x:.0f}" if x >= 1000 else f"{x:.4g}"

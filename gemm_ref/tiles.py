@@ -169,7 +169,6 @@ _TRITON_WGMMA_TILES = {
     "tile64x128": _wgmma_tile(64, 128, NUM_STAGES=8),
     "tile64": _wgmma_tile(64, 64, NUM_STAGES=8),
     "tile64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2),
-    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
     "swapped64x32": _wgmma_tile(64, 32, NUM_STAGES=7, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
     "swapped64x16": _wgmma_tile(64, 16, NUM_STAGES=9, BLOCKS_PER_SM=2, TRANSPOSE_C=1),
 }
@@ -177,6 +176,7 @@ _GLUON_WGMMA_TILES = {
     **_TRITON_WGMMA_TILES,
     "tile64x256": _wgmma_tile(64, 256, NUM_STAGES=5),
     "tile128x64": _wgmma_tile(128, 64, NUM_STAGES=8),
+    "swapped128x64": _wgmma_tile(128, 64, NUM_STAGES=8, TRANSPOSE_C=1),
 }
 ANY_SHAPE: Mapping[str, Mapping[str, StreamKWgmmaConfig]] = MappingProxyType(
     {

@@ -78,7 +78,7 @@ class Card:
     @cached_property
     def has_table(self) -> bool:
         """Whether the rungs in `choice` have costs of this card in `gemm_ref.choice`, not those of the first one."""
-        own, first = costs.devices().get(self.name), costs.device()
+        own, first = costs.load_devices().get(self.name), costs.find_device()
         if own is None or own is first:
             return own is first
         stages = frames.rungs(store.read(self.folder, "choice"))["stage"].unique()

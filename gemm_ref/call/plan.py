@@ -226,7 +226,7 @@ def _in_phases(call: Call, a: torch.Tensor) -> Call:
     item = call.implementation
     if not has_phases(a) or item.epilogue.adds_c or item.epilogue.bias_by_rows:
         return call
-    problem = choice.in_phases(item.stage, item.dialect, call.problem, call.sms, call.gpu)
+    problem = choice.select_phases(item.stage, item.dialect, call.problem, call.sms, call.gpu)
     return replace(call, problem=problem, implementation=replace(item, a_phases=problem.a_phases))
 
 

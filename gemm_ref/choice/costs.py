@@ -1,156 +1,170 @@
-"""What work costs on one kind of GPU: the table, by kind, rung and dialect, and the time that it makes of a `Work`."""
+"""What work costs on one kind of GPU: the table by GPU, rung and dialect, and the time of a `Work`."""
 
 from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gemm_ref.choice.work import Wave, Work, dropped, longest
+from gemm_ref.choice.work import Wave, Work, evicted_share, smooth_max
 from gemm_ref.tiles import EMULATED
 
-IN_A_WAVE = 4  # sharpness of `longest`
-SHARES, CACHE = "shares", "cache"  # in the table, the lines that are of no tile
-# A rung that was not fitted on a GPU has the figures of the tiles of these names: the slices are the same, and `work`
-# counts each once for every product of parts.
-_AS = {"s20_emulated": ("s19_any_shape", EMULATED)}
-# Rung, dialect and math mode whose slices take another time, since the kernel reads them otherwise: in CUDA's tf32 a B
-# by rows goes through registers. Their tiles have costs of their own.
-_APART = {("s19_any_shape", "cuda", "tf32")}
+WAVE_SHARPNESS = 4  # of `smooth_max` within a wave
+SHARES, CACHE = "shares", "cache"  # lines of the table that are not tiles
+# A rung without its own costs takes those of another rung's tiles with the same names: the slices are the same, and
+# `work` counts each slice once per product of parts.
+_SAME_SLICES = {"s20_emulated": ("s19_any_shape", EMULATED)}
+# Rung, dialect and compute type with their own costs, because the kernel reads its operands otherwise: in CUDA's tf32 a
+# B that is stored by rows goes through registers.
+_OWN_COSTS = {("s19_any_shape", "cuda", "tf32")}
 TABLE = Path(__file__).with_name("costs.toml")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a tile takes on one kind of GPU, in nanoseconds."""
+    """The costs of a tile on one kind of GPU, in nanoseconds."""
 
-    slice_ns: float  # of a multiprocessor that is full, for each slice of a block
-    alone_ns: float  # a slice of a block that has the multiprocessor to itself
-    begin_ns: float  # until the first slice of a tile is there and its last sum stored; other blocks go on meanwhile
-    store_ns: float  # of the multiprocessor, for each tile that a block stores
+    slice_ns: float  # per slice of a block, on a full multiprocessor
+    alone_ns: float  # per slice of a block that has the multiprocessor to itself
+    start_ns: float  # until the first slice of a tile has arrived and its last sum is stored; other blocks continue
+    store_ns: float  # of the multiprocessor, per tile that a block stores
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What it takes to add up the shares of a tile."""
+class SplitCosts:
+    """The costs of adding up the partial sums of split tiles."""
 
-    add_ns: float  # however many they are
-    next_ns: float  # each of them
-    bytes_per_ns: float  # at which one tile's are read
-    slower: float  # share of the time that all else takes longer, since blocks are at other slices
+    fixed_ns: float  # however many there are
+    split_ns: float  # per block that shares a tile
+    bytes_per_ns: float  # at which the partial sums of one tile are read
+    slowdown: float  # share by which all else takes longer, since blocks are at different slices
 
 
 @dataclass(frozen=True)
 class Cache:
-    """How a rung's tiles read the L2 cache in one dialect."""
+    """How a rung's tiles read the L2 cache in one dialect; all but the first are factors of bytes."""
 
     bytes_per_ns: float
-    in_two: float  # times as many bytes, where rows of boxes are in two of its lines
-    in_five: float  # times as many bytes, where they begin within one of its sectors of 32 bytes
-    apart: float  # times as many bytes more, of slices that no other block reads at the same time
-    again: float  # share of what several tiles read that device memory brings once more, of what L2 does not hold
-    scattered: float  # share of `Work.scattered` that it brings once more; all of it, where that was measured
-    narrow: float  # times as many bytes more, where several rows of boxes are in one line, which is asked for again
+    two_lines: float  # of rows of boxes that are in two lines
+    five_sectors: float  # of rows of boxes that begin within a sector of 32 bytes
+    unsynced: float  # in addition, of slices that no other block reads at the same time
+    reread: float  # of the reused bytes, reread from device memory as far as L2 has evicted them
+    scattered: float  # of `Work.scattered_bytes` from device memory; 1 where that was measured
+    narrow: float  # in addition, where several rows of boxes are in one line, which is requested for each
 
 
 @dataclass(frozen=True)
 class Family:
     """The tiles of a rung in one dialect, by name."""
 
-    shares: Shares
+    splitting: SplitCosts
     cache: Cache
-    tiles: dict[str, Costs]
-    fitted: bool = True  # whether they are its own, and not those of another rung or of another GPU
+    tiles: Mapping[str, Costs]
+    fitted: bool = True  # to times of this rung on this GPU; else borrowed
 
 
 @dataclass(frozen=True)
 class Device:
-    """One kind of GPU: what every launch takes there, and each rung's tiles by dialect."""
+    """One kind of GPU: what every launch costs there, and each rung's tiles by dialect."""
 
-    start_ns: float  # a kernel that does nothing
-    copy_ns: float  # a copy of B in front of it, but for its bytes
+    start_ns: float  # an empty kernel
+    copy_ns: float  # a copy of B in front of the kernel, without its bytes
     bytes_per_ns: float  # of device memory
-    l2_bytes: float  # that the L2 cache holds; a fact, not fitted
-    rungs: dict[str, dict[str, Family]] = field(default_factory=dict)  # by rung, and by `family_name`
+    l2_bytes: float  # the size of the L2 cache: a fact, not fitted
+    rungs: Mapping[str, Mapping[str, Family]] = field(default_factory=dict)  # by rung and `family_name`
 
     def family(self, stage: str, dialect: str, math: str) -> Family:
-        """The tiles of a rung in one dialect and math mode."""
+        """The tiles of a rung in one dialect and compute type."""
         return self.rungs[stage][family_name(stage, dialect, math)]
 
 
 def family_name(stage: str, dialect: str, math: str) -> str:
-    """What the tiles of a rung are called in the table: as the dialect, and after the mode where that has its own."""
-    return f"{dialect}_{math}" if (stage, dialect, math) in _APART else dialect
+    """The name of a rung's tiles in the table: the dialect, followed by the compute type if that has its own costs."""
+    return f"{dialect}_{math}" if (stage, dialect, math) in _OWN_COSTS else dialect
 
 
 @functools.cache
-def devices() -> dict[str, Device]:
-    """The measured kinds of GPU by name, as `torch.cuda.get_device_name` has it.
+def load_devices() -> dict[str, Device]:
+    """The measured kinds of GPU, by the name that `torch.cuda.get_device_name` gives.
 
-    What was not fitted on one of them has the costs of the first.
+    What was not fitted on one of them has the costs of the first in the table on which it was.
     """
-    found: dict[str, Device] = {}
-    for name, about in tomllib.loads(TABLE.read_text(encoding="utf-8")).items():
-        shared = {key: about.pop(key) for key in list(about) if not isinstance(about[key], dict)}
-        rungs = {rung: {dialect: _family(of) for dialect, of in each.items()} for rung, each in about.items()}
-        first = borrowed(next(iter(found.values()))).rungs if found else {}
-        for rung in first.keys() - _AS.keys():
-            rungs[rung] = first[rung] | rungs.get(rung, {})
-        for rung, dialect, math in _APART:
-            rungs[rung].setdefault(family_name(rung, dialect, math), replace(rungs[rung][dialect], fitted=False))
-        for rung, (like, tiles) in _AS.items():
-            rungs.setdefault(rung, {name: _some(rungs[like][name], tiles[name]) for name in tiles})
-        found[name] = Device(**shared, rungs=rungs)
-    return found
+    sections = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    fitted = {
+        gpu: {rung: _families(of) for rung, of in section.items() if isinstance(of, dict)}
+        for gpu, section in sections.items()
+    }
+    devices = {}
+    for gpu, section in sections.items():
+        rungs = {rung: dict(families) for rung, families in fitted[gpu].items()}
+        for rung, families in ((rung, families) for of in fitted.values() for rung, families in of.items()):
+            for name, family in families.items():
+                rungs.setdefault(rung, {}).setdefault(name, replace(family, fitted=False))
+        for rung, (like, tiles) in _SAME_SLICES.items():
+            rungs.setdefault(rung, {name: _select_tiles(rungs[like][name], tiles[name]) for name in tiles})
+        facts = {key: value for key, value in section.items() if not isinstance(value, dict)}
+        devices[gpu] = Device(**facts, rungs=rungs)
+    return devices
 
 
-def borrowed(gpu: Device) -> Device:
-    """Its costs, for another GPU on which none of them was fitted."""
+def _families(of: Mapping[str, Mapping[str, list[float]]]) -> dict[str, Family]:
+    """The families of one rung, by name."""
+    return {
+        name: Family(
+            SplitCosts(*lines[SHARES]),
+            Cache(*lines[CACHE]),
+            {tile: Costs(*costs) for tile, costs in lines.items() if tile not in (SHARES, CACHE)},
+        )
+        for name, lines in of.items()
+    }
+
+
+def _select_tiles(family: Family, tiles: Iterable[str]) -> Family:
+    return replace(family, tiles={name: family.tiles[name] for name in tiles}, fitted=False)
+
+
+def borrow_costs(gpu: Device) -> Device:
+    """A device with the same costs, none of them fitted, for another GPU."""
     rungs = {
-        rung: {dialect: replace(family, fitted=False) for dialect, family in families.items()}
+        rung: {name: replace(family, fitted=False) for name, family in families.items()}
         for rung, families in gpu.rungs.items()
     }
     return replace(gpu, rungs=rungs)
 
 
-def _some(family: Family, tiles: Iterable[str]) -> Family:
-    return replace(family, tiles={name: family.tiles[name] for name in tiles}, fitted=False)
-
-
-def _family(of: dict[str, list[float]]) -> Family:
-    tiles = {tile: Costs(*costs) for tile, costs in of.items() if tile not in (SHARES, CACHE)}
-    return Family(Shares(*of[SHARES]), Cache(*of[CACHE]), tiles)
-
-
-def device(name: str = "") -> Device:
+def find_device(name: str = "") -> Device:
     """The kind of GPU called `name`, or else the first that was measured."""
-    known = devices()
-    return known.get(name) or next(iter(known.values()))
+    devices = load_devices()
+    return devices.get(name) or next(iter(devices.values()))
 
 
-def took(work: Work, costs: Costs, shares: Shares, cache: Cache, gpu: Device) -> float:
-    """Nanoseconds of a candidate; or of many, where what is given holds arrays.
+def time_ns(work: Work, costs: Costs, splitting: SplitCosts, cache: Cache, gpu: Device) -> float:
+    """Nanoseconds of a candidate; of many candidates if the arguments hold arrays.
 
-    A multiprocessor is busy for its blocks, one wave after another; device memory and the L2 cache have their bytes to
-    bring meanwhile, and more of them while blocks are at different slices. Then shares are added up.
+    A multiprocessor runs its blocks one wave after another, while device memory and the L2 cache transfer their bytes:
+    more of them while the blocks are at different slices. Then partial sums are added up.
     """
-    busy = work.full * _wave(work.wave, costs) + _wave(work.last, costs)
-    cached = work.cached + (cache.in_two - 1) * work.in_two + (cache.in_five - 1) * work.in_five
-    cached = cached + cache.narrow * work.narrow
-    read = work.read + cache.again * work.again * dropped(work.operands, gpu.l2_bytes)
-    time = gpu.start_ns + (gpu.copy_ns + work.copied / gpu.bytes_per_ns) * (work.copied > 0)
-    apart = work.apart, cached * (1 + cache.apart), read + cache.scattered * work.scattered
-    for part, asked, brought in ((1 - work.apart, cached, read), apart):
-        memory, l2 = part * brought / gpu.bytes_per_ns, part * asked / cache.bytes_per_ns
-        time += longest(work.sharpness, part * busy, memory, l2)
-    of_each = shares.next_ns + work.part_bytes / shares.bytes_per_ns
-    time = time * (1 + shares.slower * work.shared) + work.shared * shares.add_ns
-    return time + work.parts * of_each + work.left_bytes / cache.bytes_per_ns
+    compute = work.full_waves * _wave_ns(work.wave, costs) + _wave_ns(work.last_wave, costs)
+    l2_bytes = work.l2_bytes + (cache.two_lines - 1) * work.two_line_bytes
+    l2_bytes = l2_bytes + (cache.five_sectors - 1) * work.five_sector_bytes
+    l2_bytes = l2_bytes + cache.narrow * work.narrow_bytes
+    memory_bytes = work.memory_bytes + cache.reread * work.reused_bytes * evicted_share(
+        work.operand_bytes, gpu.l2_bytes
+    )
+    time = gpu.start_ns + (gpu.copy_ns + work.copied_bytes / gpu.bytes_per_ns) * (work.copied_bytes > 0)
+    synced = 1 - work.unsynced, l2_bytes, memory_bytes
+    unsynced = work.unsynced, l2_bytes * (1 + cache.unsynced), memory_bytes + cache.scattered * work.scattered_bytes
+    for share, requested, transferred in (synced, unsynced):
+        memory, l2 = share * transferred / gpu.bytes_per_ns, share * requested / cache.bytes_per_ns
+        time += smooth_max(work.sharpness, share * compute, memory, l2)
+    split_ns = splitting.split_ns + work.partial_bytes / splitting.bytes_per_ns
+    time = time * (1 + splitting.slowdown * work.is_split) + work.is_split * splitting.fixed_ns
+    return time + work.splits * split_ns + work.partials_bytes / cache.bytes_per_ns
 
 
-def _wave(wave: Wave, costs: Costs) -> float:
-    """A block takes its slices one after another; a multiprocessor, those of all its blocks."""
-    alone = wave.slices * costs.alone_ns + wave.begins * costs.begin_ns
-    return longest(IN_A_WAVE, alone, wave.busiest * costs.slice_ns + wave.stores * costs.store_ns)
+def _wave_ns(wave: Wave, costs: Costs) -> float:
+    """A block takes its slices one after another; a multiprocessor takes those of all its blocks."""
+    alone = wave.slices * costs.alone_ns + wave.starts * costs.start_ns
+    return smooth_max(WAVE_SHARPNESS, alone, wave.scheduler_slices * costs.slice_ns + wave.stores * costs.store_ns)

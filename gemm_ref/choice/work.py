@@ -1,12 +1,12 @@
-"""What a candidate, a tile and a number of blocks, asks of a GPU: counts, from which `costs` makes a time.
+"""Counts what a candidate, a tile and a number of blocks, asks of a GPU; `costs` makes a time of the counts.
 
 On CUDA cores a multiprocessor holds several blocks, each with a tile; the next block starts where one ends. On Hopper's
-tensor cores one or two fill it: they go on from tile to tile, and load the next one's slices while a tile is stored.
+tensor cores one or two blocks fill it: they are persistent, and load the next tile's slices while one is stored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from gemm_ref.compute import MATHS
@@ -18,221 +18,231 @@ from gemm_ref.operands import LINE_BYTES, SECTOR_BYTES, TMA_BYTES
 from gemm_ref.problem import Problem
 
 SCHEDULERS = 4  # of a multiprocessor; warp w of it belongs to scheduler w % 4
-IN_STEP = 8  # warps of a multiprocessor: of so few, 2 for each scheduler, all blocks run in step
-SUM = 4  # bytes of a sum, in every math mode
-STEP = 16  # of so many shares of a tile one count in so many is left out, of those worth considering
-SHARPNESS = {False: 4.0, True: 3.0}  # on CUDA cores and on tensor cores, of 2 to 8 that were tried
-ABRUPT = 4  # how suddenly the L2 cache drops what is read, as more than it holds is read in between
-LEAST_NS = 1e-9  # so that `longest` has a slope where all times are 0, and a fit can follow it
-HALVES = 2  # of the L2 cache, each of which keeps what the multiprocessors beside it read
-LEAST = 2  # slices that a share of a tile must have to be worth its start
+LOCKSTEP_WARPS = 8  # up to so many warps per multiprocessor, 2 per scheduler, all blocks run in lockstep
+SUM_BYTES = 4  # of a partial sum, in every compute type
+SPLITS_STEP = 16  # one in so many counts of blocks per tile is left out of the candidates
+SHARPNESS = {False: 4.0, True: 3.0}  # of `smooth_max`, on CUDA cores and on tensor cores; 2 to 8 were tried
+EVICTION_SHARPNESS = 4  # how abruptly the L2 cache evicts data, as more than its size is read between two reads
+MIN_NS = 1e-9  # keeps the slope of `smooth_max` finite where all times are 0, for the fit
+L2_HALVES = 2  # each half of the L2 cache has its own copy of what the multiprocessors next to it read
+MIN_SPLIT_SLICES = 2  # slices that a block must have of a split tile to be worth its start
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Blocks that a multiprocessor runs at a time, all alike. Numbers, or arrays of as many candidates."""
+    """Equal blocks that a multiprocessor runs at a time. Numbers, or arrays with an element per candidate."""
 
-    slices: float  # of a block, one after another; those of operands in parts once for each product of parts
-    begins: float  # tiles of it whose first slices it waits for
-    busiest: float  # slices of the multiprocessor, where they are those of its busiest scheduler
+    slices: float  # of one block, one after another; operands in parts count once per product of parts
+    starts: float  # tiles of one block whose first slices it waits for
+    scheduler_slices: float  # of the multiprocessor, as if every scheduler had as many as the busiest
     stores: float  # tiles of the multiprocessor
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a candidate asks of a GPU. Numbers, or arrays of as many candidates."""
+    """What a candidate asks of a GPU. Numbers, or arrays with an element per candidate."""
 
-    full: float  # times `wave`, that a multiprocessor runs before `last`
+    full_waves: float  # times `wave`, which a multiprocessor runs before `last_wave`
     wave: Wave
-    last: Wave
-    copied: float  # bytes that are read and written to copy B first; 0 where it is not
-    read: float  # bytes of device memory, each once
-    operands: float  # of those, the bytes of A and B
-    again: float  # of those, what more than one tile reads: nearly all of an operand that many do
-    scattered: float  # bytes that device memory brings again, if all blocks are at different slices throughout
-    cached: float  # bytes that tiles read of the L2 cache
-    in_two: float  # bytes of those in rows of boxes that begin within a line, and at a sector
-    in_five: float  # bytes of those in rows of boxes that begin within a sector, and so are in five of them
-    narrow: float  # bytes of those in rows that begin in the same line, once for each but the first
-    apart: float  # share of a block's slices that no other block reads at the same time
-    shared: float  # 1 where tiles are shared
-    parts: float  # shares of a tile
-    part_bytes: float  # of a share
-    left_bytes: float  # of all shares, written and read
-    sharpness: float  # how much of the shorter times the longest hides: of computing, device memory and the cache
+    last_wave: Wave
+    copied_bytes: float  # read and written to copy B first; 0 if B is read as it is stored
+    memory_bytes: float  # of device memory, each byte once
+    operand_bytes: float  # of those, A and B
+    reused_bytes: float  # of those, read by more than one tile: nearly all of an operand that many tiles read
+    scattered_bytes: float  # reread from device memory if all blocks are at different slices throughout
+    l2_bytes: float  # that tiles read from the L2 cache
+    two_line_bytes: float  # of those, in boxes whose rows begin within a line, at a sector
+    five_sector_bytes: float  # of those, in boxes whose rows begin within a sector, so that each is in five of them
+    narrow_bytes: float  # of those, in rows that begin in the same line as the row before
+    unsynced: float  # share of a block's slices that no other block reads at the same time
+    is_split: float  # 1 if tiles are split along K, else 0
+    splits: float  # blocks per split tile
+    partial_bytes: float  # partial sums of one block
+    partials_bytes: float  # all partial sums, written and read
+    sharpness: float  # of `smooth_max` for computing, device memory and the L2 cache
 
 
-NOTHING = Wave(0, 0, 0, 0)
+NO_WAVE = Wave(0, 0, 0, 0)
 
 
 def uses_tma(config: Config) -> bool:
-    """Whether its slices have so many bytes, in every math mode, and the TMA unit brings them, tile after tile."""
+    """Whether the TMA unit loads the slices, of the same number of bytes in every compute type."""
     return bool(config.BLOCK_K_BYTES)
 
 
-def cluster_of(config: Config) -> int:
-    """Blocks of a cluster; 1 without."""
+def cluster_size(config: Config) -> int:
+    """Blocks per cluster; 1 without clusters."""
     return config.CLUSTER_M * config.CLUSTER_K
 
 
-def tiles_of(config: Config, problem: Problem) -> tuple[int, int, int]:
-    """Tiles of a cluster down and to the right in what the kernel computes, C or C^T, and slices along K."""
+def count_tiles(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """Tiles of a cluster along the rows and the columns of C, or of C^T if the kernel computes that; slices along K."""
     rows, columns = config.sides(problem)
-    depth = config.depth(MATHS[problem.math].part_dtype.itemsize)
+    mode = MATHS[problem.math]
     down, right = cdiv(rows, config.BLOCK_M * config.CLUSTER_M), cdiv(columns, config.BLOCK_N)
-    before = (TMA_BYTES - TMA_BYTES // problem.a_phases) // MATHS[problem.math].dtype.itemsize  # the rows of a phase
-    return down, right, max(1, cdiv(problem.k + before, depth))
+    offset = (TMA_BYTES - TMA_BYTES // problem.a_phases) // mode.dtype.itemsize  # elements in front of a phase's rows
+    return down, right, max(1, cdiv(problem.k + offset, config.depth(mode.part_dtype.itemsize)))
 
 
-def blocks_for(config: Config, problem: Problem, sms: int) -> list[int]:
-    """How many blocks are worth considering: one per tile, and fewer that share what whole rounds leave over."""
-    down, right, slices = tiles_of(config, problem)
-    tiles, cluster = down * right, cluster_of(config)
-    if config.CLUSTER_K > 1:  # a cluster has one tile
+def candidate_blocks(config: Config, problem: Problem, sms: int) -> list[int]:
+    """Numbers of blocks worth considering: one per tile, and fewer, which split the tiles left after full rounds."""
+    down, right, slices = count_tiles(config, problem)
+    tiles, cluster = down * right, cluster_size(config)
+    if config.CLUSTER_K > 1:  # a cluster computes one tile
         return [tiles * cluster]
-    if config.SPLIT_WARPS:  # a strip is never shared
+    if config.SPLIT_WARPS:  # a strip is never split
         return [tiles]
-    most = clusters_at_once(sms, config.BLOCKS_PER_SM, cluster)
-    # all places of the multiprocessors, one on each, and as many for each tile, where those are few
-    some, parts = {most, clusters_at_once(sms, 1, cluster)}, most // tiles
-    while parts > 1:
-        some.add(tiles * parts)
-        parts -= 1 + parts // STEP
-    shared = {x: tiles % x * slices for x in some}
-    fits = {x for x, left in shared.items() if not left or (cdiv(left, x) >= LEAST and left < 2**31)}
-    return sorted(x * cluster for x in {tiles} | fits)
+    resident = clusters_at_once(sms, config.BLOCKS_PER_SM, cluster)
+    # As many as are resident, one per multiprocessor and, if there are few tiles, the same number for each tile
+    counts, splits = {resident, clusters_at_once(sms, 1, cluster)}, resident // tiles
+    while splits > 1:
+        counts.add(tiles * splits)
+        splits -= 1 + splits // SPLITS_STEP
+    split_slices = {count: tiles % count * slices for count in counts}
+    valid = {
+        n for n, split in split_slices.items() if not split or (cdiv(split, n) >= MIN_SPLIT_SLICES and split < 2**31)
+    }
+    return sorted(count * cluster for count in {tiles} | valid)
 
 
-def work_of(config: Config, problem: Problem, sms: int, blocks: int, l2_bytes: float) -> Work:
-    """What a product asks of `sms` multiprocessors and such an L2 cache, with its tiles dealt to `blocks` blocks."""
-    down, right, slices = tiles_of(config, problem)
-    tiles, cluster = down * right, cluster_of(config)
+def count_work(config: Config, problem: Problem, sms: int, blocks: int, l2_size: float) -> Work:
+    """The work of a product on `sms` multiprocessors and an L2 cache of `l2_size` bytes, with so many blocks."""
+    mode = MATHS[problem.math]
+    down, right, slices = count_tiles(config, problem)
+    tiles, cluster = down * right, cluster_size(config)
     slices, clusters = cdiv(slices, config.CLUSTER_K), blocks // cluster
     rounds, left = divmod(tiles, clusters)
-    share = cdiv(left * slices, clusters)
-    full, wave, products = 0, NOTHING, MATHS[problem.math].products
-    if clusters != tiles:  # no more than there is room for: each has whole tiles, and a share of one or two
-        # s14 rounds shares up, so that they end with a tile only where they divide it
-        ends = left and (clusters % left if uses_tma(config) else slices % share) == 0
-        parts = rounds + (0 if not left else 1 if ends else 2)
-        last = _wave(config, cdiv(blocks, sms), products * (rounds * slices + share), parts)
+    share = cdiv(left * slices, clusters)  # slices of each block in the tiles that are split
+    full_waves, wave = 0, NO_WAVE
+    if clusters != tiles:  # all are resident: each has complete tiles, and a share of one or two tiles
+        # s14 rounds shares up, so they end with a tile only where they divide it
+        aligned = left and (clusters % left if uses_tma(config) else slices % share) == 0
+        parts = rounds + (0 if not left else 1 if aligned else 2)
+        last_wave = _wave(config, cdiv(blocks, sms), mode.products * (rounds * slices + share), parts)
     elif uses_tma(config):
-        at_once = min(tiles, clusters_at_once(sms, config.BLOCKS_PER_SM, cluster))
-        rounds = cdiv(tiles, at_once)
-        last = _wave(config, cdiv(at_once * cluster, sms), products * rounds * slices, rounds)
-    else:  # a tile for each block, so many blocks at a time
-        most = config.BLOCKS_PER_SM
-        full, rest = divmod(cdiv(tiles, sms), most)
-        if tiles > sms * most and most * _warps(config) <= IN_STEP:
-            full, rest = divmod(tiles, sms * most)
-            rest = min(rest, most)  # of the last ones a multiprocessor whose places are free first takes all it can
-        wave, last = (_wave(config, resident, slices, 1) for resident in (most, rest))
-    part = SUM * config.BLOCK_M * config.BLOCK_N
-    in_step = not left or clusters % tiles == 0  # blocks that are at the same slice at a time
-    copied = 2.0 * MATHS[problem.math].dtype.itemsize * problem.k * problem.n if config.ALIGN_B else 0.0
-    scattered = 0.0 if in_step else _scattered(config, problem, clusters, left, share, l2_bytes)
+        resident = min(tiles, clusters_at_once(sms, config.BLOCKS_PER_SM, cluster))
+        rounds = cdiv(tiles, resident)
+        last_wave = _wave(config, cdiv(resident * cluster, sms), mode.products * rounds * slices, rounds)
+    else:  # a block per tile, in waves
+        resident = config.BLOCKS_PER_SM
+        full_waves, rest = divmod(cdiv(tiles, sms), resident)
+        if tiles > sms * resident and resident * _warps(config) <= LOCKSTEP_WARPS:
+            full_waves, rest = divmod(tiles, sms * resident)
+            rest = min(rest, resident)  # the multiprocessor that is free first takes all blocks it has room for
+        wave, last_wave = (_wave(config, count, slices, 1) for count in (resident, rest))
+    partial_bytes = SUM_BYTES * config.BLOCK_M * config.BLOCK_N
+    synced = not left or clusters % tiles == 0  # all blocks are at the same slice at a time
     return Work(
-        full, wave, last, copied, **_transfers(config, problem),
-        scattered=scattered, apart=0.0 if in_step else share / (rounds * slices + share),
-        shared=1 if left else 0, parts=slices / share if left else 0, part_bytes=part,
-        left_bytes=2 * blocks * part if left else 0,
+        full_waves, wave, last_wave,
+        copied_bytes=2.0 * mode.dtype.itemsize * problem.k * problem.n if config.ALIGN_B else 0.0,
+        **_transfers(config, problem),
+        scattered_bytes=0.0 if synced else _scattered_bytes(config, problem, clusters, left, share, l2_size),
+        unsynced=0.0 if synced else share / (rounds * slices + share),
+        is_split=1 if left else 0, splits=slices / share if left else 0,
+        partial_bytes=partial_bytes, partials_bytes=2 * blocks * partial_bytes if left else 0,
         sharpness=SHARPNESS[uses_tma(config)],
     )  # fmt: skip
 
 
 def _warps(config: Config) -> int:
-    """Warps of a block; of warpgroups, which have one on each scheduler, as of a single one."""
+    """Warps of a block; with warpgroups, which have a warp on every scheduler, those of a single one."""
     return config.SPLIT_WARPS or (config.warps if isinstance(config, WarpConfig) else SCHEDULERS)
 
 
-def _wave(config: Config, resident: int, slices: int, parts: int) -> Wave:
-    """So many blocks of a multiprocessor, each with `slices` slices of `parts` tiles."""
+def _wave(config: Config, resident: int, slices: int, tiles: int) -> Wave:
+    """`resident` blocks per multiprocessor, each with `slices` slices of `tiles` tiles."""
     if not resident:
-        return NOTHING
+        return NO_WAVE
     warps = _warps(config)
     busiest = cdiv(resident * warps, SCHEDULERS) * SCHEDULERS / warps
-    return Wave(slices, 1 if uses_tma(config) else parts, slices * busiest, resident * parts)
+    return Wave(slices, 1 if uses_tma(config) else tiles, slices * busiest, resident * tiles)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """The left or the right operand of the product that the kernel computes."""
+
+    size: int  # bytes of all parts, without padding
+    request: float  # bytes of one part as they are requested from the L2 cache
+    pitch: int  # bytes from one row to the next; 0 as if rows began at lines
+
+
+def _operands(config: Config, problem: Problem) -> tuple[_Operand, _Operand]:
+    """The left and the right operand: A and B, or B^T and A^T.
+
+    The TMA unit requests complete lines. Rows that it cannot read in phases are copied first, to rows that begin at
+    lines; rows that threads copy vector by vector count like those.
+    """
+    mode = MATHS[problem.math]
+    operands = []
+    stored_b = (problem.k, problem.n) if problem.b_layout == "kn" else (problem.n, problem.k)
+    for rows, columns, phases in ((problem.m, problem.k, problem.a_phases), (*stored_b, 1)):
+        element, tma = mode.part_dtype.itemsize, uses_tma(config)
+        row_bytes = columns * element
+        requested = cdiv(row_bytes, LINE_BYTES) * LINE_BYTES if tma else row_bytes
+        as_stored = tma and row_bytes * phases % TMA_BYTES == 0
+        size = mode.parts * element * rows * columns
+        operands.append(_Operand(size, float(rows * requested), row_bytes if as_stored else 0))
+    a, b = operands
+    return (b, a) if config.is_transposed(problem.math, problem.b_layout) else (a, b)
 
 
 def _transfers(config: Config, problem: Problem) -> dict[str, float]:
-    """The bytes of a `Work`, by name; those that shares take are not among them."""
-    mode = MATHS[problem.math]
-    down, right, _ = tiles_of(config, problem)
-    operands = again = cached = in_two = in_five = narrow = 0.0
-    lines = _lines(config, problem, mode.part_dtype.itemsize)
-    for once, times, (asked, row_bytes) in zip(_operands(config, problem), (right, down), lines, strict=True):
-        operands += once
-        again += once * (1 - 1 / times)
-        of_side = mode.parts * asked * times
-        cached += of_side
-        if 0 < row_bytes < LINE_BYTES:
-            narrow += of_side * (LINE_BYTES / row_bytes - 1)
-        if row_bytes % SECTOR_BYTES:
-            in_five += of_side
-        elif row_bytes % LINE_BYTES:
-            in_two += of_side
+    """The bytes of a `Work`, by name, without partial sums."""
+    down, right, _ = count_tiles(config, problem)
+    size = reused = l2 = two_line = five_sector = narrow = 0.0
+    for operand, reads in zip(_operands(config, problem), (right, down), strict=True):
+        size += operand.size
+        reused += operand.size * (1 - 1 / reads)
+        requested = MATHS[problem.math].parts * operand.request * reads
+        l2 += requested
+        if 0 < operand.pitch < LINE_BYTES:
+            narrow += requested * (LINE_BYTES / operand.pitch - 1)
+        if operand.pitch % SECTOR_BYTES:
+            five_sector += requested
+        elif operand.pitch % LINE_BYTES:
+            two_line += requested
     return {
-        "read": operands + problem.c_bytes, "operands": operands, "again": again,
-        "cached": cached, "in_two": in_two, "in_five": in_five, "narrow": narrow,
+        "memory_bytes": size + problem.c_bytes, "operand_bytes": size, "reused_bytes": reused,
+        "l2_bytes": l2, "two_line_bytes": two_line, "five_sector_bytes": five_sector, "narrow_bytes": narrow,
     }  # fmt: skip
 
 
-def _operands(config: Config, problem: Problem) -> tuple[float, float]:
-    """The bytes of the left operand and of the right one; none of a tile that is past the edge."""
-    mode, both = MATHS[problem.math], config.sides(replace(problem, a_phases=1))
-    left, right = (mode.parts * mode.part_dtype.itemsize * problem.k * side for side in both)
-    return left, right
+def _scattered_bytes(config: Config, problem: Problem, clusters: int, left: int, share: int, l2_size: float) -> float:
+    """Bytes that a tile reads after another tile has read them, and after the L2 cache has evicted them.
 
-
-def _scattered(config: Config, problem: Problem, clusters: int, left: int, share: int, l2_bytes: float) -> float:
-    """Bytes that tiles read after another has, and that the L2 cache does not have any more.
-
-    A block begins where the one before it ends, so each of the `left` tiles that are shared is at a slice of its own:
-    the tile after it, which has the same columns, is so many slices further as a tile has, modulo a share; the next one
-    with the same rows GROUP_M times as far. Between two that read the same, all blocks read others. Of the steps around
-    a share one is none: there the slice is read for the first time. On CUDA cores it is all of A and B, as was fitted.
+    Each block begins at the slice where the block before it ends, so each of the `left` split tiles is at a different
+    slice: the next tile, in the same columns, is further by a tile's slices modulo a share, and the next one in the
+    same rows by GROUP_M times as many. Between two reads of a slice all blocks read other slices. One of the steps
+    around a share does not count, because it ends at the first read. On CUDA cores it is all of A and B, as fitted.
     """
-    down, right, depth = tiles_of(config, problem)
-    of_left, of_right = _operands(config, problem)
+    down, right, slices = count_tiles(config, problem)
+    left_size, right_size = (operand.size for operand in _operands(config, problem))
     if not uses_tma(config):
-        return ((right - 1) * of_left + (down - 1) * of_right) * dropped(of_left + of_right, l2_bytes)
-    of_cluster = (config.BLOCK_M * config.CLUSTER_M + config.BLOCK_N) * config.BLOCK_K_BYTES
-    at_once = MATHS[problem.math].parts * clusters * of_cluster
+        return ((right - 1) * left_size + (down - 1) * right_size) * evicted_share(left_size + right_size, l2_size)
+    slice_bytes = (config.BLOCK_M * config.CLUSTER_M + config.BLOCK_N) * config.BLOCK_K_BYTES  # of a cluster
+    step_bytes = MATHS[problem.math].parts * clusters * slice_bytes
     in_row, in_column = min(right, left // config.GROUP_M), min(down, left, config.GROUP_M)
-    found = 0.0
-    for once, times, count, apart in ((of_left, right, in_row, config.GROUP_M), (of_right, down, in_column, 1)):
-        lost = 1.0
-        if count > 1:
-            places = sorted(number * apart * depth % share for number in range(count))
-            steps = [after - before for before, after in pairwise([*places, places[0] + share])]
-            lost = sum((1 - step / share) * dropped(HALVES * at_once * step, l2_bytes) for step in steps) / (count - 1)
-        found += once * (times - 1) * lost
-    return found
+    scattered = 0.0
+    for size, reads, tiles, distance in (
+        (left_size, right, in_row, config.GROUP_M),
+        (right_size, down, in_column, 1),
+    ):
+        evicted = 1.0
+        if tiles > 1:
+            starts = sorted(tile * distance * slices % share for tile in range(tiles))
+            steps = [after - before for before, after in pairwise([*starts, starts[0] + share])]
+            shares = ((1 - step / share) * evicted_share(L2_HALVES * step_bytes * step, l2_size) for step in steps)
+            evicted = sum(shares) / (tiles - 1)
+        scattered += size * (reads - 1) * evicted
+    return scattered
 
 
-def dropped(gap: float, l2_bytes: float) -> float:
-    """The share of what is read again that the L2 cache has dropped, where so many bytes are read in between."""
-    return 1 - 1 / longest(ABRUPT, 1.0, gap / l2_bytes)
+def evicted_share(between_bytes: float, l2_size: float) -> float:
+    """The share of reread data that the L2 cache has evicted, if so many bytes are read between the two reads."""
+    return 1 - 1 / smooth_max(EVICTION_SHARPNESS, 1.0, between_bytes / l2_size)
 
 
-def longest(sharpness: float, *times: float) -> float:
-    """The longest of times that overlap; a bit more, where they are about as long: none is hidden wholly then."""
-    return (sum(time**sharpness for time in times) + LEAST_NS) ** (1 / sharpness)
-
-
-def _lines(config: Config, problem: Problem, element: int) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Of the left operand and of the right one: bytes that are asked of L2, and those from one row to the next.
-
-    The TMA unit asks for whole lines. Rows that it cannot take are copied first, if it does not read them in phases,
-    and count as 0 bytes apart, as if they began at lines; so do those that threads copy vector by vector.
-    """
-    by_rows = problem.b_layout == "kn"
-    found = []
-    stored_b = (problem.k, problem.n) if by_rows else (problem.n, problem.k)
-    for rows, columns, phases in ((problem.m, problem.k, problem.a_phases), (*stored_b, 1)):
-        row_bytes, tma = columns * element, uses_tma(config)
-        asked = cdiv(row_bytes, LINE_BYTES) * LINE_BYTES if tma else row_bytes
-        as_stored = tma and row_bytes * phases % TMA_BYTES == 0
-        found.append((float(rows * asked), row_bytes if as_stored else 0))
-    a, b = found
-    return (b, a) if config.is_transposed(problem.math, problem.b_layout) else (a, b)
+def smooth_max(sharpness: float, *times: float) -> float:
+    """Smooth maximum of overlapping times: when two are similar, neither is hidden completely."""
+    return (sum(time**sharpness for time in times) + MIN_NS) ** (1 / sharpness)

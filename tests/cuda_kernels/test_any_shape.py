@@ -14,6 +14,7 @@ from cuda_kernels import source, tensor_map
 from experiments.records.contenders import dealt
 from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
 from gemm_ref.call import Call
+from gemm_ref.choice.work import count_tiles
 from gemm_ref.operands import as_layout, copy_all, phases_at, with_tma_rows
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
@@ -38,7 +39,7 @@ def run(tile, math, layout, sizes, blocks, device="cpu"):
 def clusters_of(tile, math, layout, sizes):
     """As many as tiles; and the blocks of one."""
     config = TILES[tile]
-    tiles_m, tiles_n, _ = choice.tiles_of(config, Problem(*sizes, math, b_layout=layout))
+    tiles_m, tiles_n, _ = count_tiles(config, Problem(*sizes, math, b_layout=layout))
     return tiles_m * tiles_n, config.CLUSTER_M * config.CLUSTER_K
 
 
@@ -157,7 +158,7 @@ def test_what_is_chosen_can_be_launched(shape):
 
 def in_phases(monkeypatch, tile, math, sizes, clusters=None):
     """A and B, and what gives their product with A read in its phases, its tiles dealt to so many clusters if any."""
-    monkeypatch.setattr(choice, "in_phases", lambda stage, dialect, x, *_: replace(x, a_phases=phases_at(x)))
+    monkeypatch.setattr(choice, "select_phases", lambda stage, dialect, x, *_: replace(x, a_phases=phases_at(x)))
     problem = Problem(*sizes, math)
     a, b = make_inputs(problem, "integers", seed=sum(sizes))
     item = Implementation(RUNG, tile, "cuda", math)

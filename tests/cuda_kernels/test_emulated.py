@@ -13,8 +13,7 @@ from cuda_kernels import source
 from experiments.records.contenders import dealt
 from experiments.studies.shared.chains import CHAINS
 from gemm_ref import B_LAYOUTS, EMULATED, Problem, make_inputs, ptx
-from gemm_ref.choice import tiles_of
-from gemm_ref.choice.work import cluster_of
+from gemm_ref.choice.work import cluster_size, count_tiles
 from gemm_ref.sass import tools
 from gemm_ref.toolchain import REFERENCE_CAPABILITY
 
@@ -34,9 +33,9 @@ def test_the_bits_are_the_models(number, tile):
     item = gemm_ref.Implementation(RUNG, tile, "cuda", math, layout)
     problem = Problem(70, 133 - number // 4 % 2, 259, math, layout)
     a, b = make_inputs(problem, "normal", seed=5)
-    down, right, _ = tiles_of(item.config, problem)
+    down, right, _ = count_tiles(item.config, problem)
     with ptx.watched(detectors := ptx.Detectors()):
-        c = dealt(item, down * right * cluster_of(item.config)).load()(a, b)
+        c = dealt(item, down * right * cluster_size(item.config)).load()(a, b)
     assert not detectors.findings
     assert same(c, CHAINS[math][0].product(a, b, math))
 

@@ -14,6 +14,7 @@ from experiments.records import frames, store, studies, workloads
 from experiments.records.contenders import contenders
 from gemm_ref import Problem, choice
 from gemm_ref.choice import costs
+from gemm_ref.choice.work import candidate_blocks
 from gemm_ref.dialect import BY_HAND
 from tests.experiments.fixtures import ENVIRONMENT, H200
 
@@ -25,12 +26,12 @@ RUNGS = {  # one of each, in the last of its math modes
 
 def _other(dice):
     """The first GPU's table, with each cost of a tile up to 1.5 times as large or as small."""
-    gpu = choice.device()
+    gpu = costs.find_device()
     for stage in RUNGS:
         family = gpu.rungs[stage][BY_HAND]
         tiles = {
-            name: choice.Costs(*(cost * 2 ** dice.uniform(-1, 1) for cost in astuple(costs)))
-            for name, costs in family.tiles.items()
+            name: costs.Costs(*(cost * 2 ** dice.uniform(-1, 1) for cost in astuple(of_tile)))
+            for name, of_tile in family.tiles.items()
         }
         of = {**gpu.rungs[stage], BY_HAND: replace(family, tiles=tiles)}
         gpu = replace(gpu, rungs={**gpu.rungs, stage: of})
@@ -44,12 +45,11 @@ def _times(gpu, dice):
         stage, math = rung.kernel.stage, rung.math
         for sizes in workloads.fitted(math)[::4] + workloads.unseen("default", math):
             problem = Problem(*sizes, math, b_layout=frames.LAYOUT[math])
-            for name, config in choice.tiles_for(stage, BY_HAND, problem.n % 4 == 0).items():
-                for blocks in choice.blocks_for(config, problem, SMS)[:4]:
-                    took = choice.predict(stage, BY_HAND, choice.Candidate(name, blocks), problem, SMS, gpu)
-                    row = studies.row_type("choice").about(
-                        "choice", rung, problem, median_us=took / 1e3 * dice.gauss(1, 0.01)
-                    )
+            for name, config in choice.usable_tiles(stage, BY_HAND, problem.n % 4 == 0).items():
+                for blocks in candidate_blocks(config, problem, SMS)[:4]:
+                    ns = choice.predict_ns(stage, BY_HAND, choice.Candidate(name, blocks), problem, SMS, gpu)
+                    median_us = ns / 1e3 * dice.gauss(1, 0.01)
+                    row = studies.row_type("choice").about("choice", rung, problem, median_us=median_us)
                     rows.append(replace(row, variant=name, blocks=blocks, chosen=0))
     return rows
 
@@ -72,41 +72,45 @@ def folder(tmp_path_factory, times):
 
 
 def test_the_fit_finds_what_times_were_made_by(folder, tmp_path, monkeypatch):
-    start, found = choice.device(), fit.fit(folder, tmp_path / "costs.toml")
-    assert mean(found.now) < 0.02 < 0.05 < mean(found.before) and found.name == "NVIDIA Fixture"
+    start, found = costs.find_device(), fit.fit(folder, tmp_path / "costs.toml")
+    assert mean(found.after) < 0.02 < 0.05 < mean(found.before) and found.name == "NVIDIA Fixture"
     assert "loses (geometric mean and at worst) " in str(found)
     monkeypatch.setattr(costs, "TABLE", tmp_path / "costs.toml")
-    choice.devices.cache_clear()
+    costs.load_devices.cache_clear()
     try:
-        rows = fit.rows_of(frames.tried(store.read(folder, "choice")))
+        rows = fit.read_rows(frames.tried(store.read(folder, "choice")))
         for near, most in ((1.3, 0.03), (float("inf"), 0.06)):  # times the fastest; what is far from it hardly counts
             some = [row for row in rows if row.measured_ns < near * row.fastest_ns]
             now, before = (
                 median(abs(row.predicted_ns(gpu, SMS) / row.measured_ns - 1) for row in some)
-                for gpu in (choice.device("NVIDIA Fixture"), start)
+                for gpu in (costs.find_device("NVIDIA Fixture"), start)
             )
             assert now < most < before
-        assert len(choice.devices()) > 1 and choice.device("another") == next(iter(choice.devices().values()))
+        assert len(costs.load_devices()) > 1 and costs.find_device("another") == next(
+            iter(costs.load_devices().values())
+        )
     finally:
-        choice.devices.cache_clear()
+        costs.load_devices.cache_clear()
 
 
 @pytest.mark.parametrize("stage", RUNGS)
 def test_times_of_one_rung_leave_the_others_costs_as_they_were(stage, times, tmp_path):
     """And those of the GPU, which the others share, but for what every kernel takes to start."""
     found = fit.fit(_saved(tmp_path, [row for row in times if row.stage == stage]), tmp_path / "costs.toml")
-    assert mean(found.now) < mean(found.before)
+    assert mean(found.after) < mean(found.before)
     table = tomllib.loads((tmp_path / "costs.toml").read_text())
     now, before = table["NVIDIA Fixture"], next(iter(table.values()))
     assert {key for key, value in now.items() if value != before.get(key)} - {"start_ns"} == {stage}
 
 
 def test_a_table_is_written_as_it_is_read():
-    assert tomllib.loads(fit.written(choice.devices())) == tomllib.loads(choice.TABLE.read_text(encoding="utf-8"))
+    assert tomllib.loads(fit.format_table(costs.load_devices())) == tomllib.loads(
+        costs.TABLE.read_text(encoding="utf-8")
+    )
 
 
 def test_without_times_it_says_how_to_take_some(tmp_path, invoke):
-    before = choice.TABLE.read_bytes()
+    before = costs.TABLE.read_bytes()
     result = invoke("fit", "--results", tmp_path)
     assert result.exit_code == 2 and "run choice --preset full" in result.said
-    assert choice.TABLE.read_bytes() == before
+    assert costs.TABLE.read_bytes() == before

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import gemm_ref
 from gemm_ref import Implementation, Problem, cdiv, choice
 from gemm_ref.call import Call, settle, validate
-from gemm_ref.choice.work import dropped
+from gemm_ref.choice import costs, work
 from gemm_ref.config.hopper import clusters_at_once
 from gemm_ref.sass.occupancy import ARCHITECTURES, occupancy
 
@@ -30,19 +30,21 @@ FAMILIES = [(stage, dialect) for stage in gemm_ref.STAGES.values() for dialect i
 @pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_least_of_what_is_predicted(shape, stage, dialect):
-    gpu, problem = choice.device(), Problem(*shape, stage.maths[0])
+    gpu, problem = costs.find_device(), Problem(*shape, stage.maths[0])
     for vectors in (True, False):
         chosen = choice.choose(stage, dialect, problem, SMS, vectors)
-        least = choice.predict(stage, dialect, chosen, problem, SMS, gpu)
-        for tile, config in choice.tiles_for(stage, dialect, vectors).items():
-            for blocks in choice.blocks_for(config, problem, SMS):
-                assert least <= choice.predict(stage, dialect, choice.Candidate(tile, blocks), problem, SMS, gpu)
+        least = choice.predict_ns(stage, dialect, chosen, problem, SMS, gpu)
+        for tile, config in choice.usable_tiles(stage, dialect, vectors).items():
+            for blocks in work.candidate_blocks(config, problem, SMS):
+                assert least <= choice.predict_ns(stage, dialect, choice.Candidate(tile, blocks), problem, SMS, gpu)
 
 
 def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
     """22 tiles for each of 132 blocks, one on each multiprocessor, which does not hide what a tile begins with."""
     few, many = (
-        choice.predict(S14, "cuda", choice.Candidate("tile32x128", x), Problem(1408, 8384, 320), SMS, choice.device())
+        choice.predict_ns(
+            S14, "cuda", choice.Candidate("tile32x128", x), Problem(1408, 8384, 320), SMS, costs.find_device()
+        )
         for x in (132, 2904)
     )
     assert few > 1.7 * many
@@ -50,12 +52,12 @@ def test_blocks_that_share_nothing_take_their_tiles_one_after_another():
 
 @pytest.mark.parametrize(("stage", "dialect"), FAMILIES, ids=lambda x: getattr(x, "id", x))
 def test_every_tile_has_its_costs(stage, dialect):
-    for name, gpu in choice.devices().items():
+    for name, gpu in costs.load_devices().items():
         for family in (gpu.family(stage.id, dialect, math) for math in stage.maths):
             assert family.tiles.keys() == stage.tiles[dialect].keys(), name
-            assert all(min(astuple(each)) > 0 for each in (family.shares, *family.tiles.values()))
-        assert choice.device(name) == gpu
-    assert choice.device("a GPU of tomorrow") == next(iter(choice.devices().values()))
+            assert all(min(astuple(each)) > 0 for each in (family.splitting, *family.tiles.values()))
+        assert costs.find_device(name) == gpu
+    assert costs.find_device("a GPU of tomorrow") == next(iter(costs.load_devices().values()))
 
 
 @pytest.mark.parametrize("dialect", ["cuda", "gluon"])  # Triton's slices are not padded
@@ -73,7 +75,7 @@ def test_dealt_tiles_are_all_there(m, n, k, tile, sms):
     config = S14.config(tile, "cuda")
     tiles = cdiv(m, config.BLOCK_M) * cdiv(n, config.BLOCK_N)
     slices = cdiv(k, config.BLOCK_K)
-    for blocks in choice.blocks_for(config, Problem(m, n, k), sms):
+    for blocks in work.candidate_blocks(config, Problem(m, n, k), sms):
         launch = config.schedule(m, n, k, blocks, sms)
         left = tiles % blocks
         assert launch.grid == (blocks, 1, 1) and (launch.then is None) == (left == 0)
@@ -94,15 +96,15 @@ def test_tiles_are_counted_in_what_the_kernel_computes():
         ("tile128x64", "tf32", "nk", (3, 4, 8)),
     ):
         problem = Problem(300, 200, 230, math, b_layout=layout)
-        assert choice.tiles_of(WGMMA_TILES[tile], problem) == wanted, tile
+        assert work.count_tiles(WGMMA_TILES[tile], problem) == wanted, tile
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (16, 4096, 4096), (128, 128, 65536), (4096, 4096, 4096), (5, 9, 70000)])
 def test_blocks_are_whole_clusters_and_have_slices(sizes):
     problem = Problem(*sizes, "bf16")
     for config in WGMMA_TILES.values():
-        tiles_m, tiles_n, slices = choice.tiles_of(config, problem)
-        found = choice.blocks_for(config, problem, SMS)
+        tiles_m, tiles_n, slices = work.count_tiles(config, problem)
+        found = work.candidate_blocks(config, problem, SMS)
         cluster = config.CLUSTER_M * config.CLUSTER_K
         assert tiles_m * tiles_n * cluster in found and not any(blocks % cluster for blocks in found)
         assert all(blocks // cluster <= max(1, slices) * tiles_m * tiles_n for blocks in found)
@@ -136,7 +138,7 @@ def test_what_is_chosen_on_tensor_cores_for_plain_cases():
 def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
     """Each slice of the tiles that are shared, at the step at which each of them reads it."""
     config, problem, l2_bytes = WGMMA_TILES[tile], Problem(*sizes, "bf16"), 50e6
-    down, right, slices = choice.tiles_of(config, problem)
+    down, right, slices = work.count_tiles(config, problem)
     clusters = SMS // config.CLUSTER_M
     left = down * right % clusters
     share = cdiv(left * slices, clusters)
@@ -149,13 +151,13 @@ def test_what_the_cache_has_dropped_is_counted_as_by_hand(tile, sizes):
         lost = []
         for k in range(share):
             at = sorted((number * apart * slices + k) % share for number in range(tiles))
-            lost += [dropped((after - before) * step, l2_bytes) for before, after in pairwise(at)]
+            lost += [work.evicted_share((after - before) * step, l2_bytes) for before, after in pairwise(at)]
         again += 2 * problem.k * side * (times - 1) * (sum(lost) / len(lost) if lost else 1.0)
-    work = choice.work_of(config, problem, SMS, clusters * config.CLUSTER_M, l2_bytes)
-    assert work.scattered == pytest.approx(again, rel=1e-6)
+    counted = work.count_work(config, problem, SMS, clusters * config.CLUSTER_M, l2_bytes)
+    assert counted.scattered_bytes == pytest.approx(again, rel=1e-6)
 
 
-@pytest.mark.parametrize("gpu", choice.devices())
+@pytest.mark.parametrize("gpu", costs.load_devices())
 def test_large_operands_are_not_read_at_different_slices(gpu):
     """Where shares leave no multiprocessor idle, but read from device memory what tiles in step have in the cache."""
     found = choice.choose(S19, "cuda", Problem(4096, 4096, 16384, "bf16"), SMS, vectors=True, gpu=gpu)
@@ -165,9 +167,9 @@ def test_large_operands_are_not_read_at_different_slices(gpu):
 def test_more_work_takes_longer():
     def took(*sizes):
         problem = Problem(*sizes, "bf16")
-        blocks = choice.blocks_for(WGMMA_TILES["tile128x256"], problem, SMS)[0]
+        blocks = work.candidate_blocks(WGMMA_TILES["tile128x256"], problem, SMS)[0]
         candidate = choice.Candidate("tile128x256", blocks)
-        return choice.predict(S19, "cuda", candidate, problem, SMS, choice.device())
+        return choice.predict_ns(S19, "cuda", candidate, problem, SMS, costs.find_device())
 
     assert took(4096, 4096, 4096) < took(4096, 4096, 8192) < took(8192, 4096, 8192)
     # rows of 8208 bytes begin within a line of the cache; those of 8200 are copied
@@ -177,11 +179,11 @@ def test_more_work_takes_longer():
 def test_an_odd_b_has_tiles_that_copy_floats_and_tiles_that_it_is_copied_for():
     problem = Problem(2039, 4093, 1021)
     even, odd = (
-        {c.tile: t for c, t in choice.predictions(S14, "cuda", problem, 132, x).items()} for x in (True, False)
+        {c.tile: t for c, t in choice.predict_all(S14, "cuda", problem, 132, x).items()} for x in (True, False)
     )
     assert "tile128" in even and not any(name.endswith((choice.FLOATS, choice.COPIED)) for name in even)
     assert "tile128" not in odd and {"tile128_floats", "tile128_copied", "tile1x16"} <= set(odd)
-    (asked,) = {c.tile for c in choice.predictions(S14, "cuda", problem, 132, False, tile="tile128_copied")}
+    (asked,) = {c.tile for c in choice.predict_all(S14, "cuda", problem, 132, False, tile="tile128_copied")}
     assert asked == "tile128_copied"
     assert choice.choose(S14, "cuda", problem, 132, True, tile="tile128_copied").tile == "tile128"
 
@@ -190,7 +192,7 @@ def test_one_row_and_one_column_have_strips():
     for problem in (Problem(1, 4096, 4096), Problem(7680, 1, 2560)):
         chosen = choice.choose(S14, "cuda", problem, 132, problem.n > 1)
         config = S14.config(chosen.tile, "cuda")
-        assert config.SPLIT_WARPS and choice.blocks_for(config, problem, 132) == [chosen.blocks]
+        assert config.SPLIT_WARPS and work.candidate_blocks(config, problem, 132) == [chosen.blocks]
     with pytest.raises(ValueError, match="these strips of C take 128 blocks"):
         S14.config("tile1x32", "cuda").schedule(1, 4096, 4096, 64, SMS)
 
@@ -224,10 +226,11 @@ def test_without_a_stage_it_is_the_last_that_fits():
 
 
 def test_a_mode_that_a_kernel_reads_otherwise_has_its_own_costs():
-    gpu, problem = choice.device("NVIDIA H100 80GB HBM3"), Problem(2048, 2048, 2048, "bf16")
+    gpu, problem = costs.find_device("NVIDIA H100 80GB HBM3"), Problem(2048, 2048, 2048, "bf16")
     candidate = choice.Candidate("tile128", 256)
     took = {
-        math: choice.predict(S19, "cuda", candidate, replace(problem, math=math), SMS, gpu) for math in ("bf16", "fp16")
+        math: choice.predict_ns(S19, "cuda", candidate, replace(problem, math=math), SMS, gpu)
+        for math in ("bf16", "fp16")
     }
     assert took["bf16"] == took["fp16"]
     assert gpu.family("s19_any_shape", "cuda", "tf32") != gpu.family("s19_any_shape", "cuda", "bf16")
@@ -235,7 +238,7 @@ def test_a_mode_that_a_kernel_reads_otherwise_has_its_own_costs():
 
 
 def test_what_was_not_fitted_on_a_gpu_has_the_first_ones_costs():
-    first, *others = choice.devices().values()
+    first, *others = costs.load_devices().values()
     for gpu in others:
         assert gpu.rungs.keys() == first.rungs.keys()
         for rung, families in gpu.rungs.items():

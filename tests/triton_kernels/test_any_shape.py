@@ -6,7 +6,8 @@ import pytest
 
 import gemm_ref
 from experiments.records.contenders import dealt
-from gemm_ref import Implementation, Problem, choice, make_inputs, ptx
+from gemm_ref import Implementation, Problem, make_inputs, ptx
+from gemm_ref.choice.work import count_tiles
 from gemm_ref.operands import as_layout
 from tests.conftest import DEVICES
 from tests.matrices import in_turn
@@ -34,7 +35,7 @@ def run(dialect, tile, math, layout, sizes, blocks, device="cpu"):
 
 def tiles_of(dialect, tile, math, layout, sizes):
     config, problem = RUNG.config(tile, dialect), Problem(*sizes, math, b_layout=layout)
-    tiles_m, tiles_n, _ = choice.tiles_of(config, problem)
+    tiles_m, tiles_n, _ = count_tiles(config, problem)
     return tiles_m * tiles_n
 
 

@@ -14,7 +14,7 @@ import triton_kernels
 from experiments.records.contenders import dealt
 from experiments.studies.shared.chains import CHAINS, Emulated
 from gemm_ref import EMULATED, Implementation, Problem, make_inputs, ptx
-from gemm_ref.choice import tiles_of
+from gemm_ref.choice.work import count_tiles
 from gemm_ref.sass import tools
 from tests.triton_kernels.harness import opcodes_in
 from tests.triton_kernels.test_tensor_cores import compiled, opcodes, pendings, products
@@ -39,7 +39,7 @@ def computed(
     gemm = functools.partial(triton_kernels.gemm, stage="s20", dialect=dialect, math=math)
     if dialect in RUNG.tiles:
         item = Implementation(RUNG, tile, dialect, math)
-        down, right, _ = tiles_of(item.config, Problem(len(a), b.shape[1], len(b), math))
+        down, right, _ = count_tiles(item.config, Problem(len(a), b.shape[1], len(b), math))
         gemm = dealt(item, blocks or down * right).load()
     with ptx.watched(detectors := ptx.Detectors()):
         c = gemm(a, b)

@@ -115,9 +115,9 @@ def tried(rung: Contender, problem: gemm_ref.Problem, sms: int, effort: Effort, 
     """
     assert rung.kernel
     vectors = copies_vectors(rung.dialect, *meta_operands(problem, False)[:2])
-    problem = choice.in_phases(rung.kernel.stage, rung.dialect, problem, sms, gpu)
+    problem = choice.select_phases(rung.kernel.stage, rung.dialect, problem, sms, gpu)
     asked = rung.kernel.stage, rung.dialect, problem, sms, vectors, gpu
-    found, taken = choice.predictions(*asked), choice.choose(*asked)
+    found, taken = choice.predict_all(*asked), choice.choose(*asked)
     least = min(found.values())
     of_tile = grouped((each.tile, each) for each, took in found.items() if took <= effort.within * least)
     kept = {taken, *(each for candidates in of_tile.values() for each in _spread(candidates, effort.most))}

@@ -111,7 +111,7 @@ def _dealt(contender: Contender, case: Case, device: str) -> str:
         return ""
     layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
     problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
-    problem = choice.in_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
+    problem = choice.select_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
     call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
     phases = f" in {problem.a_phases} phases" if problem.a_phases > 1 else ""
     return f"{call.implementation.variant} x{call.blocks}{phases}"

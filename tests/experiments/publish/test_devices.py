@@ -60,8 +60,8 @@ def test_one_card_says_what_two_would_show(two, tmp_path):
 @pytest.fixture
 def of_one(monkeypatch):
     """A table of the H200 alone: an H100's costs are those of the H200."""
-    first = costs.device()
-    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": first, H100: costs.borrowed(first)})
+    first = costs.find_device()
+    monkeypatch.setattr(costs, "load_devices", lambda: {"NVIDIA H200": first, H100: costs.borrow_costs(first)})
     return first
 
 
@@ -84,9 +84,9 @@ def test_a_table_is_a_cards_own_where_the_rungs_that_choose_have_costs_of_it(
     two, of_one, monkeypatch, rung, of_another
 ):
     """In the fixture that is s14; costs of s19 that were fitted on the H100 do not count."""
-    borrowed = costs.borrowed(of_one)
+    borrowed = costs.borrow_costs(of_one)
     other = replace(borrowed, rungs={**borrowed.rungs, rung: of_one.rungs[rung]})
-    monkeypatch.setattr(costs, "devices", lambda: {"NVIDIA H200": of_one, H100: other})
+    monkeypatch.setattr(costs, "load_devices", lambda: {"NVIDIA H200": of_one, H100: other})
     assert (OTHERS_TABLE in devices.render(two[0])) == of_another
 
 

@@ -35,10 +35,10 @@ def rungs(monkeypatch):
     """The contenders of the rung that chooses, among three candidates of one tile."""
     tiles = {each.dialect: _tile(each) for each in _taking_part()}
 
-    def predictions(stage, dialect, *_):
+    def predict_all(stage, dialect, *_):
         return {choice.Candidate(tiles[dialect], blocks): took for blocks, took in NANOSECONDS.items()}
 
-    monkeypatch.setattr(choice, "predictions", predictions)
+    monkeypatch.setattr(choice, "predict_all", predict_all)
     monkeypatch.setattr(choice, "choose", lambda stage, dialect, *_: choice.Candidate(tiles[dialect], 1))
     return _taking_part()
 
@@ -110,7 +110,7 @@ def test_of_many_counts_of_blocks_some_are_tried_and_the_chosen_one_always():
     assert sum(each.chosen for each in found.values()) == 1
     assert all(tiles.count(tile) <= effort.most + 1 for tile in tiles)
     assert max(each.predicted_us for each in found.values()) <= 3 * min(each.predicted_us for each in found.values())
-    all_of_them = choice.predictions(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
+    all_of_them = choice.predict_all(rung.kernel.stage, rung.dialect, Problem(128, 128, 65536), 132, vectors=True)
     assert {each.candidates for each in found.values()} == {len(all_of_them)}
 
 
