@@ -12,15 +12,15 @@ from types import ModuleType
 import torch
 from rich.console import Console
 
-from experiments.bench import floor, provenance
+from experiments.bench import provenance
 from experiments.bench.verify import DeviceLost
 from experiments.console import tell
 from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.records import store
 from experiments.records.contenders import Contender, build_ahead
-from experiments.records.kept import Kept
 from experiments.records.request import Request
+from experiments.records.row_cache import RowCache
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.selection import select, why_none
 from gemm_ref.build import CannotWrite, write_whole
@@ -63,13 +63,13 @@ def run(
 ) -> Outcome:
     """Measure, save now and then and after the last row or an interruption, and draw.
 
-    fresh: measure also what earlier runs of the same kernels have kept (`experiments.records.kept`).
+    fresh: measure also what earlier runs of the same kernels have cached (`experiments.records.row_cache`).
     Raises UsageError, before anything is measured, where `folder` could not take the rows.
     """
     store.prepare(folder)
     record = provenance.describe(request.device)  # before the work, so that its clocks are those of the start
-    kept = Kept(module.NAME, record, fresh=fresh)
-    request = replace(request, kept=kept)
+    row_cache = RowCache(module.NAME, record, fresh=fresh)
+    request = replace(request, row_cache=row_cache)
     rows: list[Row] = []
     interrupted, stopped = False, ""
     saved_at = time.monotonic()
@@ -79,9 +79,9 @@ def run(
                 bars.begin("compiling", 1)
                 build_ahead(chosen, torch.cuda.get_device_capability())
             for row in module.measure(request, chosen, bars):
-                rows.append(floor.judged(row, record))
+                rows.append(row)
                 if time.monotonic() - saved_at > SAVE_EVERY_S:  # a machine that is taken away loses no more than this
-                    store.save(folder, module.NAME, rows, record, kept.environments)
+                    store.save(folder, module.NAME, rows, record, row_cache.environments)
                     saved_at = time.monotonic()
     except KeyboardInterrupt:
         interrupted = True
@@ -91,7 +91,7 @@ def run(
         stopped = "a measuring process was killed, perhaps because it used too much memory: run it again for the rest"
     finally:  # also when an experiment has a bug of its own
         if rows:
-            _save_all(folder, module.NAME, rows, record, kept.environments)
+            _save_all(folder, module.NAME, rows, record, row_cache.environments)
     if rows and not interrupted:
         draw(module.NAME, folder, console)
     return Outcome(tuple(rows), interrupted, stopped)

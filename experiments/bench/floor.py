@@ -6,7 +6,7 @@ asked for, events that were tampered with: all of them look fast, and past some 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from experiments.bench import datasheets
@@ -16,22 +16,26 @@ from gemm_ref.distributed.layouts import WAYS
 from gemm_ref.problem import Problem
 
 AnyRow = TypeVar("AnyRow", bound=Row)
-_MEASURED = ("median_us", "p20_us", "p80_us", "tflops", "repeats", "vs_cublas", "vs_cublas_low", "vs_cublas_high")
 
 
-def judged(row: AnyRow, environment: dict) -> AnyRow:
-    """The row as it is; where its time is less than its GPU needs, a failure that says so and has no time.
+def judge(row: AnyRow, environment: dict) -> AnyRow:
+    """The row unchanged, or, if its time is less than its GPU needs, a failure without a time.
 
-    environment: that of the row's run. Rows of the CPU, and of what is no product, stay as they are.
+    environment: the GPU that it was taken on. Rows of the CPU, and of what is no product, are not judged.
     """
     if not isinstance(row, TimedRow) or not row.mode or row.median_us is None or not row.m * row.n * row.k:
         return row
     problem = Problem(row.m, row.n, row.k, row.math)
     reason = too_fast(row.median_us, problem, row.mode, environment, cards_of(row))
-    if not reason:
-        return row
-    nothing: dict[str, Any] = dict.fromkeys(_MEASURED)
-    return replace(row, status=FAIL, detail=reason, verdict="", **nothing)
+    return reject(row, FAIL, reason) if reason else row
+
+
+def reject(row: AnyRow, status: str, detail: str) -> AnyRow:
+    """The row as a failure: it keeps what it is about, and loses all that was measured."""
+    measured: dict[str, Any] = {each.name: None for each in fields(row) if each.default is None}
+    kept = {name: getattr(row, name) for name in measured.keys() & set(row.KEY)}
+    verdict = {"verdict": ""} if hasattr(row, "verdict") else {}
+    return replace(row, status=status, detail=detail, **measured | kept | verdict)
 
 
 def cards_of(row: Any) -> int:

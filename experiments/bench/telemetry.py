@@ -132,7 +132,7 @@ class Telemetry:
         yield taken
         taken += self._samples[first:]
 
-    def settled(self) -> bool:
+    def has_settled(self) -> bool:
         """Whether the last readings of the clock agree; None of them yet is not settled, no NVML always is."""
         if self.why_not:
             return True

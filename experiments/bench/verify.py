@@ -4,42 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 import gemm_ref
 from experiments.records.contenders import Contender, Gemm
-from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED, Row
 from experiments.records.store import short
 from gemm_ref import ptx
+from gemm_ref.epilogue import Extras
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+_NO_EXTRAS = Extras()
 
 
 class DeviceLost(RuntimeError):
-    """The GPU answers no more in this process (an illegal access does that), so nothing else can be measured."""
+    """The GPU no longer answers in this process (after an illegal access, say), so nothing else can be measured."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`status` as in the results; accuracy when it passed, and why when it did not."""
+class CheckResult:
+    """`status` is one of the results' words; `accuracy` is set if the check passed, `detail` says why it did not."""
 
-    status: str
+    status: str = PASS
     detail: str = ""
     accuracy: gemm_ref.Accuracy | None = None
-    lost: str = ""  # what to do about a GPU that it left unusable: DeviceLost is raised with this after its row
+    lost: str = ""  # what to do about a GPU that was left unusable: `report` raises DeviceLost with this text
+
+    @property
+    def passed(self) -> bool:
+        return self.status == PASS
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What its row says, by column."""
-        how = {"status": self.status, "detail": self.detail}
-        return how | asdict(self.accuracy) if self.accuracy else how
+        """The columns of its row."""
+        columns = {"status": self.status, "detail": self.detail}
+        return columns | asdict(self.accuracy) if self.accuracy else columns
 
 
-@dataclass(frozen=True)
-class Case:
-    """A problem with inputs of one kind on the CPU, and the oracle that all contenders share."""
+def report(row: AnyRow, result: CheckResult) -> Iterator[AnyRow]:
+    """Yields the row of a check. Raises DeviceLost after it if the contender left the GPU unusable."""
+    yield row
+    if result.lost:
+        raise DeviceLost(result.lost)
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A problem with operands of one kind, and the oracle that all contenders share. Compared by identity."""
 
     problem: gemm_ref.Problem
     kind: str
@@ -48,25 +63,44 @@ class Case:
     oracle: gemm_ref.Oracle
 
     @classmethod
-    def make(cls, problem: gemm_ref.Problem, kind: str) -> Case:
-        a, b = gemm_ref.make_inputs(problem, kind)
+    def make(cls, problem: gemm_ref.Problem, kind: str, device: str = "cpu") -> Inputs:
+        a, b = gemm_ref.make_inputs(problem, kind, device=device)
         return cls(problem, kind, a, b, gemm_ref.Oracle(a, b))
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         return gemm_ref.MATHS[self.problem.math].is_exact(self.kind)
 
+    def on(self, device: str) -> Inputs:
+        """The same with A and B on a device."""
+        return replace(self, a=self.a.to(device), b=self.b.to(device))
 
-def refusal(contender: Contender, device: str) -> Verdict | None:
-    """SKIPPED with the reason where this GPU cannot run the contender; None where it can."""
+    def negated(self, a: torch.Tensor, b: torch.Tensor) -> Inputs:
+        """The inputs with -A, which `a` holds."""
+        return replace(self, a=a, b=b, oracle=_NegatedOracle(self.oracle))
+
+
+class _NegatedOracle(gemm_ref.Oracle):
+    """The oracle of -A @ B, derived from that of A @ B, so that nothing is multiplied again."""
+
+    def __init__(self, oracle: gemm_ref.Oracle) -> None:
+        self._oracle, self.k, self.shape = oracle, oracle.k, oracle.shape
+
+    def on(self, device: torch.device, name: str) -> torch.Tensor:
+        values = self._oracle.on(device, name)
+        return -values if name == "product" else values
+
+
+def refusal(contender: Contender, device: str) -> CheckResult | None:
+    """SKIPPED with the reason if this GPU cannot run the contender; None if it can."""
     reason = contender.refusal(torch.cuda.get_device_capability()) if device == "cuda" else None
-    return Verdict(SKIPPED, reason) if reason else None
+    return CheckResult(SKIPPED, reason) if reason else None
 
 
 def verify(
-    contender: Contender, fn: Gemm, a: torch.Tensor, b: torch.Tensor, case: Case, detect: bool = False
-) -> Verdict:
-    """Run `fn` on (a, b), the case's operands on the contender's device, and check all that it may do wrong.
+    contender: Contender, fn: Gemm, inputs: Inputs, *, detect: bool = False, extras: Extras = _NO_EXTRAS
+) -> CheckResult:
+    """Runs `fn` on the inputs, which are on the device that it is for, and checks all that it may do wrong.
 
     detect: watch the reference GPU with the fault detectors; what they find fails the contender, right or not.
     """
@@ -75,43 +109,52 @@ def verify(
     try:
         with ptx.watched(detectors) if detect else contextlib.nullcontext():
             accuracy = gemm_ref.checked_run(
-                fn, a, b, math=contender.math, exact=case.exact, config=config, oracle=case.oracle
+                *(fn, inputs.a, inputs.b),
+                math=contender.math,
+                exact=inputs.is_exact,
+                config=config,
+                oracle=inputs.oracle,
+                extras=extras,
             )
     except gemm_ref.WrongResult as error:
-        return Verdict(FAIL, "; ".join([f"{case.kind} inputs: {error}", *map(str, detectors.findings)]))
-    except Exception as error:  # a broken rung is a row, and the others go on
-        detail = describe(error)
-        lost = _loss(contender, detail) if a.device.type == "cuda" else ""
-        return Verdict(ERROR, detail, lost=lost)
+        return CheckResult(FAIL, "; ".join([f"{inputs.kind} inputs: {error}", *map(str, detectors.findings)]))
+    except Exception as error:  # a broken contender becomes a row, and the others go on
+        return failure(contender, error, inputs.a.device.type)
     if detectors.findings:
-        return Verdict(FAIL, f"C is right, but: {'; '.join(map(str, detectors.findings))}")
-    return Verdict(PASS, accuracy=accuracy)
+        return CheckResult(FAIL, f"C is right, but: {'; '.join(map(str, detectors.findings))}")
+    return CheckResult(accuracy=accuracy)
 
 
-def load(contender: Contender) -> tuple[Gemm, Verdict | None]:
-    """The contender's callable; where its package cannot be imported, the verdict, and a callable that raises why."""
+def failure(contender: object, error: Exception, device: str) -> CheckResult:
+    """ERROR with the exception in words, and whether it left the GPU unusable."""
+    detail = describe(error)
+    return CheckResult(ERROR, detail, lost=_loss(contender, detail) if device == "cuda" else "")
+
+
+def load(contender: Contender) -> tuple[Gemm, CheckResult | None]:
+    """Returns the contender's callable; if its package cannot be imported, one that raises, and the error's result."""
     try:
         return contender.load(), None
     except Exception as error:
-        return functools.partial(_raise, error), Verdict(ERROR, describe(error))
+        return functools.partial(_raise, error), CheckResult(ERROR, describe(error))
 
 
 def _raise(error: Exception, *_: object, **__: object) -> NoReturn:
     raise error
 
 
-def load_all(chosen: Iterable[Contender], device: str) -> tuple[dict[Contender, Gemm], dict[Contender, Verdict]]:
-    """The callables of those that can run on the device, and why each of the others cannot."""
-    able: dict[Contender, Gemm] = {}
-    broken: dict[Contender, Verdict] = {}
+def load_all(chosen: Iterable[Contender], device: str) -> tuple[dict[Contender, Gemm], dict[Contender, CheckResult]]:
+    """Returns the callables of those that can run on the device, and why each of the others cannot."""
+    runnable: dict[Contender, Gemm] = {}
+    broken: dict[Contender, CheckResult] = {}
     for contender in chosen:
-        fn, verdict = load(contender)
-        verdict = verdict or refusal(contender, device)
-        if verdict:
-            broken[contender] = verdict
+        fn, result = load(contender)
+        result = result or refusal(contender, device)
+        if result:
+            broken[contender] = result
         else:
-            able[contender] = fn
-    return able, broken
+            runnable[contender] = fn
+    return runnable, broken
 
 
 def describe(error: BaseException) -> str:
@@ -119,7 +162,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _loss(contender: Contender, detail: str) -> str:
+def _loss(contender: object, detail: str) -> str:
     """What to do if the GPU did not survive the contender; empty if it did."""
     try:
         torch.cuda.synchronize()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 import gemm_ref
-from experiments.bench import floor, provenance, timing
+from experiments.bench.measure import Bench, Setting
 from experiments.bench.verify import DeviceLost
 from experiments.check.report import Rank, Report
 from experiments.check.subject import Subject
@@ -45,11 +45,10 @@ def rank(subject: Subject, report: Report, problems: Sequence[gemm_ref.Problem])
     )
     rivals = [each for each in contenders() if each.math == problem.math and not each.is_baseline and each.is_default]
     rows: list[TimedRow] = []
-    setting, environment = timing.Setting(NAME, "cuda"), provenance.describe("cuda")
     console = Console(stderr=True)
-    with Bars(console) as bars, timing.Bench(setting, [own, *rivals], bars) as bench:
+    with Bars(console) as bars, Bench(Setting(NAME, "cuda"), [own, *rivals], bars) as bench:
         try:
-            rows += [floor.judged(row, environment) for row in bench.time(problem)]
+            rows += bench.time(problem)
         except DeviceLost as error:
             report.unchecked.append(f"its place on the ladder: {error}")
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments import processes
 from experiments.publish.drawing import style
-from experiments.records import kept, store, studies
+from experiments.records import cache, store, studies
 
 _FEW = 4  # experiments, whose pictures are drawn in this process: starting others takes as long
 _SOURCES = ("gemm_ref", "experiments/publish/drawing", "experiments/records", "experiments/studies")
@@ -62,13 +62,13 @@ def _draw(name: str, folder: Path, forms: Sequence[str]) -> Files:
             archive.comment = " ".join(forms).encode()
             for file, content in files.items():
                 archive.writestr(file, content)
-        kept.keep(_archive(name, folder), state, packed.getvalue())
+        cache.save(_archive(name, folder), state, packed.getvalue())
     return files
 
 
 def _kept(name: str, folder: Path, forms: Sequence[str]) -> Files:
     """As `drawn`, from an archive that nothing has outdated; empty where there is none that has these forms."""
-    packed = kept.read(_archive(name, folder), _state(folder)) if _is_kept(folder) else None
+    packed = cache.load(_archive(name, folder), _state(folder)) if _is_kept(folder) else None
     if packed is None:
         return {}
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
@@ -91,4 +91,4 @@ def _state(folder: Path) -> str:
     paths = (path for path in sorted((*folder.glob("*.csv"), folder / store.ENVIRONMENT)) if path.exists())
     data = [part for path in paths for part in (path.name, path.read_bytes())]
     versions = [importlib.metadata.version(library) for library in _LIBRARIES]
-    return kept.digest(kept.sources(*_SOURCES), *data, *versions)
+    return cache.digest_files(cache.sources(*_SOURCES), *data, *versions)

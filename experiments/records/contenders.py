@@ -45,6 +45,16 @@ class Contender:
         return not self.dialect
 
     @property
+    def is_reference(self) -> bool:
+        """Whether others' speed is given as a share of its own; in emulated modes that is cuBLAS' SGEMM."""
+        return self.backend == "cublas"
+
+    @property
+    def home(self) -> str:
+        """Where it is timed: rungs on the GPU, baselines on their own device."""
+        return self.devices[0] if self.is_baseline else "cuda"
+
+    @property
     def is_default(self) -> bool:
         """Whether it is its rung's default variant in its dialect; baselines are."""
         if self.is_baseline or self.stage not in gemm_ref.STAGES:

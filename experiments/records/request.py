@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gemm_ref.problem import Problem
 
 if TYPE_CHECKING:  # it takes a second to import
-    from experiments.records.kept import Kept
+    from experiments.records.row_cache import RowCache
 
 DEFAULT, FULL = "default", "full"
 PRESETS = (DEFAULT, FULL)  # how much is measured where the command does not say: minutes, or all that is published
@@ -29,4 +29,4 @@ class Request:
     math: str = ""  # empty: what the experiment is about, fp32 in most
     preset: str = DEFAULT
     gpus: int = 0  # that `scaling` takes, or processes on a CPU; 0: all that there are
-    kept: Kept | None = None  # what need not be measured again; None measures all
+    row_cache: RowCache | None = None  # the rows that need not be measured again; None measures all

@@ -17,7 +17,7 @@ from gemm_ref.rung import DEFAULT_VARIANT
 PASS, FAIL, ERROR, SKIPPED = "pass", "fail", "error", "skipped"
 COLD, WARM, GRAPH = "cold", "warm", "graph"  # how a time is taken; `experiments.bench.timers` says what each is
 MODES = (COLD, WARM, GRAPH)
-# How others take times; `experiments.bench.other_timers` has them.
+# How others take times.
 PROFILER, DO_BENCH, EVENTS, HOST = "profiler", "do_bench", "events", "host clock"
 WAYS = (*MODES, PROFILER, DO_BENCH, EVENTS, HOST)
 STRONG, WEAK = "strong", "weak"  # of `scaling`: one problem divided, or one that grows with the cards

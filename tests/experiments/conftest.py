@@ -31,21 +31,35 @@ def invoke(monkeypatch):
 @pytest.fixture
 def seen(monkeypatch):
     """(problem, timing mode, who takes part) of each time that a question asks for."""
-    from experiments.bench import timing
-    from tests.experiments.fixtures import Entered
+    from experiments.bench.measure import Bench
 
-    found = []
+    calls = []
 
-    class Bench(Entered):
-        def __init__(self, setting, chosen, bars):
-            self.mode, self.chosen = setting.mode, chosen
+    def time(bench, problem):
+        calls.append((problem, bench.setting.mode, bench.contenders))
+        return []
 
-        def time(self, problem):
-            found.append((problem, self.mode, self.chosen))
-            return []
+    monkeypatch.setattr(Bench, "time", time)
+    monkeypatch.setattr(Bench, "__enter__", lambda bench: bench)
+    return calls
 
-    monkeypatch.setattr(timing, "Bench", Bench)
-    return found
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """Products are computed on the CPU, with torch in the place of cuBLAS, and nothing is warmed up."""
+    import torch
+
+    from experiments.bench import measure, rounds, timers
+    from tests.experiments.fixtures import right
+
+    load = measure.load
+    monkeypatch.setattr(measure, "load", lambda contender: load(contender) if contender.dialect else (right, None))
+    monkeypatch.setattr(measure, "refusal", lambda *_: None)
+    monkeypatch.setattr(timers, "make_timer", lambda mode: None)
+    monkeypatch.setattr(timers, "cache_bytes", lambda mode: 0)
+    monkeypatch.setattr(rounds, "warm_up", lambda *_, **__: None)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
 
 
 @pytest.fixture

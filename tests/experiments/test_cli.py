@@ -8,8 +8,9 @@ import torch
 
 import gemm_ref
 from experiments import doctor, selection
-from experiments.bench import rounds, timing
-from experiments.bench.verify import Verdict
+from experiments.bench import measure
+from experiments.bench.rounds import MIN_USEFUL_ROUNDS
+from experiments.bench.verify import CheckResult
 from experiments.records import store, studies, workloads
 from experiments.records.contenders import Contender
 from experiments.records.rows import ERROR
@@ -109,7 +110,7 @@ def test_a_wrong_contender_is_never_timed(run, tmp_path):
     frame = store.read(tmp_path, "ladder").set_index("stage")
     assert frame.loc["numpy_blas", "median_us"].isna().all()
     assert (frame.loc["torch_blas", "median_us"] > 0).all()
-    assert (frame.loc["torch_blas", "repeats"] >= timing.CPU_PLAN.least).all()
+    assert (frame.loc["torch_blas", "repeats"] >= measure.CPU_PLAN.least).all()
     assert list(frame.loc["torch_blas", "m"]) == [8, 16]
 
 
@@ -129,7 +130,7 @@ def test_interruption_keeps_the_rows_so_far(run, tmp_path, stages, said):
         assert list(store.read(tmp_path, "correctness")["stage"]) == ["s01_naive"] * 7  # all that there is of it
 
 
-@pytest.mark.parametrize(("finished", "kept"), [(rounds.KEPT_ROUNDS, True), (rounds.KEPT_ROUNDS - 1, False)])
+@pytest.mark.parametrize(("finished", "kept"), [(MIN_USEFUL_ROUNDS, True), (MIN_USEFUL_ROUNDS - 1, False)])
 def test_interruption_keeps_the_finished_rounds(run, tmp_path, finished, kept):
     calls = []
 
@@ -147,10 +148,10 @@ def test_interruption_keeps_the_finished_rounds(run, tmp_path, finished, kept):
 
 @pytest.mark.parametrize("name", ["correctness", "ladder"])
 def test_a_kernel_that_kills_the_gpu_has_a_row(run, tmp_path, monkeypatch, name):
-    verdict = Verdict(ERROR, "illegal access", lost="the GPU is unusable")
+    result = CheckResult(ERROR, "illegal access", lost="the GPU is unusable")
     monkeypatch.setattr(
-        f"experiments.{'bench.timing' if name == 'ladder' else f'studies.{name}.study'}.verify",
-        lambda *_, **__: verdict,
+        f"experiments.{'bench.measure' if name == 'ladder' else f'studies.{name}.study'}.verify",
+        lambda *_, **__: result,
     )
     pool = [fake(stage, right, dialect="cuda" if name == "correctness" else "") for stage in ("s01_naive", "s02_x")]
     result = run(name, "--size", "8", pool=pool)

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments import processes
-from experiments.bench import provenance, side_by_side
+from experiments.bench import parallel, provenance
 from experiments.explore.traces import kernel
 from experiments.explore.traces.record import Trace, from_json, to_json
 from experiments.progress import Bars
-from experiments.records import kept
+from experiments.records import cache
 from gemm_ref import DIALECTS, Implementation, implementations
 from gemm_ref.build import BuildError
 
@@ -51,7 +51,7 @@ def gather(items: Sequence[Implementation] | None = None, bars: Bars | None = No
             lacking[str(item)] = why
         else:
             found[item] = from_json(text)
-            kept.keep(_name(item), _state(item, versions), text.encode())
+            cache.save(_name(item), _state(item, versions), text.encode())
         if bars:
             bars.done()
     return Gathered(tuple(found[item] for item in items if item in found), lacking)
@@ -62,7 +62,7 @@ def _made(items: Sequence[Implementation], versions: dict) -> Iterator[tuple[str
     if len(items) < ALONE:
         yield from (_make(item, versions) for item in items)
         return
-    with processes.pool(side_by_side.alone) as pool:
+    with processes.pool(parallel.use_one_thread) as pool:
         yield from pool.map(_make_named, map(str, items), [versions] * len(items))
 
 
@@ -88,7 +88,7 @@ def _name(item: Implementation) -> str:
 
 def _read(item: Implementation, versions: dict) -> Trace | None:
     """The trace that was kept; None where there is none of these sources and versions."""
-    text = kept.read(_name(item), _state(item, versions))
+    text = cache.load(_name(item), _state(item, versions))
     return from_json(text.decode()) if text else None
 
 
@@ -98,4 +98,4 @@ def _state(item: Implementation, versions: dict) -> str:
 
 @functools.cache
 def _state_of(package: str, stage: str, versions: tuple) -> str:
-    return kept.state([*_SOURCES, package], stage, [version for _, version in versions])
+    return cache.digest_rung([*_SOURCES, package], stage, [version for _, version in versions])

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import gemm_ref
-from experiments.bench import timing
-from experiments.bench.verify import Case, DeviceLost, load_all, verify
+from experiments.bench.eligibility import too_slow_on_cpu
+from experiments.bench.verify import Inputs, load_all, report, verify
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -44,16 +44,14 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     bars.begin("checking", len(problems) * len(chosen))
     for size in problems:
         for math in dict.fromkeys(contender.math for contender in chosen):
-            case = Case.make(gemm_ref.Problem(size.m, size.n, size.k, math), KIND)
-            alike = [contender for contender in chosen if contender.math == math]
-            placed = {home: (case.a.to(home), case.b.to(home)) for home in {*map(timing.home_of, alike)}}
-            for contender in alike:
-                bars.doing(f"{contender} {case.problem}")
-                home = timing.home_of(contender)
-                a, b = placed[home]
-                slow = timing.too_slow_on_cpu(contender, case.problem) if home == "cpu" else None
-                verdict = broken.get(contender) or slow or verify(contender, able[contender], a, b, case)
-                yield CheckedRow.about(NAME, contender, case.problem, inputs=KIND, **verdict.columns)
-                if verdict.lost:
-                    raise DeviceLost(verdict.lost)
+            inputs = Inputs.make(gemm_ref.Problem(size.m, size.n, size.k, math), KIND)
+            of_math = [contender for contender in chosen if contender.math == math]
+            placed = {home: inputs.on(home) for home in {contender.home for contender in of_math}}
+            for contender in of_math:
+                bars.doing(f"{contender} {inputs.problem}")
+                slow = too_slow_on_cpu(contender, inputs.problem) if contender.home == "cpu" else None
+                result = broken.get(contender) or slow or verify(contender, able[contender], placed[contender.home])
+                yield from report(
+                    CheckedRow.about(NAME, contender, inputs.problem, inputs=KIND, **result.columns), result
+                )
                 bars.done()

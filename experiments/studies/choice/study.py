@@ -25,9 +25,10 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.bench import timing
+from experiments.bench import eligibility
 from experiments.bench.autotune import autotune
-from experiments.bench.rounds import Plan
+from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -47,15 +48,15 @@ TUNED = "triton"  # the dialect in which Triton's autotune is asked as well
 class Effort:
     """How much is spent on a problem."""
 
-    plan: Plan
+    plan: RoundPlan
     within: float = 3.0  # times the least predicted time: what is tried,
     most: int = 8  # and of one tile so many counts of blocks
     autotune: bool = True
 
 
 JUDGED = {
-    DEFAULT: Effort(Plan(least=5, most=30, each_s=0.03, total_s=1.5)),
-    FULL: Effort(Plan(each_s=0.1, total_s=6.0)),
+    DEFAULT: Effort(RoundPlan(least=5, most=30, each_s=0.03, total_s=1.5)),
+    FULL: Effort(RoundPlan(each_s=0.1, total_s=6.0)),
 }
 FITTED = replace(JUDGED[DEFAULT], within=1.5, most=4, autotune=False)
 
@@ -83,19 +84,19 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "of the libraries cuBLAS alone takes part, unasked"
     if contender.dialect not in contender.kernel.stage.tiles or not contender.is_default:
         return "only the default variant of a rung that chooses its tile by shape takes part"
-    return timing.unsuited(contender, request)
+    return eligibility.unsuited(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[ChoiceRow]:
     """A row for each candidate that is tried, at each problem, and for cuBLAS beside them."""
     gpu, sms = torch.cuda.get_device_name(), sms_of(torch.device("cuda"))
-    for problem in timing.problems(request, sizes(request.preset, request.math or "fp32")):
+    for problem in eligibility.problems(request, sizes(request.preset, request.math or "fp32")):
         effort = effort_at(problem, request.preset)
-        setting = timing.Setting(NAME, request.device, plan=effort.plan, row=ChoiceRow)
+        setting = Setting(NAME, request.device, plan=effort.plan, row=ChoiceRow)
         tries = {who: each for rung in chosen for who, each in tried(rung, problem, sms, effort, gpu).items()}
         bars.begin(f"{problem}: compiling", 1)
         build_ahead({who.kernel: who for who in tries}.values(), torch.cuda.get_device_capability())
-        with timing.Bench(setting, list(tries), bars) as bench:
+        with Bench(setting, list(tries), bars) as bench:
             rows = cast(list[ChoiceRow], list(bench.time(problem)))
         passed = {(row.dialect, row.variant) for row in rows if row.status == PASS}
         able = [who for who in tries if (who.dialect, who.variant) in passed]

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 import gemm_ref
-from experiments.bench import side_by_side
-from experiments.bench.verify import Case, DeviceLost, Verdict, load_all, verify
+from experiments.bench import parallel
+from experiments.bench.verify import CheckResult, Inputs, load_all, report, verify
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -75,7 +75,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
         yield from _on_the_gpu(plan, contenders, bars)
         return
     jobs = [(contender, plan[contender.math]) for contender in contenders]
-    for rows in side_by_side.measure(jobs, _on_the_reference_gpu, bars, request.kept):
+    for rows in parallel.measure_parts(jobs, _on_the_reference_gpu, bars, request.row_cache):
         yield from rows
 
 
@@ -84,18 +84,15 @@ def _on_the_gpu(plan, contenders: Sequence[Contender], bars: Bars) -> Iterator[C
     able, broken = load_all(contenders, "cuda")
     for math, parts in plan.items():
         for problem, kind in parts:
-            case = Case.make(problem, kind)
-            a, b = case.a.to("cuda"), case.b.to("cuda")
+            inputs = Inputs.make(problem, kind).on("cuda")
             for contender in (each for each in contenders if each.math == math):
                 bars.doing(f"{contender} {problem}")
-                verdict = _judge(contender, able, broken, a, b, case)
-                yield CorrectnessRow.about(NAME, contender, problem, inputs=kind, **verdict.columns)
-                if verdict.lost:
-                    raise DeviceLost(verdict.lost)
+                result = _check(contender, able, broken, inputs)
+                yield from report(CorrectnessRow.about(NAME, contender, problem, inputs=kind, **result.columns), result)
                 bars.done()
-                if a.nbytes > LARGE_BYTES:
+                if inputs.a.nbytes > LARGE_BYTES:
                     torch.cuda.empty_cache()  # what one leaves behind in pieces, the next could not use as a whole
-            del a, b
+            del inputs
             torch.cuda.empty_cache()
 
 
@@ -104,40 +101,40 @@ def _on_the_reference_gpu(
 ) -> Iterator[list[CorrectnessRow]]:
     able, broken = load_all([contender], "cpu")
     for problem, kind in parts:
-        verdict = broken.get(contender) or too_slow(problem)
-        if verdict is None or verdict.status == ERROR:
-            case = _case(problem, kind)
-            verdict = _judge(contender, able, broken, case.a, case.b, case)
-        yield [CorrectnessRow.about(NAME, contender, problem, inputs=kind, **verdict.columns)]
-        if verdict.lost:
-            raise DeviceLost(verdict.lost)
+        result = broken.get(contender) or too_slow(problem)
+        if result is None or result.status == ERROR:
+            result = _check(contender, able, broken, _make_inputs(problem, kind))
+        row = CorrectnessRow.about(NAME, contender, problem, inputs=kind, **result.columns)
+        yield from ([reported] for reported in report(row, result))
 
 
-_case = functools.lru_cache(maxsize=64)(Case.make)  # of all contenders in a process
+_make_inputs = functools.lru_cache(maxsize=64)(Inputs.make)  # shared by all contenders in a process
 
 
-def too_slow(problem: gemm_ref.Problem) -> Verdict | None:
+def too_slow(problem: gemm_ref.Problem) -> CheckResult | None:
     """SKIPPED, with how long it would take, where the reference GPU would take more than some seconds."""
     products = problem.flops // 2
     if products <= CPU_MOST_PRODUCTS:
         return None
     time = spoken(seconds_on_reference_gpu(problem))
     why = f"{products:.2g} multiply-adds would take the reference GPU about {time}: pass a smaller --size"
-    return Verdict(SKIPPED, why)
+    return CheckResult(SKIPPED, why)
 
 
-def is_watched(case: Case) -> bool:
+def is_watched(inputs: Inputs) -> bool:
     """Whether the fault detectors look on: where that takes a moment, and once per problem, as no address is data."""
-    return case.kind == WATCHED_KIND and case.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
+    return inputs.kind == WATCHED_KIND and inputs.problem.flops // 2 <= WATCHED_MOST_PRODUCTS
 
 
-def _judge(contender: Contender, able, broken, a: torch.Tensor, b: torch.Tensor, case: Case) -> Verdict:
-    """The verdict on one run; after an error the contender is among the `broken`, with what is said from then on."""
-    verdict = broken.get(contender)
-    if verdict is None:
-        verdict = verify(contender, able[contender], a, b, case, detect=a.device.type == "cpu" and is_watched(case))
-        if verdict.status == ERROR:  # it would say the same at every size
-            broken[contender] = Verdict(SKIPPED, f"not run after its error at {case.problem}: {short(verdict.detail)}")
-    elif verdict.status == ERROR:
-        broken[contender] = Verdict(SKIPPED, f"not run: {short(verdict.detail)}")
-    return verdict
+def _check(contender: Contender, able, broken, inputs: Inputs) -> CheckResult:
+    """The result of one run; after an error the contender is among the `broken`, with what its later rows say."""
+    result = broken.get(contender)
+    if result is None:
+        detect = inputs.a.device.type == "cpu" and is_watched(inputs)
+        result = verify(contender, able[contender], inputs, detect=detect)
+        if result.status == ERROR:  # it would say the same at every size
+            why = f"not run after its error at {inputs.problem}: {short(result.detail)}"
+            broken[contender] = CheckResult(SKIPPED, why)
+    elif result.status == ERROR:
+        broken[contender] = CheckResult(SKIPPED, f"not run: {short(result.detail)}")
+    return result

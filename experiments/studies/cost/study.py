@@ -28,7 +28,7 @@ from dataclasses import asdict
 from statistics import median
 
 import gemm_ref
-from experiments.bench import side_by_side
+from experiments.bench import parallel
 from experiments.bench.machine_code import MachineCode, compile_to_cubin
 from experiments.bench.verify import describe
 from experiments.progress import Bars
@@ -61,7 +61,7 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     problems = request.problems or (gemm_ref.Problem(*workloads.cube(workloads.ALIGNED)),)
     parts = [(problem, COMPILES[request.preset]) for problem in problems]
     bars.begin("compiling anew", len(chosen) * len(parts))
-    for rows in side_by_side.measure([(contender, parts) for contender in chosen], _work, bars, request.kept):
+    for rows in parallel.measure_parts([(contender, parts) for contender in chosen], _work, bars, request.row_cache):
         yield from rows
 
 

@@ -8,19 +8,19 @@ import numpy as np
 import torch
 
 import gemm_ref
-from experiments.bench.verify import Case
+from experiments.bench.verify import Inputs
 
 _SEED = 0
 _LEFT_OVER = 1e-3  # of a product, after the next one has cancelled it
 
 
-def case(problem: gemm_ref.Problem, kind: str) -> Case:
+def make_inputs(problem: gemm_ref.Problem, kind: str) -> Inputs:
     """The problem with seeded inputs of one of KINDS, or of gemm_ref's own kinds."""
     if kind not in KINDS:
-        return Case.make(problem, kind)
+        return Inputs.make(problem, kind)
     dice = np.random.default_rng(_SEED)
     a, b = (torch.from_numpy(x.astype(np.float32)) for x in KINDS[kind](dice, problem.a_shape, problem.b_shape))
-    return Case(problem, kind, a, b, gemm_ref.Oracle(a, b))
+    return Inputs(problem, kind, a, b, gemm_ref.Oracle(a, b))
 
 
 _Shape = tuple[int, ...]

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 
 import gemm_ref
-from experiments.bench.timing import is_reference
-from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
+from experiments.bench.verify import DeviceLost, Inputs, load, refusal, verify
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -44,7 +43,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is no part of this experiment; empty if it is."""
     if contender.math in gemm_ref.EMULATED and not contender.is_baseline:
         return "" if contender.is_default else "only the default variant of a rung takes part"
-    if is_reference(contender) and contender.math in BESIDE:
+    if contender.is_reference and contender.math in BESIDE:
         return ""
     return "only modes that emulate fp32 take part, and cuBLAS in fp32 and in tf32"
 
@@ -56,22 +55,22 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     bars.begin("summing", len(sizes) * len(KINDS) * len(chosen))
     for size in sizes:
         for kind in KINDS:
-            case = spreads.case(size, kind)
+            inputs = spreads.make_inputs(size, kind)
             predicted: dict[Any, torch.Tensor] = {}
             for contender in chosen:
                 bars.doing(f"{contender} {size} {kind}")
-                own = replace(case, problem=replace(size, math=contender.math))
+                in_math = replace(inputs, problem=replace(size, math=contender.math))
                 if request.device == "cuda":
-                    yield _on_gpu(contender, own)
+                    yield _on_gpu(contender, in_math)
                 else:
                     chain = chain_of(contender.math, contender.dialect)
                     if chain not in predicted:
-                        predicted[chain] = chain.product(own.a, own.b, contender.math)
-                    yield _predicted(contender, own, predicted[chain])
+                        predicted[chain] = chain.product(in_math.a, in_math.b, contender.math)
+                    yield _predicted(contender, in_math, predicted[chain])
                 bars.done()
 
 
-def _on_gpu(contender: Contender, case: Case) -> EmulationRow:
+def _on_gpu(contender: Contender, inputs: Inputs) -> EmulationRow:
     """One product on the GPU, checked. Raises DeviceLost."""
     fn, broken = load(contender)
     kept: list[torch.Tensor] = []
@@ -81,27 +80,26 @@ def _on_gpu(contender: Contender, case: Case) -> EmulationRow:
         return kept[-1]
 
     with range_report() as report:
-        a, b = (x.cuda() for x in (case.a, case.b))
-        verdict = broken or refusal(contender, "cuda") or verify(contender, call, a, b, case)
-    if verdict.lost:
-        raise DeviceLost(verdict.lost)
-    values = verdict.columns
-    if verdict.accuracy:
+        result = broken or refusal(contender, "cuda") or verify(contender, call, inputs.on("cuda"))
+    if result.lost:
+        raise DeviceLost(result.lost)
+    values = result.columns
+    if result.accuracy:
         wide = [exponents.cpu() == WIDE for exponents in report.calls[-1]] if report.calls else []
-        values |= _lost(case, kept[-1].cpu(), wide)
-    return EmulationRow.about(NAME, contender, case.problem, inputs=case.kind, view=HARDWARE, **values)
+        values |= _lost(inputs, kept[-1].cpu(), wide)
+    return EmulationRow.about(NAME, contender, inputs.problem, inputs=inputs.kind, view=HARDWARE, **values)
 
 
-def _predicted(contender: Contender, case: Case, c: torch.Tensor) -> EmulationRow:
-    accuracy = gemm_ref.check(c, case.a, case.b, math=contender.math, oracle=case.oracle)
+def _predicted(contender: Contender, inputs: Inputs, c: torch.Tensor) -> EmulationRow:
+    accuracy = gemm_ref.check(c, inputs.a, inputs.b, math=contender.math, oracle=inputs.oracle)
     emulated = contender.math in gemm_ref.EMULATED
-    wide = [in_parts(x, True, contender.math)[0] == WIDE for x in (case.a, case.b.t())] if emulated else []
-    values = asdict(accuracy) | _lost(case, c, wide)
-    return EmulationRow.about(NAME, contender, case.problem, inputs=case.kind, view=PREDICTED, **values)
+    wide = [in_parts(x, True, contender.math)[0] == WIDE for x in (inputs.a, inputs.b.t())] if emulated else []
+    values = asdict(accuracy) | _lost(inputs, c, wide)
+    return EmulationRow.about(NAME, contender, inputs.problem, inputs=inputs.kind, view=PREDICTED, **values)
 
 
-def _lost(case: Case, c: torch.Tensor, wide: Sequence[torch.Tensor]) -> dict[str, float]:
+def _lost(inputs: Inputs, c: torch.Tensor, wide: Sequence[torch.Tensor]) -> dict[str, float]:
     """The largest error of an element against |A| @ |B|, and the share of the lines that were widened."""
-    share = ((c.double() - case.oracle.product).abs() / case.oracle.scale).nan_to_num_(nan=0.0)
+    share = ((c.double() - inputs.oracle.product).abs() / inputs.oracle.scale).nan_to_num_(nan=0.0)
     found = {"max_error": share.max().item()}
     return found | ({"widened": torch.cat(list(wide)).double().mean().item()} if wide else {})

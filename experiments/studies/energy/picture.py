@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
 from experiments.records import frames, store
+from experiments.records.controls import CONTROL
 from experiments.records.rows import BURST, SUSTAINED
 from gemm_ref import DIALECTS, MATHS
 
@@ -28,6 +29,7 @@ _PANELS = (
 def draw(folder: Path) -> Iterator[style.Picture]:
     """Draw energy.csv of `folder`; nothing where nothing was timed."""
     frame = frames.defaults(store.read(folder, "energy").dropna(subset="median_us"))
+    frame = frame[frame["stage"] != CONTROL]
     if frame.empty:
         return
     frame = frame.sort_values("math", key=lambda names: names.map(list(MATHS).index), kind="stable")

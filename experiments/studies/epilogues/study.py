@@ -13,25 +13,25 @@ Run: `python -m experiments run epilogues [--backend B] [--math bf16] [--size 40
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 import gemm_ref
-from experiments.bench import rounds, timing
-from experiments.bench.rounds import Plan
-from experiments.bench.telemetry import Telemetry, summarize
-from experiments.bench.timers import Rotation, cache_bytes, make_timer
-from experiments.bench.verify import DeviceLost, describe, load, refusal
+from experiments.bench import eligibility
+from experiments.bench.measure import MeasuringLoop, Product, Setting, rotate
+from experiments.bench.rounds import RoundPlan
+from experiments.bench.telemetry import Telemetry
+from experiments.bench.verify import CheckResult, Inputs, failure
 from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender, Gemm, build_ahead, dealt
+from experiments.records.controls import CONTROL
 from experiments.records.request import Request
-from experiments.records.rows import COLD, ERROR
+from experiments.records.rows import COLD, FAIL, Row
 from experiments.studies.epilogues.row import EpilogueRow
 from gemm_ref.baselines.products import fp32_products
 from gemm_ref.call import settle, validate
@@ -40,7 +40,7 @@ from gemm_ref.epilogue import Extras, apply
 NAME = "epilogues"
 MATHS = ("bf16", "fp16")
 DEVICE = "cuda"
-PLAN = Plan(least=7, most=40, each_s=0.1, total_s=4.0)
+SETTING = Setting(NAME, "cuda", COLD, RoundPlan(least=7, most=40, each_s=0.1, total_s=4.0), EpilogueRow)
 FUSED, IN_TURN = "fused", "in turn"
 PLAIN = "plain"
 # By name: what a call gives beside A and B, with True for a tensor. The first two and the last two at every size.
@@ -58,11 +58,10 @@ EVERYWHERE = (PLAIN, "bias", "bias, gelu by tanh", "c")
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One thing that is timed: a contender, a form of the epilogue, and in how many kernels."""
+class Form:
+    """What is made of a product, and in how many kernels."""
 
-    contender: Contender
-    form: str
+    name: str
     how: str
 
 
@@ -72,7 +71,7 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "times need a GPU"
     if contender.math not in ((request.math,) if request.math else MATHS) or contender.math not in MATHS:
         return f"epilogues are timed in {' and '.join(MATHS)}"
-    if timing.is_reference(contender):
+    if contender.is_reference:
         return ""
     rung = next(stage for stage in reversed(gemm_ref.stages_in(contender.math)) if stage.epilogues)
     if contender.stage == rung.id and contender.is_default and contender.dialect in rung.epilogues:
@@ -80,41 +79,41 @@ def unsuited(contender: Contender, request: Request) -> str:
     return f"only {rung.id} and cuBLAS take part"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[EpilogueRow]:
-    """A row for each contender, problem and form; one of an error where a form is wrong."""
-    for asked, own in timing.by_math(request, chosen):
-        sizes = workloads.EPILOGUES if asked.math == MATHS[0] else workloads.EPILOGUES[:1]
-        for place, problem in enumerate(timing.problems(asked, sizes)):
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Row]:
+    """Yields a row for each contender, problem and form."""
+    for in_mode, of_mode in eligibility.by_math(request, chosen):
+        sizes = workloads.EPILOGUES if in_mode.math == MATHS[0] else workloads.EPILOGUES[:1]
+        for place, problem in enumerate(eligibility.problems(in_mode, sizes)):
             forms = FORMS if place == 0 or request.problems else EVERYWHERE
             with fp32_products():  # 16-bit products are summed in fp32
-                yield from _time(problem, own, tuple(forms), bars)
+                yield from _time(problem, of_mode, tuple(forms), bars)
             torch.cuda.empty_cache()
 
 
-def extras_of(form: str, problem: gemm_ref.Problem) -> Extras:
-    """What a call of this form gives, on the GPU."""
-    dtype, given = gemm_ref.MATHS[problem.math].out_dtype, dict(FORMS[form])
+def make_extras(form: str, problem: gemm_ref.Problem) -> Extras:
+    """What a call of this form is given beside A and B, on the GPU."""
+    dtype, extras = gemm_ref.MATHS[problem.math].out_dtype, dict(FORMS[form])
     generator = torch.Generator(DEVICE).manual_seed(1)
     for name, shape in (("bias", (problem.n,)), ("c", (problem.m, problem.n))):
-        if name in given:
-            given[name] = torch.randn(shape, generator=generator, device=DEVICE).to(dtype)
-    return Extras(**given)
+        if name in extras:
+            extras[name] = torch.randn(shape, generator=generator, device=DEVICE).to(dtype)
+    return Extras(**extras)
 
 
-def by_torch(form: str, how: str, product: Gemm) -> Gemm | None:
+def by_torch(form: Form, product: Gemm) -> Gemm | None:
     """`fn(a, b, out, **extras)` by torch on a GPU: cuBLAS's epilogue where torch reaches one, or kernels in turn.
 
     product: cuBLAS's plain one. None where there is nothing of the kind.
     """
-    if form == PLAIN:
-        return product if how == FUSED else None
-    if how == IN_TURN:
+    if form.name == PLAIN:
+        return product if form.how == FUSED else None
+    if form.how == IN_TURN:
 
-        def in_turn(a, b, out, **given):
+        def in_turn(a, b, out, **extras):
             product(a, b, out=out)
-            return out.copy_(apply(out, Extras(**given)))
+            return out.copy_(apply(out, Extras(**extras)))
 
-        return in_turn if form != "alpha" else None
+        return in_turn if form.name != "alpha" else None
     fused: dict[str, Callable] = {
         "bias": lambda a, b, out, bias: torch.addmm(bias, a, b, out=out),
         "c": lambda a, b, out, c: torch.addmm(c, a, b, out=out),
@@ -124,108 +123,82 @@ def by_torch(form: str, how: str, product: Gemm) -> Gemm | None:
             bias, a, b, use_gelu=True, out=out
         ),
     }
-    return fused.get(form)
+    return fused.get(form.name)
 
 
-def _time(
-    problem: gemm_ref.Problem, chosen: Sequence[Contender], forms: Sequence[str], bars: Bars
-) -> Iterator[EpilogueRow]:
-    a, b = gemm_ref.make_inputs(problem, "normal", device=DEVICE)
-    oracle, extras = gemm_ref.Oracle(a, b), {form: extras_of(form, problem) for form in forms}
-    turns = [
-        Turn(each, form, how)
-        for each in chosen
-        for form in forms
-        for how in ((FUSED, IN_TURN) if timing.is_reference(each) else (FUSED,))
+class Finish(Product):
+    """A contender's product in one form; its time is compared with that of the same contender's plain product."""
+
+    def __init__(self, contender: Contender, form: Form, inputs: Inputs, extras: Extras) -> None:
+        super().__init__(SETTING, contender, [inputs], mode=COLD, form=form.name, how=form.how)
+        self.form, self.extras = form, extras
+        self.plain: Finish | None = None
+        self._is_torchs = not contender.dialect
+
+    def __str__(self) -> str:
+        return f"{self.contender}, {self.form.name}, {self.form.how}"
+
+    def load(self) -> tuple[Gemm, CheckResult | None]:
+        fn, result = super().load()
+        return (by_torch(self.form, fn) or fn) if self._is_torchs else fn, result
+
+    def verify(self, fn: Gemm, inputs: Inputs) -> CheckResult:
+        """A library rounds to C's dtype more than once, so its error is compared in the norm alone."""
+        if not self._is_torchs:
+            return super().verify(fn, inputs)
+        a, b, mode = inputs.a, inputs.b, gemm_ref.MATHS[self.problem.math]
+        try:
+            c = fn(a, b, out=a.new_empty(self.problem.m, self.problem.n, dtype=mode.out_dtype), **self.extras.given)
+            wanted = apply(inputs.oracle.on(a.device, "product"), self.extras)
+            error = float((c.double() - wanted).norm() / wanted.norm())
+        except Exception as broken:
+            return failure(self, broken, a.device.type)
+        if not error < mode.result_eps:
+            return CheckResult(FAIL, f"off by {error:.2g} of the norm")
+        return CheckResult(accuracy=gemm_ref.Accuracy(error, float("nan")))
+
+    def ratios(self, times_us: Mapping[Any, np.ndarray]) -> dict[str, Any]:
+        columns = super().ratios(times_us)
+        if self.plain in times_us:
+            columns |= stats.speed_ratio(times_us[self.plain], times_us[self]).columns("over_plain")
+        return columns | ({"bound_share": None} if self._is_torchs else {})
+
+
+def _time(problem: gemm_ref.Problem, chosen: Sequence[Contender], forms: Sequence[str], bars: Bars) -> Iterator[Row]:
+    inputs = Inputs.make(problem, "normal", DEVICE)
+    extras = {form: make_extras(form, problem) for form in forms}
+    entries = [
+        Finish(contender, form, inputs, extras[form.name])
+        for contender in chosen
+        for form in (Form(name, how) for name in forms for how in (FUSED, IN_TURN))
+        if (by_torch(form, lambda: None) if contender.is_reference else form.how == FUSED)
     ]
-    able: dict[Turn, tuple[Gemm, gemm_ref.Accuracy]] = {}
+    controls = [eligibility.control_of(each) for each in chosen if each.is_reference]
+    entries += [Finish(control, Form(PLAIN, FUSED), inputs, extras[PLAIN]) for control in controls]
     bars.begin(f"{problem}: compiling", 1)
-    _build_ahead(_kernel(turn, a, b, extras[turn.form]) for turn in turns if turn.contender.kernel)
-    bars.begin(f"{problem}: checking", len(turns))
-    for turn in turns:
-        bars.doing(f"{turn.contender}, {turn.form}, {turn.how}")
-        fn, verdict = load(turn.contender)
-        verdict = verdict or refusal(turn.contender, "cuda")
-        about = {"mode": COLD, "form": turn.form, "how": turn.how}
-        if verdict:
-            yield EpilogueRow.about(NAME, turn.contender, problem, **verdict.columns, **about)
-        elif found := by_torch(turn.form, turn.how, fn) if timing.is_reference(turn.contender) else fn:
-            try:
-                given = extras[turn.form]
-                loose = timing.is_reference(turn.contender)  # it rounds to C's dtype more than once
-                accuracy = _checked(found, a, b, problem, given, oracle, loose)
-                able[turn] = functools.partial(found, **given.given), accuracy
-            except Exception as error:
-                status = {"status": ERROR, "detail": describe(error)}
-                yield EpilogueRow.about(NAME, turn.contender, problem, **status, **about)
-                try:
-                    torch.cuda.synchronize()
-                except RuntimeError as lost:
-                    raise DeviceLost(str(lost)) from error
-        bars.done()
-    yield from _rows(problem, (a, b), able, bars)
+    _build_ahead(_kernel(entry) for entry in entries if entry.contender.kernel)
+    with Telemetry() as telemetry:
+        loop = MeasuringLoop(SETTING.protocol, bars, telemetry)
+        passed = yield from loop.check(entries, f"{problem}: checking")
+        rotation = rotate(inputs, COLD)
+        plain = {entry.contender: entry for entry in passed if entry.form == Form(PLAIN, FUSED)}
+        for entry in passed:
+            entry.bind(rotation)
+            entry.plain = plain.get(entry.contender)
+            if entry.contender.stage == CONTROL:
+                entry.reference = next((each for who, each in plain.items() if who.is_reference), None)
+        yield from loop.time(passed, f"{problem}: timing")
 
 
 def _build_ahead(kernels: Iterable[gemm_ref.Implementation]) -> None:
     build_ahead((dealt(kernel, 0) for kernel in kernels), torch.cuda.get_device_capability())
 
 
-def _kernel(turn: Turn, a: torch.Tensor, b: torch.Tensor, extras: Extras) -> gemm_ref.Implementation:
+def _kernel(entry: Finish) -> gemm_ref.Implementation:
     """The kernel that a rung's call takes for a form at this shape."""
-    assert turn.contender.kernel
-    item, names = turn.contender.kernel, extras._asdict()
-    call = validate(a, b, stage=item.stage.id, dialect=item.dialect, variant=item.variant, math=item.math, **names)
-    return settle(call, a, b).implementation
-
-
-def _checked(
-    fn: Gemm, a: torch.Tensor, b: torch.Tensor, problem: gemm_ref.Problem, extras: Extras, oracle: gemm_ref.Oracle,
-    loose: bool,
-) -> gemm_ref.Accuracy:  # fmt: skip
-    """How accurate it is. Raises gemm_ref.WrongResult; a library's may be off by some more roundings of its terms."""
-    if not loose:
-        return gemm_ref.checked_run(fn, a, b, math=problem.math, oracle=oracle, extras=extras)
-    found = fn(
-        a, b, out=a.new_empty(problem.m, problem.n, dtype=gemm_ref.MATHS[problem.math].out_dtype), **extras.given
+    assert entry.contender.kernel
+    item, operands, extras = entry.contender.kernel, (entry.inputs[0].a, entry.inputs[0].b), entry.extras._asdict()
+    call = validate(
+        *operands, stage=item.stage.id, dialect=item.dialect, variant=item.variant, math=item.math, **extras
     )
-    wanted = apply(oracle.on(a.device, "product"), extras)
-    error = float((found.double() - wanted).norm() / wanted.norm())
-    if not error < gemm_ref.MATHS[problem.math].result_eps:
-        raise gemm_ref.WrongResult(f"off by {error:.2g} of the norm")
-    return gemm_ref.Accuracy(error, float("nan"))
-
-
-def _rows(
-    problem: gemm_ref.Problem,
-    operands: tuple[torch.Tensor, torch.Tensor],
-    able: dict[Turn, tuple[Gemm, gemm_ref.Accuracy]],
-    bars: Bars,
-) -> Iterator[EpilogueRow]:
-    rotation = Rotation(*operands, cache_bytes(COLD), gemm_ref.MATHS[problem.math].out_dtype)
-    timer = make_timer(COLD)
-    works = {turn: timing.bind(fn, rotation) for turn, (fn, _) in able.items()}
-    bars.begin(f"{problem}: timing", PLAN.most * len(works))
-    with Telemetry() as telemetry:
-        rounds.warm_up(next(iter(works.values())), timer, telemetry.settled)
-        with telemetry.window() as samples:
-            times = rounds.interleave(works, timer, PLAN, None, after_each=lambda _: bars.done())
-    conditions = summarize(samples)
-    for turn, times_us in times.items():
-        summary, accuracy = stats.summarize(times_us), able[turn][1]
-        values = asdict(summary) | asdict(conditions)
-        plain = times.get(Turn(turn.contender, PLAIN, FUSED))
-        if plain is not None:
-            values |= stats.speed_ratio(plain, times_us).columns("over_plain")
-        yield EpilogueRow.about(
-            NAME,
-            turn.contender,
-            problem,
-            mode=COLD,
-            form=turn.form,
-            how=turn.how,
-            tflops=stats.tflops(problem.flops, summary.median_us),
-            rel_error=accuracy.rel_error,
-            bound_share=None if np.isnan(accuracy.bound_share) else accuracy.bound_share,
-            **values,
-        )
-    bars.finish()
+    return settle(call, *operands).implementation

@@ -8,6 +8,7 @@ from experiments.publish import markdown
 from experiments.publish.drawing import style
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import frames, store
+from experiments.records.controls import CONTROL, Controls, explained
 from gemm_ref import DIALECTS
 
 BLOCKS = {"tensor_epilogues": "tensor_cores.md"}  # block -> the page of docs/ that has it
@@ -18,7 +19,8 @@ def block(name: str, published: Path) -> str:
     frame = store.read(published, "epilogues").dropna(subset="median_us")
     if frame.empty:
         return NOT_MEASURED
-    lines = []
+    lines, controls = [], Controls(frame)
+    frame = frame[frame["stage"] != CONTROL]
     keys = ["math", "m", "n", "k", "form"]
     for (math, m, n, k, form), own in frame.groupby(keys, sort=False):
         cells = []
@@ -30,7 +32,7 @@ def block(name: str, published: Path) -> str:
                 cells.append(f"{style.number(row.iloc[0]['median_us'])} µs")
             else:
                 cells.append(f"{100 * row.iloc[0]['over_plain'] - 100:+.1f}%")
-        lines.append([math, f"{m} × {n} × {k}", form, *cells])
+        lines.append([math, f"{m} × {n} × {k}{controls.mark(math=math, m=m, n=n, k=k)}", form, *cells])
     dialects = [dialect.title for dialect in DIALECTS.values()]
     head = ["mode", "M × N × K", "what is asked for", *dialects, "cuBLASLt", "in turn"]
     said = (
@@ -38,4 +40,5 @@ def block(name: str, published: Path) -> str:
         "rounds; in turn: cuBLAS's product, then kernels of torch."
     )
     caption = frames.with_modes(store.caption(frame, published), frames.maths_of(frame))
-    return f"{markdown.table(head, lines, words=3)}\n\n{said} {caption}."
+    table = markdown.table(head, lines, words=3)
+    return f"{table}\n\n{said} {explained(caption, table)}."

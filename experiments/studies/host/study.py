@@ -4,7 +4,7 @@ Expectation: about as much. What does not change between two calls of one shape 
 look-ups, allocates C and launches; a rung with tensor maps must also find those, and Triton adds its own launcher.
 Where the kernel is shorter than its call, a loop of calls waits for this.
 
-Method: every contender is checked against the oracle first, and called a few times, so that it is compiled and planned.
+Method: every contender is checked against the oracle first, and called BURST times, so that it is compiled and planned.
 Then all take turns: with the GPU idle, BURST calls are put into its queue, which never fills, and the host's clock is
 read around them. The time of a burst divided by BURST is one sample. Each call allocates C, as `a @ b` does. Python's
 garbage collector is paused. Each rung takes part with its default variants, in its first math mode.
@@ -15,25 +15,30 @@ Run: `python -m experiments run host [--stage S] [--backend B] [--size 256]`
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
 
 import gemm_ref
-from experiments.bench.verify import Case, DeviceLost, load, refusal, verify
+from experiments.bench import timers
+from experiments.bench.measure import MeasuringLoop, Product, Setting, TimingProtocol, rotate, time_each
+from experiments.bench.rounds import RoundPlan
+from experiments.bench.telemetry import Conditions
+from experiments.bench.verify import Inputs
 from experiments.progress import Bars
 from experiments.records import stats, workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
+from experiments.records.rows import Row
 from experiments.studies.host.row import HostRow
 from gemm_ref.baselines.products import fp32_products
-from gemm_ref.ptx.program import without_collection
 
 NAME = "host"
-BURST, ROUNDS, WARM_UP = 20, 100, 10  # calls of a sample, samples of a contender, and calls before them
+BURST, ROUNDS = 20, 100  # calls of a sample, and samples of a contender
+SETTING = Setting(NAME, "cuda", row=HostRow)
 TORCH = "torch_matmul"
 
 
@@ -49,17 +54,42 @@ def unsuited(contender: Contender, request: Request) -> str:
     return "" if contender.math == math else f"{contender.math} takes part only if --math asks for it"
 
 
-def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[HostRow]:
-    """A row for each contender and size, and for torch in each of their math modes.
+class HostCall(Product):
+    """A call that allocates C, as `a @ b` does."""
 
-    Raises DeviceLost after the row of a contender that left the GPU unusable.
-    """
+    def __init__(self, contender: Contender, inputs: Inputs, device: str) -> None:
+        super().__init__(SETTING, contender, [inputs])
+        self.device = device
+
+    def bind(self, rotation: timers.Rotation) -> None:
+        super().bind(rotation)
+        self.work = functools.partial(self.fn, *rotation.take()[:2])
+
+    def timed_row(self, times_us: Mapping[Any, np.ndarray], conditions: Conditions) -> Row:
+        return self.row(**asdict(stats.summarize(times_us[self])))
+
+
+def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[Row]:
+    """Yields a row for each contender and size, and for torch in each of their math modes."""
     maths = [math for math in gemm_ref.MATHS if any(contender.math == math for contender in chosen)]
     everyone = [*chosen, *(_torch(math) for math in maths if math not in ("tf32", "fp8"))]
     sizes = [(problem.m, problem.n, problem.k) for problem in request.problems] or map(workloads.cube, workloads.HOST)
+    loop = MeasuringLoop(protocol(), bars)
     for size in sizes:
-        cases = {math: Case.make(gemm_ref.Problem(*size, math=math), "normal") for math in maths}
-        yield from _at(cases, everyone, request.device, bars)
+        inputs = {math: Inputs.make(gemm_ref.Problem(*size, math), "normal").on(request.device) for math in maths}
+        rotations = {math: rotate(of_math) for math, of_math in inputs.items()}
+        entries = [HostCall(contender, inputs[contender.math], request.device) for contender in everyone]
+        with fp32_products("ieee"):  # set once, outside of what is timed
+            passed = yield from loop.check(entries, f"{entries[0].problem}: checking")
+            for entry in passed:
+                entry.bind(rotations[entry.contender.math])
+            yield from loop.time(passed, f"{entries[0].problem}: timing the host")
+
+
+def protocol() -> TimingProtocol:
+    """Bursts of launches in a fixed order."""
+    timer = functools.partial(timers.launch_timer, calls=BURST)
+    return TimingProtocol(lambda: timer, RoundPlan.exactly(ROUNDS, shuffled=False), time_each(1))
 
 
 def _torch(math: str) -> Contender:
@@ -69,49 +99,3 @@ def _torch(math: str) -> Contender:
 
 def _matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     return a @ b if out is None else torch.matmul(a, b, out=out)
-
-
-def _at(cases: dict[str, Case], everyone: Sequence[Contender], device: str, bars: Bars) -> Iterator[HostRow]:
-    placed = {math: (case.a.to(device), case.b.to(device)) for math, case in cases.items()}
-    problem = next(iter(cases.values())).problem
-    bars.begin(f"{problem}: checking", len(everyone))
-    calls: dict[Contender, Callable[[], object]] = {}
-    with fp32_products("ieee"):  # set once, outside of what is timed
-        for contender in everyone:
-            bars.doing(str(contender))
-            case = cases[contender.math]
-            fn, verdict = load(contender)
-            verdict = verdict or refusal(contender, device) or verify(contender, fn, *placed[contender.math], case)
-            if verdict.accuracy:
-                calls[contender] = functools.partial(fn, *placed[contender.math])
-            else:
-                yield HostRow.about(NAME, contender, case.problem, **verdict.columns)
-            if verdict.lost:
-                raise DeviceLost(verdict.lost)
-            bars.done()
-        for contender, times_us in host_times(calls, bars, f"{problem}: timing the host").items():
-            summary = stats.summarize(np.array(times_us))
-            yield HostRow.about(NAME, contender, cases[contender.math].problem, **asdict(summary))
-
-
-def host_times(calls: dict[Contender, Callable[[], object]], bars: Bars, text: str) -> dict[Contender, list[float]]:
-    """Microseconds of the host for one call, ROUNDS of each, in turns.
-
-    calls: what is timed, with its operands bound.
-    """
-    bars.begin(text, ROUNDS)
-    times: dict[Contender, list[float]] = {contender: [] for contender in calls}
-    for call in calls.values():
-        for _ in range(WARM_UP):
-            call()
-    with without_collection():
-        for _ in range(ROUNDS):
-            for contender, call in calls.items():
-                torch.cuda.synchronize()
-                start = time.perf_counter_ns()
-                for _ in range(BURST):
-                    call()
-                times[contender].append((time.perf_counter_ns() - start) / BURST / 1e3)
-            bars.done()
-    torch.cuda.synchronize()
-    return times

@@ -31,7 +31,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import gemm_ref
-from experiments.bench import side_by_side
+from experiments.bench import parallel
 from experiments.bench.machine_code import compile_to_cubin, launch_of
 from experiments.bench.verify import describe
 from experiments.progress import Bars
@@ -71,7 +71,7 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     parts = [(problem, arch) for problem in problems for arch in archs]
     bars.begin("compiling", len(contenders) * len(parts))
     jobs = [(contender, parts) for contender in contenders]
-    for rows in side_by_side.measure(jobs, _work, bars, request.kept):
+    for rows in parallel.measure_parts(jobs, _work, bars, request.row_cache):
         yield from rows
 
 

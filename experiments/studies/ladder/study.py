@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.bench import timing
+from experiments.bench import eligibility
+from experiments.bench.measure import Bench, Setting
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -27,11 +28,11 @@ NAME = "ladder"
 
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
-    return timing.unsuited(contender, request)
+    return eligibility.unsuited(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
-    with timing.Bench(timing.Setting(NAME, request.device), chosen, bars) as bench:
-        for problem in timing.problems(request, workloads.LADDER[request.device]):
+    with Bench(Setting(NAME, request.device), chosen, bars) as bench:
+        for problem in eligibility.problems(request, workloads.LADDER[request.device]):
             yield from bench.time(problem)

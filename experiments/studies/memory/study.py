@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import gemm_ref
-from experiments.bench import ncu, side_by_side
-from experiments.bench.verify import Case, Verdict, load, refusal, verify
+from experiments.bench import ncu, parallel
+from experiments.bench.verify import CheckResult, Inputs, load, refusal, verify
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender, Gemm
@@ -59,7 +59,9 @@ def measure(request: Request, contenders: Sequence[Contender], bars: Bars) -> It
     passed: dict[gemm_ref.Problem, list[Contender]] = {problem: [] for problem in problems}
     jobs = [(contender, [(problem,) for problem in problems]) for contender in contenders]
     places = ((contender, problem) for contender, parts in jobs for (problem,) in parts)
-    for (contender, problem), rows in zip(places, side_by_side.measure(jobs, _work, bars, request.kept), strict=True):
+    for (contender, problem), rows in zip(
+        places, parallel.measure_parts(jobs, _work, bars, request.row_cache), strict=True
+    ):
         yield from rows
         if rows[0].status == PASS:
             passed[problem].append(contender)
@@ -82,7 +84,7 @@ def _on_the_gpu(contenders: Sequence[Contender], problem: gemm_ref.Problem, bars
     try:
         found = ncu.count(able, problem)
     except ncu.NoCounters as error:
-        yield _without_counts(able[0], problem, Verdict(SKIPPED, str(error)), view=HARDWARE)
+        yield _without_counts(able[0], problem, CheckResult(SKIPPED, str(error)), view=HARDWARE)
         return
     for contender, launches in found.items():
         for index, counts in enumerate(launches, 1):
@@ -99,30 +101,29 @@ def count(contender: Contender, problem: gemm_ref.Problem) -> list[AccessRow]:
         tools.find("nvdisasm")
     except BuildError as error:
         why_not = str(error)
-    rows = _count(contender, Case.make(problem, "normal"), None if why_not else tools.disassemble)
+    rows = _count(contender, Inputs.make(problem, "normal"), None if why_not else tools.disassemble)
     if why_not:
-        rows.append(_without_counts(contender, problem, Verdict(SKIPPED, why_not), view=COMPILED))
+        rows.append(_without_counts(contender, problem, CheckResult(SKIPPED, why_not), view=COMPILED))
     return rows
 
 
-def _count(contender: Contender, case: Case, read_code: Callable[[bytes], str] | None) -> list[AccessRow]:
+def _count(contender: Contender, inputs: Inputs, read_code: Callable[[bytes], str] | None) -> list[AccessRow]:
     """Run the contender, checked, and return what it asked for."""
-    fn, verdict = load(contender)
+    fn, result = load(contender)
     counter = ptx.Counter(read_code)
-    if verdict is None:
-        verdict = _run(contender, fn, case, counter)
-    if verdict.status != PASS:
-        return [_without_counts(contender, case.problem, verdict)]
-    return [_row(contender, case.problem, count) for count in counter.counts()]
+    if result is None:
+        result = _run(contender, fn, inputs, counter)
+    if result.status != PASS:
+        return [_without_counts(contender, inputs.problem, result)]
+    return [_row(contender, inputs.problem, count) for count in counter.counts()]
 
 
-def _run(contender: Contender, fn: Gemm, case: Case, counter: ptx.Counter) -> Verdict:
-    a, b = aligned(case.a), aligned(case.b)
+def _run(contender: Contender, fn: Gemm, inputs: Inputs, counter: ptx.Counter) -> CheckResult:
     with ptx.watched(counter):
-        verdict = verify(contender, fn, a, b, case)
-    if verdict.status == PASS and not counter.launches:
-        return Verdict(SKIPPED, "it ran no kernel on the reference GPU, so there was nothing to count")
-    return verdict
+        result = verify(contender, fn, replace(inputs, a=aligned(inputs.a), b=aligned(inputs.b)))
+    if result.status == PASS and not counter.launches:
+        return CheckResult(SKIPPED, "it ran no kernel on the reference GPU, so there was nothing to count")
+    return result
 
 
 def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> AccessRow:
@@ -132,5 +133,5 @@ def _row(contender: Contender, problem: gemm_ref.Problem, count: ptx.Count) -> A
     return AccessRow.about(NAME, contender, problem, **values)
 
 
-def _without_counts(contender: Contender, problem: gemm_ref.Problem, verdict: Verdict, view: str = "") -> AccessRow:
-    return AccessRow.about(NAME, contender, problem, view=view, **verdict.columns)
+def _without_counts(contender: Contender, problem: gemm_ref.Problem, result: CheckResult, view: str = "") -> AccessRow:
+    return AccessRow.about(NAME, contender, problem, view=view, **result.columns)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from experiments.bench import timing
-from experiments.bench.rounds import Plan
+from experiments.bench import eligibility
+from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -23,7 +24,7 @@ from experiments.records.request import Request
 from experiments.records.rows import MODES, TimedRow
 
 NAME = "modes"
-PLAN = Plan(least=5, most=60, each_s=0.2, total_s=3.0)
+PLAN = RoundPlan(least=5, most=60, each_s=0.2, total_s=3.0)
 LIMIT_S = 0.02  # a kernel that takes longer at 4096 is shown at the smaller sizes, where the modes differ
 
 
@@ -31,17 +32,17 @@ def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if request.device == "cpu":
         return "the timing modes need a GPU"
-    if contender.is_baseline and not timing.is_reference(contender):
+    if contender.is_baseline and not contender.is_reference:
         return "of the libraries, only cuBLAS takes part"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
-    return timing.unsuited_in_its_mode(contender, request)
+    return eligibility.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, problem and timing mode, timed where it is right."""
-    for (asked, own), mode in product(timing.by_math(request, chosen), MODES):
-        setting = timing.Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)
-        with timing.Bench(setting, own, bars) as bench:
-            for problem in timing.problems(asked, map(workloads.cube, workloads.MODES)):
+    for (in_mode, of_mode), mode in product(eligibility.by_math(request, chosen), MODES):
+        setting = Setting(NAME, request.device, mode, PLAN, limit_s=LIMIT_S)
+        with Bench(setting, of_mode, bars) as bench:
+            for problem in eligibility.problems(in_mode, map(workloads.cube, workloads.MODES)):
                 yield from bench.time(problem)

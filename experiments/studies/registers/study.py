@@ -29,7 +29,7 @@ import torch
 
 from cuda_kernels.ceilings import patched
 from cuda_kernels.ceilings.patched import UNROLL, Compiled
-from experiments.bench import timing
+from experiments.bench.measure import Bench, Setting
 from experiments.bench.verify import describe
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -93,7 +93,7 @@ def _rung_rows(rungs: Sequence[Rewritten], problem: Problem, device: str, bars: 
         yield from (RegisterRow.about(NAME, rung, problem) for rung in able.values())
         return
     sms = _multiprocessors()
-    with timing.Bench(timing.Setting(NAME, device, row=RegisterRow), list(able.values()), bars) as bench:
+    with Bench(Setting(NAME, device, row=RegisterRow), list(able.values()), bars) as bench:
         for row in bench.time(problem):
             yield with_clocks(row, sms)
 

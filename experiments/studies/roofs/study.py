@@ -14,7 +14,7 @@ Run: `python -m experiments run roofs`; it has no filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,11 +24,13 @@ import torch
 from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from experiments.bench import datasheets, provenance, timers
-from experiments.bench.verify import DeviceLost, describe
+from experiments.bench.measure import Entry, MeasuringLoop, TimeOnce, TimingProtocol
+from experiments.bench.rounds import RoundPlan
+from experiments.bench.telemetry import Conditions, Telemetry
+from experiments.bench.verify import CheckResult, describe, failure
 from experiments.progress import Bars
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, SKIPPED
-from experiments.records.store import short
+from experiments.records.rows import ERROR, FAIL, SKIPPED, Row
 from experiments.studies.roofs.probes import PROBES, Machine, Probe
 from experiments.studies.roofs.row import RoofRow
 
@@ -37,8 +39,6 @@ CONTENDERS = tuple(PROBES.values())  # in place of the registry's kernels
 RUN_US = 3000.0
 WARM_UP_US = 1e6
 REPEATS = 15
-
-Work = Callable[[], object]
 
 
 def unsuited(probe: Probe, request: Request) -> str:
@@ -50,25 +50,30 @@ def unsuited(probe: Probe, request: Request) -> str:
     return ""
 
 
-def measure(request: Request, chosen: Sequence[Probe], bars: Bars) -> Iterator[RoofRow]:
-    """A row for each ceiling, measured where its micro-kernel is right."""
+def measure(request: Request, chosen: Sequence[Probe], bars: Bars) -> Iterator[Row]:
+    """Yields a row for each ceiling, measured where its micro-kernel is right."""
     bars.begin("ceilings: compiling", 1)
     built = _build((probe.kernel for probe in chosen), torch.cuda.get_device_capability())
     bars.done()
-    bars.begin("ceilings: measuring", len(chosen))
     machine = this_machine()
-    for probe in chosen:
-        bars.doing(probe.title)
-        broken = None
-        try:
-            values = built[probe.kernel] or _measure(probe, machine)
-        except Exception as error:  # one that breaks hides no other
-            values, broken = {"status": ERROR, "detail": describe(error)}, error
-        yield _row(probe, **values)
-        if broken:
-            _still_there(probe, broken)
-        torch.cuda.empty_cache()  # device memory is measured with buffers of up to 8 GiB
-        bars.done()
+    loop = MeasuringLoop(TimingProtocol(lambda: timers.CudaTimer(), RoundPlan.exactly(REPEATS), warm_up), bars)
+    for probe in chosen:  # one at a time, since device memory is measured with buffers of up to 8 GiB
+        passed = yield from loop.check([ProbeRun(probe, machine, built[probe.kernel])], probe.title)
+        yield from loop.time(passed)
+        del passed
+        torch.cuda.empty_cache()
+
+
+def warm_up(runs: Sequence[Entry], time_once: TimeOnce, telemetry: Telemetry) -> None:
+    """Makes a launch as long as RUN_US, and repeats it until the device has its lasting clock."""
+    (run,) = runs
+    assert isinstance(run, ProbeRun)
+    while (once_us := time_once(run)) < RUN_US / 4:
+        run.iterations *= 4
+    run.iterations = max(run.min_iterations, round(run.iterations * RUN_US / once_us))
+    spent_us = 0.0
+    while spent_us < WARM_UP_US:
+        spent_us += time_once(run)
 
 
 def this_machine() -> Machine:
@@ -77,59 +82,83 @@ def this_machine() -> Machine:
     return Machine("cuda", gpu.multi_processor_count, gpu.L2_cache_size, gpu.total_memory)
 
 
-def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[MicroKernel, dict[str, Any]]:
-    """Compile what the GPU has instructions for, side by side; for each kernel why it cannot be run, or nothing."""
+def _build(kernels: Iterable[MicroKernel], capability: tuple[int, int]) -> dict[MicroKernel, CheckResult]:
+    """Compiles in parallel what the GPU has instructions for; returns whether each kernel can be run."""
 
-    def verdict(kernel: MicroKernel) -> dict[str, Any]:
+    def build(kernel: MicroKernel) -> CheckResult:
         if reason := kernel.refusal(capability):
-            return {"status": SKIPPED, "detail": reason}
+            return CheckResult(SKIPPED, reason)
         try:
             ceilings.library(kernel, capability)
         except Exception as error:
-            return {"status": ERROR, "detail": describe(error)}
-        return {}
+            return CheckResult(ERROR, describe(error))
+        return CheckResult()
 
     distinct = list(dict.fromkeys(kernels))  # several probes may share one
     with ThreadPoolExecutor() as pool:
-        return dict(zip(distinct, pool.map(verdict, distinct), strict=True))
+        return dict(zip(distinct, pool.map(build, distinct), strict=True))
 
 
-def _measure(probe: Probe, machine: Machine) -> dict[str, Any]:
-    """The values of a row: the check, and the times where it passes."""
-    if wrong := check(probe, machine, ceilings.launch):
-        return {"status": FAIL, "detail": wrong}
-    blocks, given = probe.blocks(machine), probe.given(machine, exact=False)
-    out = probe.output(given, blocks)
-    iterations = least = probe.least_iterations(given, blocks)
+class ProbeRun(Entry):
+    """A ceiling's micro-kernel on random data."""
 
-    def work() -> None:
-        ceilings.launch(probe.kernel, given, out, iterations, blocks)
+    def __init__(self, probe: Probe, machine: Machine, built: CheckResult) -> None:
+        self.probe, self._machine, self._built = probe, machine, built
 
-    timer = timers.CudaTimer()
-    while (once := timer(work)) < RUN_US / 4:
-        iterations *= 4
-    iterations = max(least, round(iterations * RUN_US / once))
-    times_us = _times(work, timer)
-    rate = probe.work(given, blocks, iterations) / 1e6  # TFLOP or TB, a second, by microseconds
-    low_us, median_us, high_us = np.percentile(times_us, [20, 50, 80])
-    gpu = _gpu_under_load(work)
-    sheet = datasheets.find(torch.cuda.get_device_name())
-    figure = sheet.figures.get(probe.figure) if sheet else None
-    return {
-        "value": rate / median_us,
-        "low": rate / high_us,
-        "high": rate / low_us,
-        "repeats": len(times_us),
-        "median_us": median_us,
-        "by_clock": datasheets.by_clock(probe.figure, gpu),
-        "datasheet": figure,
-        "source": sheet.source if sheet and figure else "",
-        "sm_mhz": gpu.get("sm_clock_mhz"),
-    }
+    def __str__(self) -> str:
+        return str(self.probe)
+
+    def check(self) -> CheckResult:
+        if not self._built.passed:
+            return self._built
+        result = self._check_known()
+        if result.passed:
+            self._blocks, self._input = self.probe.blocks(self._machine), self.probe.given(self._machine, exact=False)
+            self._output = self.probe.output(self._input, self._blocks)
+            self.iterations = self.min_iterations = self.probe.least_iterations(self._input, self._blocks)
+        return result
+
+    def check_negated(self) -> CheckResult:
+        """The check once more: a micro-kernel has no A, and its known inputs are not those that are timed."""
+        return self._check_known()
+
+    def _check_known(self) -> CheckResult:
+        try:
+            wrong = check(self.probe, self._machine, ceilings.launch)
+        except Exception as error:  # one that breaks hides no other
+            return failure(self, error, self._machine.device)
+        return CheckResult(FAIL, wrong) if wrong else CheckResult()
+
+    def work(self) -> None:
+        ceilings.launch(self.probe.kernel, self._input, self._output, self.iterations, self._blocks)
+
+    def row(self, **values: Any) -> RoofRow:
+        about: dict[str, Any] = {"stage": self.probe.name, "math": self.probe.math, "unit": self.probe.unit}
+        return RoofRow(experiment=NAME, backend="cuda", **about, **values)
+
+    def timed_row(self, times_us: Mapping[Any, np.ndarray], conditions: Conditions) -> RoofRow:
+        rate = (
+            self.probe.work(self._input, self._blocks, self.iterations) / 1e6
+        )  # TFLOP or TB per second, by microseconds
+        low_us, median_us, high_us = np.percentile(times_us[self], [20, 50, 80])
+        gpu = _gpu_under_load(self.work)
+        sheet = datasheets.find(torch.cuda.get_device_name())
+        figure = sheet.figures.get(self.probe.figure) if sheet else None
+        return self.row(
+            value=rate / median_us,
+            low=rate / high_us,
+            high=rate / low_us,
+            repeats=len(times_us[self]),
+            median_us=median_us,
+            by_clock=datasheets.by_clock(self.probe.figure, gpu),
+            datasheet=figure,
+            source=sheet.source if sheet and figure else "",
+            sm_mhz=gpu.get("sm_clock_mhz"),
+        )
 
 
 def check(probe: Probe, machine: Machine, launch: Callable) -> str:
-    """Run the probe once on inputs whose result is known; what is wrong with it, or nothing.
+    """Runs the probe once on inputs whose result is known; returns what is wrong with it, or nothing.
 
     launch(kernel, given, out, iterations, blocks): `ceilings.launch`, or what runs it on another machine.
     """
@@ -140,30 +169,10 @@ def check(probe: Probe, machine: Machine, launch: Callable) -> str:
     return probe.check(given, out, blocks, iterations)
 
 
-def _times(work: Work, timer: timers.Timer) -> np.ndarray:
-    """Microseconds of `work`, (REPEATS,), after as much of it as brings the device to its lasting clock."""
-    spent = 0.0
-    while spent < WARM_UP_US:
-        spent += timer(work)
-    return np.array([timer(work) for _ in range(REPEATS)])
-
-
-def _gpu_under_load(work: Work) -> dict:
+def _gpu_under_load(work: timers.Work) -> dict:
     """The GPU's properties and its clock while `work` runs, which is queued for longer than asking takes."""
     for _ in range(100):
         work()
     found = provenance.gpu()
     torch.cuda.synchronize()
     return found
-
-
-def _still_there(probe: Probe, error: Exception) -> None:
-    """Raise DeviceLost where the GPU answers no more after `error`."""
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError as lost:
-        raise DeviceLost(f"{probe} left the GPU unusable in this process ({short(describe(error))})") from lost
-
-
-def _row(probe: Probe, **values: Any) -> RoofRow:
-    return RoofRow(experiment=NAME, stage=probe.name, backend="cuda", math=probe.math, unit=probe.unit, **values)

@@ -26,7 +26,7 @@ import torch
 
 import gemm_ref
 from cuda_kernels import ceilings
-from experiments.bench.verify import Case, DeviceLost, Verdict, describe, load_all, verify
+from experiments.bench.verify import CheckResult, DeviceLost, Inputs, describe, load_all, verify
 from experiments.grouped import grouped
 from experiments.progress import Bars
 from experiments.records import workloads
@@ -70,49 +70,51 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
         alike = [contender for contender in chosen if contender.math == math]
         chains: dict[Contender, Adds] = {}
         for size in problems:
-            case = Case.make(replace(size, math=math), KIND)
+            inputs = Inputs.make(replace(size, math=math), KIND)
             if deep and size.k > workloads.ROUNDING_WHOLE:
-                bars.doing(f"{math} {case.problem}")
-                yield from _deep(case, chains)
+                bars.doing(f"{math} {inputs.problem}")
+                yield from _deep(inputs, chains)
                 bars.done(len(alike))
                 continue
             rows = []
             for contender in alike:
-                bars.doing(f"{contender} {case.problem}")
-                rows.append(_product(contender, able.get(contender), case, request.device, broken.get(contender)))
+                bars.doing(f"{contender} {inputs.problem}")
+                rows.append(_product(contender, able.get(contender), inputs, request.device, broken.get(contender)))
                 yield rows[-1]
                 bars.done()
             if deep and size.k == workloads.ROUNDING_KNOWN:
-                chains = _recognised(case, dict(zip(alike, rows, strict=True)))
+                chains = _recognised(inputs, dict(zip(alike, rows, strict=True)))
 
 
-def _product(contender: Contender, fn: Gemm | None, case: Case, device: str, verdict: Verdict | None) -> RoundingRow:
+def _product(
+    contender: Contender, fn: Gemm | None, inputs: Inputs, device: str, result: CheckResult | None
+) -> RoundingRow:
     """One product, checked, with its checksum."""
     sums: list[str] = []
 
-    def kept(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        assert fn is not None  # else there is a verdict
+    def with_checksum(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        assert fn is not None  # else there is a result
         c = fn(a, b, out=out)
         sums.append(_checksum(c))
         return c
 
-    verdict = verdict or verify(contender, kept, case.a.to(device), case.b.to(device), case)
-    if verdict.lost:
-        raise DeviceLost(verdict.lost)
-    told = {"inputs": case.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
-    bits = {"checksum": sums[-1] if verdict.accuracy else "", "dealt": _dealt(contender, case, device)}
-    return RoundingRow.about(NAME, contender, case.problem, **told, **verdict.columns, **bits)
+    result = result or verify(contender, with_checksum, inputs.on(device))
+    if result.lost:
+        raise DeviceLost(result.lost)
+    told = {"inputs": inputs.kind, "view": HARDWARE if device == "cuda" else PREDICTED}
+    bits = {"checksum": sums[-1] if result.accuracy else "", "dealt": _dealt(contender, inputs, device)}
+    return RoundingRow.about(NAME, contender, inputs.problem, **told, **result.columns, **bits)
 
 
-def _dealt(contender: Contender, case: Case, device: str) -> str:
+def _dealt(contender: Contender, inputs: Inputs, device: str) -> str:
     """What a rung chooses by shape, which decides the order in which it adds; empty for other rungs."""
     item = contender.kernel
     if item is None or item.dialect not in item.stage.tiles:
         return ""
     layouts, on = item.stage.reads_b(item.math, item.dialect), torch.device(device)
-    problem = replace(case.problem, b_layout=layout_of(case.b, layouts))
+    problem = replace(inputs.problem, b_layout=layout_of(inputs.b, layouts))
     problem = choice.select_phases(item.stage, item.dialect, problem, sms_of(on), gpu_of(on))
-    call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), case.a, case.b)
+    call = settle(Call(item, problem, sms_of(on), gpu=gpu_of(on)), inputs.a, inputs.b)
     phases = f" in {problem.a_phases} phases" if problem.a_phases > 1 else ""
     return f"{call.implementation.variant} x{call.blocks}{phases}"
 
@@ -121,10 +123,10 @@ def _checksum(c: torch.Tensor) -> str:
     return f"{zlib.crc32(c.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()):08x}"
 
 
-def _recognised(case: Case, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
+def _recognised(inputs: Inputs, rows: Mapping[Contender, RoundingRow]) -> dict[Contender, Adds]:
     """The one chain that gives the bits of each contender; none of those that choose by shape how they add."""
-    math = case.problem.math
-    found = grouped((_checksum(chain.product(case.a, case.b, math)), chain) for chain in CHAINS[math])
+    math = inputs.problem.math
+    found = grouped((_checksum(chain.product(inputs.a, inputs.b, math)), chain) for chain in CHAINS[math])
     own = {
         contender: found.get(row.checksum, [])
         for contender, row in rows.items()
@@ -133,14 +135,19 @@ def _recognised(case: Case, rows: Mapping[Contender, RoundingRow]) -> dict[Conte
     return {contender: chains[0] for contender, chains in own.items() if len(chains) == 1}
 
 
-def _deep(case: Case, chains: Mapping[Contender, Adds]) -> Iterator[RoundingRow]:
+def _deep(inputs: Inputs, chains: Mapping[Contender, Adds]) -> Iterator[RoundingRow]:
     """Rows of contenders by their chains alone, each of which adds once."""
     for chain in dict.fromkeys(chains.values()):
-        c = chain.product(case.a, case.b, case.problem.math)
-        accuracy = gemm_ref.check(c, case.a, case.b, math=case.problem.math, oracle=case.oracle)
-        values: dict[str, Any] = {**asdict(accuracy), "inputs": case.kind, "view": PREDICTED, "checksum": _checksum(c)}
+        c = chain.product(inputs.a, inputs.b, inputs.problem.math)
+        accuracy = gemm_ref.check(c, inputs.a, inputs.b, math=inputs.problem.math, oracle=inputs.oracle)
+        values: dict[str, Any] = {
+            **asdict(accuracy),
+            "inputs": inputs.kind,
+            "view": PREDICTED,
+            "checksum": _checksum(c),
+        }
         for contender in (contender for contender, own in chains.items() if own == chain):
-            yield RoundingRow.about(NAME, contender, case.problem, **values)
+            yield RoundingRow.about(NAME, contender, inputs.problem, **values)
 
 
 def _instructions(bars: Bars) -> Iterator[RoundingRow]:

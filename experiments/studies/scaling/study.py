@@ -25,13 +25,14 @@ from dataclasses import replace
 import torch
 
 import gemm_ref
-from experiments.bench import in_ranks, timing
+from experiments.bench.eligibility import with_references
 from experiments.bench.verify import DeviceLost
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
 from experiments.records.request import Request
 from experiments.records.rows import STRONG, WEAK, ScalingRow
+from experiments.studies.scaling.ranks import RankTask
 from gemm_ref import Problem
 from gemm_ref.dialect import BY_HAND
 from gemm_ref.distributed import layouts, spawn
@@ -56,7 +57,7 @@ def unsuited(contender: Contender, request: Request) -> str:
     if request.problems and any(not problem.flops for problem in request.problems):
         return "a size of 0 leaves nothing to divide"
     if contender.is_baseline:
-        there = timing.is_reference(contender) and request.device == "cuda" and contender.math in BY_DEFAULT
+        there = contender.is_reference and request.device == "cuda" and contender.math in BY_DEFAULT
         return "" if there else "of the libraries, cuBLAS alone takes part, on GPUs"
     if not contender.is_default:
         return "only the default variant of a rung takes part"
@@ -75,11 +76,11 @@ def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterat
     Raises DeviceLost, with what the first rank said that failed, once all have ended.
     """
     for ranks in counts(request):
-        cases = list(_cases(request, chosen, ranks))
-        bars.begin(f"{ranks} {'GPUs' if request.device == 'cuda' else 'processes'}", len(cases))
+        tasks = list(_tasks(request, chosen, ranks))
+        bars.begin(f"{ranks} {'GPUs' if request.device == 'cuda' else 'processes'}", len(tasks))
         try:
             first = True
-            for said in spawn.run_on_ranks("experiments.bench.in_ranks:measure", cases, ranks, request.device):
+            for said in spawn.run_on_ranks("experiments.studies.scaling.ranks:measure", tasks, ranks, request.device):
                 if isinstance(said, str):
                     if not first:
                         bars.done()
@@ -104,9 +105,9 @@ def counts(request: Request) -> list[int]:
     return sorted({*powers, most})
 
 
-def _cases(request: Request, chosen: Sequence[Contender], ranks: int) -> Iterator[in_ranks.Case]:
+def _tasks(request: Request, chosen: Sequence[Contender], ranks: int) -> Iterator[RankTask]:
     on_gpus = request.device == "cuda"
-    everyone = timing.with_references(chosen) if on_gpus else list(chosen)
+    everyone = with_references(chosen) if on_gpus else list(chosen)
     sizes = workloads.SCALING[request.preset] if on_gpus else workloads.SCALING_ON_CPU
     problems = request.problems or [Problem(*size) for size in sizes]
     for problem in problems:
@@ -116,8 +117,8 @@ def _cases(request: Request, chosen: Sequence[Contender], ranks: int) -> Iterato
                 if layout == layouts.GRID and layouts.grid_shape(ranks)[0] == 1:
                     continue  # a row of ranks gathers B alone
                 whole = replace(problem, math=math)
-                yield in_ranks.Case(NAME, request.device, layout, STRONG, whole, whole, names, on_gpus)
+                yield RankTask(NAME, request.device, layout, STRONG, whole, whole, names, on_gpus)
                 if on_gpus and problem.m == problem.n == problem.k <= workloads.SCALING_WEAK_MOST:
-                    yield in_ranks.Case(
+                    yield RankTask(
                         NAME, request.device, layout, WEAK, layouts.scale_weakly(whole, layout, ranks), whole, names
                     )

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.bench import timing
-from experiments.bench.rounds import Plan
+from experiments.bench import eligibility
+from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -27,7 +28,7 @@ from experiments.records.rows import TimedRow
 NAME = "shapes"
 FIRST = "s10_double_buffer"  # a rung below was a dialect's best at one of 70 shapes, by 9% (H200, 2026-11-21)
 FIRST_ON_TENSOR_CORES = "s17_wgmma_tma"  # none below was faster in `tensor_cores` (H200, 2026-11-21)
-PLAN = {DEFAULT: Plan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: Plan(each_s=0.3, total_s=4.0)}
+PLAN = {DEFAULT: RoundPlan(least=5, most=50, each_s=0.1, total_s=2.0), FULL: RoundPlan(each_s=0.3, total_s=4.0)}
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -39,13 +40,13 @@ def unsuited(contender: Contender, request: Request) -> str:
     first = FIRST if contender.math == "fp32" else FIRST_ON_TENSOR_CORES
     if not contender.is_baseline and (not contender.is_default or contender.stage < first):
         return f"only the default variants of the rungs from {first} on take part in {contender.math}"
-    return timing.unsuited_in_its_mode(contender, request)
+    return eligibility.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset])
-    for asked, own in timing.by_math(request, chosen):
-        with timing.Bench(setting, own, bars) as bench:
-            for problem in timing.problems(asked, workloads.shapes(request.preset, asked.math)):
+    setting = Setting(NAME, request.device, plan=PLAN[request.preset])
+    for in_mode, of_mode in eligibility.by_math(request, chosen):
+        with Bench(setting, of_mode, bars) as bench:
+            for problem in eligibility.problems(in_mode, workloads.shapes(request.preset, in_mode.math)):
                 yield from bench.time(problem)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.bench import timing
-from experiments.bench.rounds import Plan
+from experiments.bench import eligibility
+from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -25,23 +26,23 @@ from experiments.records.rows import TimedRow
 
 NAME = "squares"
 LIMIT_S = {DEFAULT: 0.5, FULL: float("inf")}
-PLAN = {DEFAULT: Plan(each_s=0.4, total_s=8.0), FULL: Plan(total_s=15.0)}
+PLAN = {DEFAULT: RoundPlan(each_s=0.4, total_s=8.0), FULL: RoundPlan(total_s=15.0)}
 
 
 def unsuited(contender: Contender, request: Request) -> str:
     """Why the contender is not timed on this device or at these sizes; empty if it is."""
     if not contender.is_default:
         return "only the default variant of a rung takes part"
-    return timing.unsuited_in_its_mode(contender, request)
+    return eligibility.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender and problem, timed where it is right."""
     plan, limit_s = PLAN[request.preset], LIMIT_S[request.preset]
-    setting = timing.Setting(NAME, request.device, plan=plan, limit_s=limit_s, advice=": PRESET=full has none")
-    for asked, own in timing.by_math(request, chosen):
+    setting = Setting(NAME, request.device, plan=plan, limit_s=limit_s, hint=": PRESET=full has none")
+    for in_mode, of_mode in eligibility.by_math(request, chosen):
         on_gpu = request.device == "cuda"
-        edges = workloads.squares(request.preset, asked.math) if on_gpu else workloads.SQUARES_ON_CPU
-        with timing.Bench(setting, own, bars) as bench:
-            for problem in timing.problems(asked, map(workloads.cube, edges)):
+        edges = workloads.squares(request.preset, in_mode.math) if on_gpu else workloads.SQUARES_ON_CPU
+        with Bench(setting, of_mode, bars) as bench:
+            for problem in eligibility.problems(in_mode, map(workloads.cube, edges)):
                 yield from bench.time(problem)

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from experiments.bench import timing
-from experiments.bench.rounds import Plan
+from experiments.bench import eligibility
+from experiments.bench.measure import Bench, Setting
+from experiments.bench.rounds import RoundPlan
 from experiments.progress import Bars
 from experiments.records import workloads
 from experiments.records.contenders import Contender
@@ -27,7 +28,7 @@ from experiments.studies.tensor_cores.row import TensorCoreRow
 from gemm_ref import B_LAYOUTS
 
 NAME = "tensor_cores"
-PLAN = {DEFAULT: Plan(each_s=0.4, total_s=6.0), FULL: Plan(total_s=10.0)}
+PLAN = {DEFAULT: RoundPlan(each_s=0.4, total_s=6.0), FULL: RoundPlan(total_s=10.0)}
 
 
 def unsuited(contender: Contender, request: Request) -> str:
@@ -36,15 +37,15 @@ def unsuited(contender: Contender, request: Request) -> str:
         return "fp32 uses no tensor core: `ladder` times it"
     if request.device != "cuda":
         return "tensor cores are timed only on a GPU"
-    return timing.unsuited_in_its_mode(contender, request)
+    return eligibility.unsuited_in_its_mode(contender, request)
 
 
 def measure(request: Request, chosen: Sequence[Contender], bars: Bars) -> Iterator[TimedRow]:
     """A row for each contender, size and layout of B, timed where it is right; a math mode at a time."""
-    setting = timing.Setting(NAME, request.device, plan=PLAN[request.preset], row=TensorCoreRow)
+    setting = Setting(NAME, request.device, plan=PLAN[request.preset], row=TensorCoreRow)
     sizes = [workloads.cube(edge) for edge in workloads.TENSOR_CORES[request.preset]]
-    for asked, own in timing.by_math(request, chosen):
-        with timing.Bench(setting, own, bars) as bench:
-            for problem in timing.problems(asked, sizes):
+    for in_mode, of_mode in eligibility.by_math(request, chosen):
+        with Bench(setting, of_mode, bars) as bench:
+            for problem in eligibility.problems(in_mode, sizes):
                 for layout in B_LAYOUTS:
                     yield from bench.time(replace(problem, b_layout=layout))

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from experiments.bench import floor, timing
-from experiments.bench.timing import Bench, Setting
+from experiments.bench import floor, measure
+from experiments.bench.measure import Bench, Setting
 from experiments.records.contenders import Contender
 from experiments.records.rows import COLD, FAIL, GRAPH, PASS, TimedRow
 from gemm_ref import Problem
@@ -73,7 +73,7 @@ def row(monkeypatch):
             (found,) = bench.time(PROBLEM)
         return found
 
-    monkeypatch.setattr(timing, "CPU_PLAN", dataclasses.replace(timing.CPU_PLAN, most=3))
+    monkeypatch.setattr(measure, "CPU_PLAN", dataclasses.replace(measure.CPU_PLAN, most=3))
     return of
 
 
@@ -98,10 +98,10 @@ def test_fewer_bits_are_not_timed(row):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
-def test_signs_are_turned_in_place(dtype):
+def test_signs_are_flipped_in_place(dtype):
     x = torch.tensor([[1.0, -2.0], [0.0, 3.5]]).to(dtype).T
     before, place = x.float().clone(), x.data_ptr()
-    timing.turn_signs(x)
+    measure.negate_in_place(x)
     assert torch.equal(x.float(), -before) and x.data_ptr() == place and not x.is_contiguous()
 
 
@@ -122,17 +122,17 @@ def timed(us: float, problem: Problem, mode: str = COLD, **values) -> TimedRow:
 )
 def test_nobody_is_faster_than_the_device(problem, mode, least, why):
     possible = timed(1.01 * least, problem, mode)
-    assert floor.judged(possible, ON_H200) is possible
-    found = floor.judged(timed(0.99 * least, problem, mode), ON_H200)
+    assert floor.judge(possible, ON_H200) is possible
+    found = floor.judge(timed(0.99 * least, problem, mode), ON_H200)
     assert found.status == FAIL and why in found.detail and "another stream" in found.detail
     assert found.median_us is found.tflops is found.vs_cublas is found.repeats is None and not found.verdict
 
 
 def test_what_a_warm_cache_holds_need_not_be_read():
     row = timed(20.0, Problem(1, 16384, 16384), GRAPH)
-    assert floor.judged(row, ON_H200) is row
+    assert floor.judge(row, ON_H200) is row
 
 
 def test_of_a_gpu_that_is_not_known_nothing_is_said():
     row = timed(1e-3, Problem(4096, 4096, 4096))
-    assert floor.judged(row, ENVIRONMENT) is row
+    assert floor.judge(row, ENVIRONMENT) is row

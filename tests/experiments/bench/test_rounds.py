@@ -1,13 +1,14 @@
 """The timing protocol on synthetic times: rounds, when they stop, what an interruption leaves; and timers on a GPU."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from experiments.bench import rounds, timers
-from experiments.bench.rounds import Plan
+from experiments.bench.rounds import RoundPlan
 from experiments.bench.telemetry import Sample, Telemetry, summarize
 from tests.experiments.fixtures import raising
 
@@ -20,23 +21,24 @@ def rounds_of(ran, width):
 
 def test_every_contender_runs_once_in_every_round_in_changing_order():
     ran = []
-    works = {name: (lambda name=name: ran.append(name)) for name in "abcd"}
 
-    def timer(work):
-        work()
+    def time_once(name):
+        ran.append(name)
         return float(len(ran))
 
-    times = rounds.interleave(works, timer, Plan(least=20, most=20, precision=0.0, each_s=9.0))
+    times, _ = rounds.interleave("abcd", time_once, RoundPlan(least=20, most=20, precision=0.0, each_s=9.0))
     assert all(Counter(order) == Counter("abcd") for order in rounds_of(ran, 4))
     assert len(set(rounds_of(ran, 4))) > 5
     for name in "abcd":  # each time is filed under the work it belongs to, in the order of the rounds
         assert list(times[name]) == [index + 1 for index, other in enumerate(ran) if other == name]
 
 
-def noisy(spreads, seed=0):
-    """A timer for works that are (name, microseconds): each has a spread of its own."""
+def interleaved(us, spreads, *protocol, seed=0):
+    """The times of contenders that take `us`, by name, each with its own spread."""
     rng = np.random.default_rng(seed)
-    return lambda work: work[1] * (1 + spreads[work[0]] * rng.standard_normal())
+    return rounds.interleave(list(us), lambda name: us[name] * (1 + spreads[name] * rng.standard_normal()), *protocol)[
+        0
+    ]
 
 
 def counts(times):
@@ -44,76 +46,84 @@ def counts(times):
 
 
 def test_a_contender_that_is_known_drops_out_and_the_reference_stays():
-    works = {name: (name, 100.0) for name in ("steady", "noisy", "reference")}
-    timer = noisy({"steady": 1e-4, "noisy": 0.03, "reference": 1e-4})
-    taken = counts(rounds.interleave(works, timer, Plan(least=7, most=60, precision=0.005), "reference"))
+    spreads = {"steady": 1e-4, "noisy": 0.03, "reference": 1e-4}
+    plan = RoundPlan(least=7, most=60, precision=0.005)
+    taken = counts(interleaved(dict.fromkeys(spreads, 100.0), spreads, plan, "reference"))
     assert taken["steady"] == 7
     assert taken["noisy"] > 20
     assert taken["reference"] == max(taken.values())
 
 
 def test_rounds_go_on_until_the_ratio_is_as_precise_as_asked():
-    works = {name: (name, 100.0) for name in ("x", "reference")}
-    times = rounds.interleave(
-        works, noisy({"x": 0.01, "reference": 0.01}), Plan(most=5000, precision=0.002), "reference"
-    )
+    spreads = {"x": 0.01, "reference": 0.01}
+    times = interleaved(dict.fromkeys(spreads, 100.0), spreads, RoundPlan(most=5000, precision=0.002), "reference")
     ratio = times["reference"] / times["x"]
     assert 50 < len(ratio) < 2000
     assert abs(np.median(ratio) - 1) < 0.006
 
 
 def test_a_slow_contender_takes_fewer_rounds():
-    works = {"slow": ("slow", 0.6e6), "quick": ("quick", 100.0), "reference": ("reference", 50.0)}
-    taken = counts(
-        rounds.interleave(works, noisy({"slow": 0.01, "quick": 0.02, "reference": 0.01}), Plan(), "reference")
-    )
+    us, spreads = {"slow": 0.6e6, "quick": 100.0, "reference": 50.0}, {"slow": 0.01, "quick": 0.02, "reference": 0.01}
+    taken = counts(interleaved(us, spreads, RoundPlan(), "reference"))
     assert taken["slow"] == 3
     assert taken["quick"] > 7
 
 
 def test_all_stop_when_the_problems_time_is_spent():
-    works = {name: (name, 1e6) for name in "abcdefgh"}
-    plan = Plan(each_s=100.0, total_s=20.0, precision=0.0)
-    assert set(counts(rounds.interleave(works, noisy(dict.fromkeys("abcdefgh", 0.1)), plan, "a")).values()) == {3}
+    us = dict.fromkeys("abcdefgh", 1e6)
+    plan = RoundPlan(each_s=100.0, total_s=20.0, precision=0.0)
+    assert set(counts(interleaved(us, dict.fromkeys(us, 0.1), plan, "a")).values()) == {3}
+
+
+def test_rounds_end_with_the_wall_clock_but_never_before_the_first(monkeypatch):
+    seconds = iter(range(100))
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: next(seconds))
+    for wall_s, finished in ((0.5, 1), (3, 3)):
+        plan = replace(RoundPlan.exactly(50), wall_s=wall_s)
+        assert counts(interleaved({"a": 1.0}, {"a": 0.1}, plan)) == {"a": finished}
+
+
+def test_a_plan_may_keep_the_order_of_the_contenders():
+    ran = []
+    rounds.interleave("abcd", lambda name: ran.append(name) or 1.0, RoundPlan.exactly(5, shuffled=False))
+    assert "".join(ran) == 5 * "abcd"
 
 
 def test_the_reference_alone_is_timed_by_its_own_precision():
-    times = rounds.interleave({"reference": ("reference", 10.0)}, noisy({"reference": 1e-5}), Plan(), "reference")
-    assert len(times["reference"]) == 7
+    assert len(interleaved({"reference": 10.0}, {"reference": 1e-5}, RoundPlan(), "reference")["reference"]) == 7
 
 
 def test_interruption_hands_over_whole_rounds():
     taken = iter([*range(1, 8), None])
 
-    def timer(work):
-        time = next(taken)
-        if time is None:
+    def time_once(name):
+        us = next(taken)
+        if us is None:
             raise KeyboardInterrupt
-        return time
+        return us
 
-    with pytest.raises(rounds.Interrupted) as stop:
-        rounds.interleave({"a": None, "b": None}, timer, Plan())
-    assert {name: len(times) for name, times in stop.value.times.items()} == {"a": 3, "b": 3}
-    assert sorted(np.concatenate(list(stop.value.times.values()))) == list(range(1, 7))
+    times, stop = rounds.interleave("ab", time_once, RoundPlan())
+    assert isinstance(stop, KeyboardInterrupt)
+    assert {name: len(of_one) for name, of_one in times.items()} == {"a": 3, "b": 3}
+    assert sorted(np.concatenate(list(times.values()))) == list(range(1, 7))
 
 
 def test_interruption_in_the_first_rounds_leaves_nothing():
-    with pytest.raises(rounds.Interrupted) as stop:
-        rounds.interleave({"a": None}, raising(KeyboardInterrupt()), Plan())
-    assert stop.value.times == {}
+    times, stop = rounds.interleave("a", raising(KeyboardInterrupt()), RoundPlan())
+    assert times == {} and stop
 
 
 def test_warm_up_goes_on_until_the_clock_has_settled(monkeypatch):
-    monkeypatch.setattr(rounds, "WARM_UP_LEAST_S", 0.0)
+    monkeypatch.setattr(rounds, "MIN_WARM_UP_S", 0.0)
     answers = iter([False, False, False, True])
     calls = []
-    rounds.warm_up(None, timer=calls.append, settled=lambda: next(answers))
+    rounds.warm_up(lambda: calls.append(1), lambda: next(answers))
     assert len(calls) == 3
 
 
 def test_warm_up_gives_up_on_a_clock_that_never_settles(monkeypatch):
-    monkeypatch.setattr(rounds, "WARM_UP_MOST_S", 0.05)
-    assert rounds.warm_up(None, timer=lambda work: 1.0, settled=lambda: False) >= 0.05
+    monkeypatch.setattr(rounds, "MAX_WARM_UP_S", 0.05)
+    assert rounds.warm_up(lambda: 1.0, lambda: False) >= 0.05
 
 
 def test_conditions_are_those_of_the_samples():
@@ -128,7 +138,7 @@ def test_conditions_are_those_of_the_samples():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
 def test_without_nvml_telemetry_says_so_and_reads_nothing():
     with Telemetry() as telemetry, telemetry.window() as samples:
-        assert telemetry.settled()
+        assert telemetry.has_settled()
     assert telemetry.why_not and samples == []
 
 
@@ -212,5 +222,5 @@ def test_times_agree_with_tritons_do_bench():
 
     c = torch.empty_like(a)
     theirs_us = do_bench(lambda: torch.mm(a, b, out=c), warmup=100, rep=200, return_mode="median") * 1e3
-    rounds.warm_up(ours, timer)
+    rounds.warm_up(lambda: timer(ours))
     assert np.median([timer(ours) for _ in range(100)]) == pytest.approx(theirs_us, rel=0.05)

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import gemm_ref
-from experiments.bench import provenance, timing
+from experiments.bench.eligibility import with_controls
 from experiments.check import place
 from experiments.check.cuda.cuda_file import CudaKernel, Options
 from experiments.check.examine import Examination
@@ -16,7 +16,6 @@ from experiments.records.contenders import Contender
 from experiments.records.controls import CONTROL
 from experiments.records.rows import FAIL, TimedRow
 from experiments.studies.correctness import study as correctness
-from tests.experiments.fixtures import ENVIRONMENT
 
 SOUND = """
 __global__ void mine(const float* A, const float* B, float* C, int M, int N, int K) {
@@ -56,11 +55,11 @@ def kernel(tmp_path):
 
 
 class FakeBench:
-    """Stands for timing.Bench: every contender is a hundred microseconds slower than the one before."""
+    """Stands for measure.Bench: every contender is a hundred microseconds slower than the one before."""
 
     def __init__(self, setting, chosen, bars) -> None:
         assert setting.device == "cuda"
-        self._chosen = timing.field(chosen, setting.device)
+        self._chosen = with_controls(chosen)
 
     def __enter__(self):
         return self
@@ -77,8 +76,7 @@ class FakeBench:
 
 
 def test_its_place_on_the_ladder(kernel, monkeypatch, capsys):
-    monkeypatch.setattr(timing, "Bench", FakeBench)
-    monkeypatch.setattr(provenance, "describe", lambda device: ENVIRONMENT)
+    monkeypatch.setattr(place, "Bench", FakeBench)
     subject = kernel(SOUND)
     report = Examination(subject, [gemm_ref.Problem(32, 32, 32)]).run()
     place.rank(subject, report, [])

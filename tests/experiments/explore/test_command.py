@@ -6,7 +6,7 @@ import gemm_ref
 from experiments import cli
 from experiments.explore.traces import gather, gathered, kernel, record
 from experiments.explore.traces.gathered import first_modes
-from experiments.records import kept
+from experiments.records import cache
 from gemm_ref.build import BuildError
 from tests.experiments.fixtures import raising
 
@@ -15,7 +15,7 @@ NAIVE = [item for item in first_modes() if item.stage.number == 1]
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(kept.build, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(cache.build, "CACHE", tmp_path / "cache")
 
 
 @pytest.fixture

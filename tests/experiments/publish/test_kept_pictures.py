@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from experiments import processes
 from experiments.publish import pictures
 from experiments.publish.drawing.style import PAGE, PNG, SVG
-from experiments.records import kept, store
+from experiments.records import cache, store
 from gemm_ref import build
 
 
@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
     code = tmp_path / "experiments/studies/ladder/picture.py"
     code.parent.mkdir(parents=True)
     code.write_text("before", encoding="utf-8")
-    monkeypatch.setattr(kept, "_ROOT", tmp_path)
+    monkeypatch.setattr(cache, "_ROOT", tmp_path)
     monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
     folder = tmp_path / "results" / "a-gpu"

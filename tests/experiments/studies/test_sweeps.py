@@ -174,7 +174,7 @@ def test_no_row_is_made_up_for_a_mode_that_was_not_timed():
 
 
 def test_every_way_of_taking_a_time_is_set_beside_the_cold_one(seen, drawn, monkeypatch):
-    monkeypatch.setattr(timers, "why_not", lambda way: "do_bench: no Triton" if way == DO_BENCH else "")
+    monkeypatch.setattr(timers, "missing_for", lambda way: "do_bench: no Triton" if way == DO_BENCH else "")
     own = chosen(timers)
     assert {each.math for each in own} == {"fp32", "bf16"} and {each.math for each in chosen(timers, math="fp8")} == {
         "fp8"

@@ -79,7 +79,7 @@ class _Bench(Entered):
 
 @pytest.fixture
 def rows(rungs, monkeypatch):
-    monkeypatch.setattr(question.timing, "Bench", _Bench)
+    monkeypatch.setattr(question, "Bench", _Bench)
     monkeypatch.setattr(question, "build_ahead", lambda *_: None)
     monkeypatch.setattr(question, "sms_of", lambda _: 132)
     for name, value in (("get_device_name", "a GPU"), ("get_device_capability", (9, 0))):

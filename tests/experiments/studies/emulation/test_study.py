@@ -51,7 +51,7 @@ def test_every_kind_is_told_apart(rows):
 
 @pytest.mark.parametrize("kind", spreads.KINDS)
 def test_inputs_are_seeded(kind):
-    first, again = (spreads.case(Problem(5, 7, 9), kind) for _ in range(2))
+    first, again = (spreads.make_inputs(Problem(5, 7, 9), kind) for _ in range(2))
     assert torch.equal(first.a, again.a) and torch.equal(first.b, again.b) and first.a.dtype == torch.float32
 
 

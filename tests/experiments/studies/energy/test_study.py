@@ -8,21 +8,23 @@ import itertools
 import pytest
 
 import gemm_ref
+from experiments.bench import measure, rounds, timers
 from experiments.bench.telemetry import Sample
 from experiments.records.contenders import Contender, contenders
+from experiments.records.controls import CONTROL
 from experiments.records.request import FULL, Request
-from experiments.records.rows import BURST, SUSTAINED
+from experiments.records.rows import BURST, FAIL, SUSTAINED
 from experiments.studies.energy import study as energy
 from gemm_ref import Problem
 from tests.experiments.fixtures import Entered, NoBars, right
 
 POOL = contenders()
 CUBLAS = next(each for each in POOL if each.stage == "cublas" and each.math == "fp32")
-S09, S14 = (
+S01, S09, S14 = (
     next(each for each in POOL if each.stage[:3] == rung and each.dialect == "cuda" and each.is_default)
-    for rung in ("s09", "s14")
+    for rung in ("s01", "s09", "s14")
 )
-SPEED = {CUBLAS: 1.0, S14: 1.25, S09: 0.5}
+SPEED = {CUBLAS: 1.0, S14: 1.25, S09: 0.5, S01: 9.0}
 
 
 def test_the_full_preset_has_every_rung():
@@ -38,37 +40,41 @@ def test_the_full_preset_has_every_rung():
 
 
 @pytest.fixture
-def rows(monkeypatch):
-    """The rows of three kernels of known speeds."""
+def rows(monkeypatch, fake_gpu):
+    """The rows of kernels of known speeds, of which s01 hands out what it computed before."""
     running: list[Contender] = []
-    inputs = gemm_ref.make_inputs
-    clock = itertools.count(step=0.25)
+    inputs, clock = gemm_ref.make_inputs, itertools.count(step=0.1)
 
-    class Telemetry(Entered):
+    class FakeTelemetry(Entered):
         @contextlib.contextmanager
         def window(self):
-            taken = []
-            yield taken
-            taken += [Sample(1700.0, 600.0, 60.0, 4), Sample(1500.0, 700.0, 61.0, 4)]
+            samples = []
+            yield samples
+            samples += [Sample(1700.0, 600.0, 60.0, 4), Sample(1500.0, 700.0, 61.0, 4)]
 
-    def elapsed(work, calls=1):
+    def elapsed_us(work, calls=1):
         work()
         return 100.0 * calls / SPEED[running[-1]]
 
-    def fn(contender):
+    def load(contender):
+        results = {}
+
         def call(a, b, out):
-            running.append(contender)
+            running.append(CUBLAS if contender.stage == CONTROL else contender)
+            if contender == S01:
+                return out.copy_(results.setdefault(a.data_ptr(), a @ b))
             return right(a, b, out)
 
-        return call
+        return call, None
 
     monkeypatch.setattr(gemm_ref, "make_inputs", lambda problem, kind, device: inputs(problem, kind))
-    monkeypatch.setattr(energy, "elapsed_us", elapsed)
-    monkeypatch.setattr(energy, "Telemetry", Telemetry)
-    monkeypatch.setattr(energy.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(energy.time, "perf_counter", lambda: next(clock))
-    able = {each: (fn(each), gemm_ref.Accuracy(1e-7, 0.1)) for each in (CUBLAS, S14, S09)}
-    return list(energy._take_turns(Problem(16, 16, 16), able, 1.0, NoBars()))
+    monkeypatch.setattr(measure, "load", load)
+    monkeypatch.setattr(timers, "elapsed_us", elapsed_us)
+    monkeypatch.setattr(energy, "Telemetry", FakeTelemetry)
+    monkeypatch.setattr(timers.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: next(clock))
+    request = Request("cuda", problems=(Problem(16, 16, 16),))
+    return list(energy.measure(request, [CUBLAS, S14, S09, S01], NoBars()))
 
 
 def test_a_burst_has_a_share_of_cublas_and_no_power(rows):
@@ -79,6 +85,9 @@ def test_a_burst_has_a_share_of_cublas_and_no_power(rows):
     assert burst["s09_conflict_free"].vs_cublas == pytest.approx(0.5)
     assert burst["cublas"].median_us == pytest.approx(100.0) and burst["cublas"].repeats == energy.BURSTS
     assert all(row.power_w is None for row in burst.values())
+    memoised = burst["s01_naive"]
+    assert memoised.status == FAIL and "-A in the place of A" in memoised.detail and memoised.vs_cublas is None
+    assert [(row.inputs, row.mode, row.verdict) for row in rows if row.stage == CONTROL] == [("normal", BURST, "SAME")]
 
 
 def test_what_is_held_has_power_and_no_verdict(rows):
@@ -95,10 +104,9 @@ def test_every_kind_of_inputs_is_for_the_foremost(rows):
 
 
 def test_the_seconds_that_settle_do_not_count(monkeypatch):
-    now = itertools.count()
-    monkeypatch.setattr(energy.time, "perf_counter", lambda: next(now))
-    monkeypatch.setattr(energy, "_batch", lambda work, seconds: work())
+    now, loop = itertools.count(), energy.hold_protocol(10.0)
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: next(now))
     calls = itertools.count()
-    turn = energy.Turn(S14, "normal", lambda: next(calls))
-    energy._hold(turn, 10.0, energy.Telemetry())
-    assert turn.held_us == [5, 6, 7]  # of batches that end with the seconds 1 to 9
+    loop.warm_up(["held"], lambda entry: next(calls), None)
+    times, _ = rounds.interleave(["held"], lambda entry: float(next(calls)), loop.plan)
+    assert list(times["held"]) == [5, 6, 7, 8]  # of batches that end with the seconds 1 to 9

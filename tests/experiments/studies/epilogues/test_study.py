@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 import torch
 
+from experiments.bench import rounds
 from experiments.publish.outcomes import outcome
 from experiments.records import store
 from experiments.records.contenders import contenders
+from experiments.records.controls import CONTROL
 from experiments.records.request import Request
-from experiments.records.rows import ERROR
+from experiments.records.rows import FAIL, PASS
 from experiments.studies.epilogues import study as question
 from experiments.studies.epilogues import table
 from gemm_ref import Problem, get_stage
 from gemm_ref.dialect import BY_HAND
-from tests.experiments.fixtures import ENVIRONMENT, Entered, NoBars
+from tests.experiments.fixtures import ENVIRONMENT, NoBars
 
 SLOWER = {"plain": 1.0, "bias": 1.01, "c": 1.1}  # than the plain product; others 1.05, and in turn as much again
 
@@ -34,64 +34,46 @@ def test_the_last_rung_with_epilogues_takes_part_and_cublas():
     assert all(question.unsuited(each, Request("cpu")) for each in _taking_part())
 
 
-class _Telemetry(Entered):
-    settled = staticmethod(lambda: True)
-
-    def window(self):
-        return contextlib.nullcontext([])
-
-
 @pytest.fixture
-def rows(monkeypatch):
-    """CUDA's kernel and cuBLAS, for which torch on the CPU stands; its plain product is wrong in one form."""
+def rows(monkeypatch, fake_gpu):
+    """CUDA's kernel and cuBLAS, for which torch on the CPU stands; one of its forms is wrong, and one is memoised."""
     monkeypatch.setattr(question, "DEVICE", "cpu")
-    for name in ("refusal", "make_timer", "cache_bytes", "_build_ahead"):
-        monkeypatch.setattr(question, name, lambda *_: None)
-    monkeypatch.setattr(question, "Telemetry", _Telemetry)
-    monkeypatch.setattr(question.rounds, "warm_up", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(question, "_build_ahead", lambda _: None)
 
-    class Rotation:
-        def __init__(self, a, b, cache_bytes, dtype):
-            self.take = lambda: (a, b, torch.empty(a.shape[0], b.shape[1], dtype=dtype))
+    def interleave(entries, *_):
+        for entry in entries:
+            entry.work()
+        shares = [SLOWER.get(entry.form.name, 1.05) * (1 + (entry.form.how == question.IN_TURN)) for entry in entries]
+        return {entry: np.full(8, 100.0 * share) for entry, share in zip(entries, shares, strict=True)}, None
 
-    def interleave(works, *_, **__):
-        for work in works.values():
-            work()
-        took = {turn: SLOWER.get(turn.form, 1.05) * (2 if turn.how == question.IN_TURN else 1) for turn in works}
-        return {turn: np.full(8, 100.0 * share) for turn, share in took.items()}
+    monkeypatch.setattr(rounds, "interleave", interleave)
+    correct, results = question.by_torch, {}
 
-    monkeypatch.setattr(question, "Rotation", Rotation)
-    monkeypatch.setattr(question.rounds, "interleave", interleave)
-    load = question.load
-
-    def loaded(contender):
-        return load(contender) if contender.dialect else (lambda a, b, out: torch.mm(a, b, out=out), None)
-
-    monkeypatch.setattr(question, "load", loaded)
-    wrong = question.by_torch
-
-    def by_torch(form, how, product):
-        if (form, how) == ("bias, relu", question.FUSED):
+    def by_torch(form, product):
+        if form == question.Form("bias, relu", question.FUSED):
             return lambda a, b, out, **_: torch.mm(a, b, out=out)
-        return wrong(form, how, product)
+        if form == question.Form("bias", question.FUSED):
+            return lambda a, b, out, bias: out.copy_(results.setdefault("c", torch.addmm(bias, a, b)))
+        return correct(form, product)
 
     monkeypatch.setattr(question, "by_torch", by_torch)
     chosen = [each for each in _taking_part() if each.math == "bf16" and each.dialect in ("", BY_HAND)]
     return list(question.measure(Request("cuda", problems=(Problem(40, 48, 64),)), chosen, NoBars()))
 
 
-def test_every_form_is_checked_and_beside_the_plain_product(rows):
-    bad = [row for row in rows if row.status == ERROR]
-    assert [(row.form, row.how, row.dialect) for row in bad] == [("bias, relu", question.FUSED, "")]
-    assert "off by" in bad[0].detail
-    of = {(row.dialect, row.form, row.how): row for row in rows if row.status != ERROR}
+def test_every_form_is_checked_and_compared_with_the_plain_product(rows):
+    wrong, memoised = (row for row in rows if row.status == FAIL)
+    assert (wrong.form, wrong.how, wrong.dialect) == ("bias, relu", question.FUSED, "") and "off by" in wrong.detail
+    assert memoised.form == "bias" and "with -A in the place of A" in memoised.detail
+    assert memoised.median_us is memoised.over_plain is memoised.tflops is None
+    of = {(row.dialect, row.form, row.how): row for row in rows if row.status == PASS and row.stage != CONTROL}
     assert {form for dialect, form, _ in of if dialect} == set(question.FORMS)
     assert of["", "bias, gelu", question.IN_TURN].over_plain == pytest.approx(2.1)
     assert ("", "bias, gelu", question.FUSED) not in of  # cuBLASLt has none
     assert of[BY_HAND, "c", question.FUSED].over_plain == pytest.approx(1.1)
     assert of[BY_HAND, "plain", question.FUSED].over_plain == 1.0
+    (control,) = (row for row in rows if row.stage == CONTROL)
+    assert (control.form, control.vs_cublas, control.verdict) == ("plain", 1.0, "SAME")
 
 
 def test_documents_and_picture_say_it(rows, tmp_path, drawn):

@@ -16,7 +16,7 @@ from experiments.records import store
 from experiments.records.rows import PASS, SKIPPED
 from experiments.studies.roofs.probes import PROBES
 from experiments.studies.roofs.roofline import problem_of, requested_intensity, roofline, rungs_at_size
-from experiments.studies.roofs.study import _row
+from experiments.studies.roofs.study import ProbeRun
 from gemm_ref import Problem, stages_in
 from tests.experiments.fixtures import ENVIRONMENT, H200, ladder_rows
 
@@ -32,7 +32,7 @@ def data(tmp_path):
         spread = {"low": value * 0.99, "high": value * 1.01} if value else {"status": SKIPPED, "detail": "not here"}
         vendor, clock = sheet.figures.get(probe.figure), datasheets.by_clock(probe.figure, H200)
         known = {"by_clock": clock, "datasheet": vendor, "sm_mhz": 1755.0}
-        rows.append(_row(probe, value=value, **spread, **known))
+        rows.append(ProbeRun(probe, None, None).row(value=value, **spread, **known))
     store.save(tmp_path, "roofs", rows, ENVIRONMENT)
     return tmp_path
 

@@ -13,8 +13,9 @@ from cuda_kernels import ceilings
 from cuda_kernels.ceilings import MicroKernel
 from cuda_kernels.source import FLAGS
 from experiments.bench import datasheets
+from experiments.bench.verify import CheckResult
 from experiments.records.request import Request
-from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
+from experiments.records.rows import ERROR, FAIL, SKIPPED
 from experiments.studies.roofs import probes
 from experiments.studies.roofs import study as roofs
 from experiments.studies.roofs.probes import PROBES, Machine
@@ -179,33 +180,32 @@ def test_what_a_gpu_lacks_is_skipped_and_what_does_not_compile_is_an_error(monke
         built.append(kernel)
 
     monkeypatch.setattr(ceilings, "library", library)
-    verdicts = roofs._build([probe.kernel for probe in PROBES.values()], (8, 0))
-    told = {name: verdicts[probe.kernel] for name, probe in PROBES.items()}
-    assert told["wgmma_bf16"] == {
-        "status": SKIPPED,
-        "detail": "wgmma_k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0",
-    }
-    assert told["mma_fp8"]["status"] == SKIPPED and "8.9 or newer" in told["mma_fp8"]["detail"]
-    assert told["dram_copy"]["status"] == ERROR and "copy.cu(3)" in told["dram_copy"]["detail"]
-    assert told["fma"] == told["mma_bf16"] == told["l1_read"] == {}
+    results = roofs._build([probe.kernel for probe in PROBES.values()], (8, 0))
+    of = {name: results[probe.kernel] for name, probe in PROBES.items()}
+    why = "wgmma_k16_f32_bf16_bf16 needs compute capability 9.0 exactly; this GPU has 8.0"
+    assert of["wgmma_bf16"] == CheckResult(SKIPPED, why)
+    assert of["mma_fp8"].status == SKIPPED and "8.9 or newer" in of["mma_fp8"].detail
+    assert of["dram_copy"].status == ERROR and "copy.cu(3)" in of["dram_copy"].detail
+    assert of["fma"].passed and of["mma_bf16"].passed and of["l1_read"].passed
     assert len(built) == len(set(built))
 
 
 def test_one_ceiling_that_breaks_hides_no_other(monkeypatch):
-    def measured(probe, machine):
+    def check(probe, machine, launch):
         if probe.name == "fma":
             raise RuntimeError("it did not start")
-        return {"value": 1.0}
+        return "wrong"
 
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
     monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
-    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, {}))
-    monkeypatch.setattr(roofs, "_measure", measured)
+    monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, CheckResult()))
+    monkeypatch.setattr(roofs, "check", check)
+    monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: None)
     rows = list(roofs.measure(Request("cuda"), roofs.CONTENDERS, NoBars()))
     assert [row.stage for row in rows] == list(PROBES)
-    assert [row.status for row in rows] == [ERROR] + [PASS] * (len(PROBES) - 1)
+    assert [row.status for row in rows] == [ERROR] + [FAIL] * (len(PROBES) - 1)
     assert rows[0].detail == "RuntimeError: it did not start"
 
 
@@ -220,19 +220,30 @@ def test_a_row_has_the_rate_and_what_to_compare_it_with(monkeypatch):
     monkeypatch.setattr(roofs, "check", lambda *_: "")
     monkeypatch.setattr(roofs.timers, "CudaTimer", lambda: timer)
     monkeypatch.setattr(roofs.provenance, "gpu", lambda: H200 | {"sm_clock_mhz": 1755})
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
-    values = roofs._measure(PROBES["fma"], SMALL)
+    monkeypatch.setattr(roofs, "this_machine", lambda: SMALL)
+
+    def measure(name):
+        monkeypatch.setattr(roofs, "_build", lambda kernels, capability: dict.fromkeys(kernels, CheckResult()))
+        (row,) = roofs.measure(Request("cuda"), [PROBES[name]], NoBars())
+        return row
+
+    row = measure("fma")
     assert runs[-1] == 300  # for 3 ms
     flop = 2 * 4 * 256 * (8 * 2 * 32) * 2  # multiprocessors, blocks on each, threads, FMAs of a trip
-    assert values["value"] == values["low"] == values["high"] == pytest.approx(flop / 10e-6 / 1e12)
-    assert (values["datasheet"], values["sm_mhz"], values["repeats"]) == (67.0, 1755, roofs.REPEATS)
-    values = roofs._measure(PROBES["dram_copy"], SMALL)
-    assert values["value"] == pytest.approx(2 * PROBES["dram_copy"].given(SMALL, False).nbytes / 10e-6 / 1e12)
-    assert values["datasheet"] == 4.8
-    assert roofs._measure(PROBES["l2_read"], SMALL)["source"] == ""  # no figure, no source
-    monkeypatch.setattr(roofs, "check", lambda *_: "its result is off by 1")
-    assert roofs._measure(PROBES["fma"], SMALL) == {"status": FAIL, "detail": "its result is off by 1"}
+    assert row.value == row.low == row.high == pytest.approx(flop / 10e-6 / 1e12)
+    assert (row.datasheet, row.sm_mhz, row.repeats) == (67.0, 1755, roofs.REPEATS)
+    row = measure("dram_copy")
+    assert row.value == pytest.approx(2 * PROBES["dram_copy"].given(SMALL, False).nbytes / 10e-6 / 1e12)
+    assert row.datasheet == 4.8
+    assert measure("l2_read").source == ""  # no figure, no source
+    results = iter(["", "its result is off by 1"])  # before the timed launches, and after them
+    monkeypatch.setattr(roofs, "check", lambda *_: next(results))
+    row = measure("fma")
+    assert (row.status, row.value, row.median_us) == (FAIL, None, None) and "is off by 1" in row.detail
 
 
 def test_without_a_gpu_it_says_that_it_needs_one(invoke, tmp_path):

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from experiments import runner, selection
-from experiments.bench import in_ranks
 from experiments.bench.verify import DeviceLost
 from experiments.records.contenders import Contender, contenders
 from experiments.records.controls import CONTROL
 from experiments.records.request import Request, UsageError
 from experiments.records.rows import COLLECTIVE, COPIES, FAIL, ONE_CARD, PRODUCT, STRONG, WEAK
+from experiments.studies.scaling import ranks
 from experiments.studies.scaling import study as scaling
 from gemm_ref import Problem
 from gemm_ref.distributed import layouts, spawn
@@ -46,17 +46,17 @@ def rows():
     field.append(contender("wrong", "cuda", half_wrong))
     names = tuple(map(str, field))
     cases = [
-        in_ranks.Case(
+        ranks.RankTask(
             "scaling", "cpu", layout, how, layouts.scale_weakly(CUBE, layout, 2) if how == WEAK else CUBE, CUBE, names
         )
         for layout, how in ((ALL_GATHER, STRONG), (REDUCE_SCATTER, WEAK))
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spawn, "_start", Forked)
-        patch.setattr(in_ranks, "contenders", lambda: field)
-        patch.setattr(in_ranks, "PLAN", replace(in_ranks.PLAN, least=3, least_slow=3, most=3))
+        patch.setattr(ranks, "contenders", lambda: field)
+        patch.setattr(ranks, "PLAN", replace(ranks.PLAN, least=3, least_slow=3, most=3))
         torch.set_num_threads(1)
-        said = list(spawn.run_on_ranks("experiments.bench.in_ranks:measure", cases, 2, "cpu"))
+        said = list(spawn.run_on_ranks("experiments.studies.scaling.ranks:measure", cases, 2, "cpu"))
     assert [text for text in said if isinstance(text, str)] == list(map(str, cases))
     return [row for row in said if not isinstance(row, str)]
 
@@ -120,12 +120,15 @@ def test_how_many_cards_and_what_problems(monkeypatch):
     assert scaling.counts(Request("cuda")) == [2, 4, 6] and scaling.counts(Request("cuda", gpus=4)) == [2, 4]
     assert scaling.counts(Request("cpu")) == [2] and scaling.counts(Request("cpu", gpus=3)) == [3]
     chosen = [each for each in POOL if str(each) == "s14_register_banks cuda"]
-    cases = list(scaling._cases(Request("cuda", problems=(Problem(64, 64, 64),)), chosen, 6))
+    cases = list(scaling._tasks(Request("cuda", problems=(Problem(64, 64, 64),)), chosen, 6))
     assert {(case.layout, case.scaling) for case in cases} == {(a, b) for a in layouts.LAYOUTS for b in (STRONG, WEAK)}
     for case in cases:
-        ranks = 1 if case.scaling == STRONG else 6
-        assert case.problem.flops == ranks * case.alone.flops and case.chosen == ("s14_register_banks cuda", "cublas")
-    assert GRID not in {case.layout for case in scaling._cases(Request("cuda"), chosen, 2)}
+        count = 1 if case.scaling == STRONG else 6
+        assert case.problem.flops == count * case.alone.flops and case.contenders == (
+            "s14_register_banks cuda",
+            "cublas",
+        )
+    assert GRID not in {case.layout for case in scaling._tasks(Request("cuda"), chosen, 2)}
 
 
 @pytest.mark.parametrize(("gpus", "said"), [(1, "divided among 2"), (-2, "divided among 2"), (99, "pass --gpus 16")])

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments.bench import side_by_side
-from experiments.records import kept, studies
+from experiments.bench import parallel
+from experiments.records import cache, row_cache, studies
 from experiments.records.contenders import contenders
-from experiments.records.kept import Kept
+from experiments.records.row_cache import RowCache
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from gemm_ref import Problem, build
 from tests.experiments.fixtures import ENVIRONMENT, NoBars
@@ -47,7 +47,7 @@ def house(tmp_path, monkeypatch):
     for path in HOUSE.values():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("before", encoding="utf-8")
-    monkeypatch.setattr(kept, "_ROOT", tmp_path)
+    monkeypatch.setattr(cache, "_ROOT", tmp_path)
     monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
     return tmp_path
 
@@ -78,8 +78,8 @@ class Work:
 def measure(environment=FIRST, work=None, contender=S04, parts=PARTS, fresh=False):
     """(the work that was done, the rows, the environments of those that were read)."""
     work = work or Work()
-    store = Kept("correctness", environment, fresh=fresh)
-    rows = [row for rows in side_by_side.measure([(contender, parts)], work, NoBars(), store) for row in rows]
+    store = RowCache("correctness", environment, fresh=fresh)
+    rows = [row for rows in parallel.measure_parts([(contender, parts)], work, NoBars(), store) for row in rows]
     return work.asked, rows, store.environments
 
 
@@ -156,7 +156,7 @@ def test_a_failure_does_not_hide_behind_what_passed_before():
 def test_a_damaged_file_is_measured_again_and_mended(place, bits):
     """Cut off somewhere, or with another byte there."""
     measure()
-    (path,) = (build.CACHE / "kept").iterdir()
+    (path,) = (build.CACHE / "cached").iterdir()
     whole = path.read_bytes()
     at = round(place * (len(whole) - 1))
     path.write_bytes(whole[:at] + (bytes([whole[at] ^ bits]) + whole[at + 1 :] if bits else b""))
@@ -189,13 +189,13 @@ def test_contenders_do_not_read_each_others_rows():
 
 
 def test_every_contender_has_a_file_of_its_own():
-    store = Kept("correctness", FIRST)
+    store = RowCache("correctness", FIRST)
     kernels = [contender for contender in contenders() if contender.kernel]
     assert len({store._name(contender) for contender in kernels}) == len(kernels)
 
 
 def test_the_newest_are_kept():
-    many = [(Problem(1, 1, k), "normal") for k in range(kept._MOST + 3)]
+    many = [(Problem(1, 1, k), "normal") for k in range(row_cache._MAX_PARTS + 3)]
     measure(parts=many)
     assert measure(parts=many)[0] == many[:3]
 
@@ -203,8 +203,8 @@ def test_the_newest_are_kept():
 MANY = 12
 
 
-def _write(cache, root, parts):
-    kept._ROOT, build.CACHE = root, cache
+def _write(folder, root, parts):
+    cache._ROOT, build.CACHE = root, folder
     for part in parts:
         measure(parts=[part])
 
@@ -216,7 +216,7 @@ def test_two_processes_at_a_time(house):
     processes = [context.Process(target=_write, args=(build.CACHE, house, mine)) for mine in parts]
     for process in processes:
         process.start()
-    (path,) = [build.CACHE / "kept" / "correctness-s04-shared-tile-cuda"]
+    (path,) = [build.CACHE / "cached" / "correctness-s04-shared-tile-cuda"]
     while any(process.is_alive() for process in processes):
         if path.exists():
             json.loads(path.read_bytes().partition(b"\n")[2])
@@ -227,7 +227,7 @@ def test_two_processes_at_a_time(house):
 def test_a_cache_that_cannot_be_written_loses_no_row(monkeypatch):
     monkeypatch.setattr(build, "CACHE", Path("/dev/null/cache"))  # no folder can be made there
     with pytest.warns(
-        UserWarning, match="the next run does everything again: nothing can be kept in /dev/null/cache/kept"
+        UserWarning, match="the next run does everything again: nothing can be cached in /dev/null/cache/cached"
     ):
         asked, rows, _ = measure()
     assert asked == PARTS and len(rows) == len(PARTS)

@@ -13,13 +13,13 @@ from itertools import islice
 import pytest
 
 from experiments import processes
-from experiments.bench import side_by_side
+from experiments.bench import parallel
 from experiments.records import studies
 from experiments.records.contenders import contenders
 from gemm_ref import Problem
 from tests.experiments.fixtures import NoBars
 
-MANY = [contender for contender in contenders() if contender.kernel][: side_by_side.ALONE]
+MANY = [contender for contender in contenders() if contender.kernel][: parallel.MIN_JOBS]
 PARTS = [(Problem(1, 1, k), "normal") for k in (1, 2)]
 JOBS = [(contender, PARTS) for contender in MANY]
 
@@ -55,7 +55,7 @@ def failing(contender, parts):
 
 
 def measure(jobs, work):
-    with contextlib.closing(side_by_side.measure(jobs, work, NoBars(), None)) as found:
+    with contextlib.closing(parallel.measure_parts(jobs, work, NoBars(), None)) as found:
         for rows in found:
             yield from rows
 
