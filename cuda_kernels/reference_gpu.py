@@ -29,7 +29,7 @@ def run(call: Call, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, extras: E
     m, n, k = call.problem.m, call.problem.n, call.problem.k
     machine = (implementation, REFERENCE_CAPABILITY)
 
-    def load(name: str) -> ptx.Kernel:
+    def load(name: str) -> ptx.DecodedKernel:
         (entry,) = ptx.entries(text, called=name)
         return replace(ptx.load(text, entry), cubin=lambda: source.cubin(*machine).read_bytes())
 

@@ -239,7 +239,7 @@ def ignored_scales(subject: Subject, trial: Trial) -> Iterator[str]:
     )
 
 
-def precision(kernels: Iterable[ptx.Kernel]) -> tuple[str, int, bool]:
+def precision(kernels: Iterable[ptx.DecodedKernel]) -> tuple[str, int, bool]:
     """What fp32 operands are cut to, if to fewer bits, and in which line; whether anything is added in fp16."""
     code = [each for kernel in kernels for each in kernel.entry.instructions]
     cuts = ((cut, each.line) for cut, name in _CUTS.items() for each in code if re.search(name, each.name))

@@ -90,7 +90,7 @@ class Launches(ptx.Observer):
     """The kernels that are run, each with its launch."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[ptx.Kernel, gemm_ref.Launch]] = []
+        self.seen: list[tuple[ptx.DecodedKernel, gemm_ref.Launch]] = []
 
     def on_launch(self, kernel, launch, memory) -> None:
         self.seen.append((kernel, launch))

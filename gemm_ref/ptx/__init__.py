@@ -17,11 +17,12 @@ together. `detect` and `count` are observers.
 """
 
 from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, first_block, watched
+from gemm_ref.ptx.core.machine import DecodedKernel
 from gemm_ref.ptx.count.counter import Counter
 from gemm_ref.ptx.count.records import Count
 from gemm_ref.ptx.detect.detectors import Detectors
 from gemm_ref.ptx.detect.finding import Finding
-from gemm_ref.ptx.program import Kernel, Pointers, Struct, entries, is_called, load, run
+from gemm_ref.ptx.program import Pointers, Struct, entries, is_called, load, run
 from gemm_ref.ptx.text.errors import (
     AssertFailed,
     AsyncFault,
@@ -48,10 +49,10 @@ __all__ = [
     "BulkAccess",
     "Count",
     "Counter",
+    "DecodedKernel",
     "Detectors",
     "EndlessLoop",
     "Finding",
-    "Kernel",
     "KernelTrap",
     "LaunchFault",
     "LeftOver",

@@ -7,7 +7,7 @@ import functools
 import gc
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +16,15 @@ import torch
 
 from gemm_ref.launch import REFERENCE_SMS, Launch
 from gemm_ref.ptx.core.coordinates import ENVIRONMENT, block_order, check_shape
-from gemm_ref.ptx.core.decode import Decoder, Operation
+from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.events import Observer, only_first, watching
-from gemm_ref.ptx.core.machine import LockstepMachine
-from gemm_ref.ptx.core.memory import GlobalMemory, Layout
+from gemm_ref.ptx.core.machine import DecodedKernel, Machine, Operation
+from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.isa.numbers.fused import with_runs
 from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import LaunchFault, ParseError
-from gemm_ref.ptx.text.parser import MAP_BYTES, TENSOR_MAP, Entry, parse
+from gemm_ref.ptx.text.parser import MAP_BYTES, TENSOR_MAP, parse
 from gemm_ref.ptx.units.async_copies import AsyncCopies
 from gemm_ref.ptx.units.bulk_copies import BulkCopies
 from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
@@ -39,28 +39,6 @@ UNITS = (MBarriers, Reductions, BulkCopies, ClusterBarrier, Warps, Warpgroups, A
 _THREADS_OF_AN_SM = 2048
 # Lanes that run at a time: long enough that NumPy's cost a call is small beside the work, short enough for the cache.
 BATCH_LANES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A decoded kernel."""
-
-    entry: Entry
-    operations: tuple[Operation, ...]
-    decoder: Decoder
-    cubin: Callable[[], bytes] | None = None  # gives the machine code made of the same PTX, where a package offers it
-
-    @property
-    def name(self) -> str:
-        return self.entry.name
-
-    @property
-    def static_shared(self) -> Layout:
-        return self.decoder.static_shared
-
-    @property
-    def dynamic_shared(self) -> set[str]:
-        return self.decoder.dynamic_shared
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,7 @@ def without_collection() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=64)  # each of some megabytes
 @without_collection()
-def load(text: str, entry: str | None = None) -> Kernel:
+def load(text: str, entry: str | None = None) -> DecodedKernel:
     """Parse and decode PTX text; `entry` names the kernel where the module holds several.
 
     Raises ParseError for text that is not PTX, and Unsupported for an instruction the reference GPU lacks, naming
@@ -113,7 +91,16 @@ def load(text: str, entry: str | None = None) -> Kernel:
     operations: list[Operation] = []
     for part in decoder.parts:
         operations += with_runs(part, [decode(part, instruction) for instruction in part.entry.instructions])
-    return Kernel(chosen, tuple(operations), decoder)
+    return DecodedKernel(
+        entry=chosen,
+        static_shared=decoder.static_shared,
+        dynamic_shared=decoder.dynamic_shared,
+        operations=tuple(operations),
+        registers=tuple(decoder.slots),
+        first=decoder.first,
+        local_bytes=decoder.local_bytes,
+        functions={name: decoder.code_address(name) for name in decoder.functions},
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -147,7 +134,7 @@ _parsed = functools.lru_cache(maxsize=8)(parse)  # a module's kernels are loaded
 
 
 def run(
-    kernel: Kernel,
+    kernel: DecodedKernel,
     launch: Launch,
     args: Sequence[torch.Tensor | Pointers | TensorMap | tuple[TensorMap, ...] | Struct | int | float],
     observers: Sequence[Observer] = (),
@@ -207,17 +194,8 @@ def run(
     executed = 0
     with np.errstate(all="ignore"):  # wrapping, NaN and Inf are what a GPU does
         for first in range(0, blocks.size, batch):
-            machine = LockstepMachine(
-                kernel.operations,
-                kernel.decoder,
-                launch,
-                blocks[first : first + batch],
-                parameters,
-                memory,
-                symbols,
-                observers,
-                UNITS,
-            )
+            some = blocks[first : first + batch]
+            machine = Machine(kernel, launch, some, parameters, memory, symbols, observers, UNITS)
             machine.run()
             executed += machine.executed
     for observer in observers:
@@ -231,7 +209,7 @@ def _tile(memory: GlobalMemory, name: str, map_: TensorMap) -> Tile:
     return Tile(map_, memory.tensors[-1])
 
 
-def _with_cluster(kernel: Kernel, launch: Launch) -> Launch:
+def _with_cluster(kernel: DecodedKernel, launch: Launch) -> Launch:
     """The launch with the cluster that the kernel itself says; raises ValueError for one that contradicts it."""
     declared = kernel.entry.cluster
     if declared is not None and launch.cluster not in (declared, (1, 1, 1)):
@@ -249,7 +227,7 @@ def _parameter(value: int | float, kind: str) -> np.generic:
     return unsigned.type(int(value) & (1 << 8 * dtype.itemsize) - 1).view(dtype)
 
 
-def _meeting_place(kernel: Kernel, launch: Launch, memory: GlobalMemory) -> int:
+def _meeting_place(kernel: DecodedKernel, launch: Launch, memory: GlobalMemory) -> int:
     """The address of what the blocks of a grid count themselves with (`this_grid().sync()`).
 
     Raises ValueError for a grid of more blocks than a GPU holds at a time, as a launch of it would fail.
@@ -291,7 +269,7 @@ def _by_value(memory: GlobalMemory, name: str, struct: Struct, kind: str) -> np.
     return np.frombuffer(bytes(data), np.uint8)
 
 
-def _place_variables(kernel: Kernel, memory: GlobalMemory) -> dict[str, int]:
+def _place_variables(kernel: DecodedKernel, memory: GlobalMemory) -> dict[str, int]:
     """The addresses of the module's variables, which hold their initial values: those of others among them."""
     variables = [variable for variable in kernel.entry.variables if variable.space in ("global", "const")]
     contents = [bytearray(variable.data.ljust(variable.size, b"\0")) for variable in variables]
@@ -301,9 +279,7 @@ def _place_variables(kernel: Kernel, memory: GlobalMemory) -> dict[str, int]:
         tensor.reached = functools.partial(np.zeros, variable.size, bool)  # none of it must be written: it has contents
     for variable, data in zip(variables, contents, strict=True):
         for at, symbol in variable.addresses:
-            if symbol.name in kernel.decoder.functions:
-                address = kernel.decoder.code_address(symbol.name)
-            else:
-                address = symbols.get(symbol.name, 0) + symbol.offset  # 0: a function that this kernel does not reach
+            # 0: a function that this kernel does not reach
+            address = kernel.functions.get(symbol.name) or symbols.get(symbol.name, 0) + symbol.offset
             data[at : at + 8] = address.to_bytes(8, "little")
     return symbols

@@ -45,7 +45,7 @@ def texts() -> dict[str, str]:
     return {name: text for text in compiled for name in ptx.entries(text)}
 
 
-def load(name: str) -> ptx.Kernel:
+def load(name: str) -> ptx.DecodedKernel:
     return ptx.load(texts()[name], name)
 
 

@@ -59,7 +59,7 @@ def test_what_lies_so_already_is_not_copied(device):
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory) -> dict[int, ptx.Kernel]:
+def kernels(tmp_path_factory) -> dict[int, ptx.DecodedKernel]:
     """Bytes of an element -> the kernel, for the reference GPU."""
     source = Path(lay_out.__file__).with_suffix(".cu")
     target = tmp_path_factory.mktemp("lay_out") / "lay_out.ptx"

@@ -19,7 +19,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 @pytest.fixture(scope="module", params=EMULATED)
-def kernels(request, tmp_path_factory) -> tuple[str, dict[bool, ptx.Kernel]]:
+def kernels(request, tmp_path_factory) -> tuple[str, dict[bool, ptx.DecodedKernel]]:
     """A math mode, and by_rows -> the kernel, for the reference GPU."""
     folder = tmp_path_factory.mktemp("split")
     source, target = folder / "split.cu", folder / "split.ptx"

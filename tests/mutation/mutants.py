@@ -225,7 +225,7 @@ def _loading(original: str, changed: str) -> Iterator[None]:
     """Inside, the reference GPU runs `changed` where it is given the PTX `original`, as it must be."""
     load, seen = ptx.load, []
 
-    def load_changed(text: str) -> ptx.Kernel:
+    def load_changed(text: str) -> ptx.DecodedKernel:
         seen.append(text)
         return load(changed if text == original else text)
 

@@ -22,20 +22,20 @@ class Compiled:
     path: Path  # of the file that has it
     notes: list[str]
     warnings: list[tuple[str, int, str]]
-    _kernels: dict[str, ptx.Kernel | UsageError] = field(default_factory=dict)
+    _kernels: dict[str, ptx.DecodedKernel | UsageError] = field(default_factory=dict)
 
-    def launched(self, entry: str, text: str, said: str) -> ptx.Kernel:
+    def launched(self, entry: str, text: str, said: str) -> ptx.DecodedKernel:
         """The one with this name in the PTX that its host code launches. Raises UsageError."""
         return self._once(entry, lambda: self._load(text, said, entry))
 
-    def instance(self, template: Sequence[str], guessed: guess.Template) -> ptx.Kernel:
+    def instance(self, template: Sequence[str], guessed: guess.Template) -> ptx.DecodedKernel:
         """The one with these arguments of its template; where it does not compile, the error blames the `guessed`.
 
         Raises UsageError.
         """
         one = self.in_cpp(template)
 
-        def compiled() -> ptx.Kernel:
+        def compiled() -> ptx.DecodedKernel:
             try:
                 text, said, entry = nvcc.compile_ptx(self.unit, one if template else "")
             except UsageError as error:
@@ -49,7 +49,7 @@ class Compiled:
         scopes = (f.scope for f, _, _ in self.unit.functions() if f.is_kernel and f.name == self.name)
         return next(scopes, "") + self.name + (f"<{', '.join(template)}>" if template else "")
 
-    def _once(self, key: str, load: Callable[[], ptx.Kernel]) -> ptx.Kernel:
+    def _once(self, key: str, load: Callable[[], ptx.DecodedKernel]) -> ptx.DecodedKernel:
         if key not in self._kernels:
             try:
                 self._kernels[key] = load()
@@ -59,7 +59,7 @@ class Compiled:
             raise found
         return found
 
-    def _load(self, text: str, said: str, entry: str) -> ptx.Kernel:
+    def _load(self, text: str, said: str, entry: str) -> ptx.DecodedKernel:
         self._note_warnings(said)
         self.notes += [note for note in self.unit.notes if note not in self.notes]
         text = nvcc.without_others(text, lambda name: name == entry if entry else self.name in name)

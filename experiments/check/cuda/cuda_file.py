@@ -357,7 +357,7 @@ class CudaKernel(Subject):
             name: number for name, number in self.shape.names if name not in roles.SIZES
         }
 
-    def _loaded(self, problem: gemm_ref.Problem) -> ptx.Kernel:
+    def _loaded(self, problem: gemm_ref.Problem) -> ptx.DecodedKernel:
         if not self._reading:
             guessed = self._template if self._guessed else []
             return self._compiled.instance(self._arguments_of_template(problem), guessed)

@@ -21,7 +21,7 @@ from gemm_ref.config.cuda_cores import MIN_SLICES
 from gemm_ref.inputs import aligned
 from gemm_ref.launch import Launch, cdiv
 from gemm_ref.operands.split import Split
-from gemm_ref.ptx.core.events import Kernel
+from gemm_ref.ptx.core.events import KernelInfo
 
 _HALF = 2  # bytes of the elements that BLOCK_K counts in rungs for tensor cores
 _ALONE = 16  # elements of K where a rung has no slices: each is one
@@ -141,7 +141,7 @@ def _matrices(watched: Watcher, ids: Ids) -> list[Array]:
     return found
 
 
-def _shared_arrays(kernel: Kernel, launch: Launch) -> list[Array]:
+def _shared_arrays(kernel: KernelInfo, launch: Launch) -> list[Array]:
     """The arrays in shared memory that have a name in the source."""
     static, names = kernel.static_shared, {each.name: each for each in kernel.entry.variables}
     found = [
@@ -155,7 +155,7 @@ def _shared_arrays(kernel: Kernel, launch: Launch) -> list[Array]:
     return found
 
 
-def _started(kernel: Kernel, launch: Launch) -> Started:
+def _started(kernel: KernelInfo, launch: Launch) -> Started:
     shared = kernel.static_shared.size + launch.shared_bytes
     return Started(_source_name(kernel.name), launch.grid, launch.block, launch.cluster, shared)
 

@@ -10,7 +10,8 @@ import numpy as np
 from experiments.explore.traces.record import NOWHERE
 from gemm_ref import ptx
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import BarrierUse, Kernel, Lanes
+from gemm_ref.ptx.core.events import BarrierUse, KernelInfo
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.count.banks import WORD, line_passes
 from gemm_ref.ptx.count.records import flops_of
@@ -77,7 +78,7 @@ class Watcher(ptx.Observer):
     def __init__(self, block: int, names: Mapping[int, str], again: bool = False) -> None:
         self.block = block
         self._names, self._again = names, again
-        self.launches: list[tuple[Kernel, Launch]] = []
+        self.launches: list[tuple[KernelInfo, Launch]] = []
         self.arrays: dict[str, Tensor] = {}  # in global memory
         self.steps: list[Seen] = []
         self.stored: list[Stored] = []
@@ -93,7 +94,7 @@ class Watcher(ptx.Observer):
         """The steps that access memory."""
         return [seen for seen in self.steps if seen.space]
 
-    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self.launches.append((kernel, launch))
         if len(self.launches) == 1:
             self.arrays = {self._name(tensor): tensor for tensor in memory.tensors}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.machine import Machine, Mask
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Block, Footprint
 from gemm_ref.ptx.text.dtypes import Value, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.core.memory import SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
@@ -65,7 +65,7 @@ def require_running(machine: Machine, instruction: Instruction, blocks: np.ndarr
         block = int(blocks[np.argmin(running[blocks])])
         lane = int(np.argmax(machine.block_index == block))
         raise AsyncFault(
-            f"{instruction.origin}: shared memory of {machine.describe_lane(lane).split(' thread')[0]} is accessed by "
+            f"{instruction.origin}: shared memory of {machine.describe_block(lane)} is accessed by "
             "another block of its cluster after all of its threads have left: let the cluster meet at a barrier "
             "(barrier.cluster) before its blocks leave"
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.launch import REFERENCE_SMS, Launch
-from gemm_ref.ptx.core.events import Lanes
+from gemm_ref.ptx.core.lanes import Lanes, coordinates
 from gemm_ref.ptx.text.dtypes import Value
 
 MAX_BLOCKS = 16  # of a cluster, the size that is not portable
@@ -23,11 +23,6 @@ CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", 
 ENVIRONMENT = "%envreg"  # 1 and 2 hold the address of what the blocks of a grid meet at
 SPECIAL_REGISTERS |= CLOCKS | {"%smid", "%nsmid", "%warpsize", "%gridid", f"{ENVIRONMENT}1", f"{ENVIRONMENT}2"}
 SPECIAL_REGISTERS |= {f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")}
-
-
-def coordinates(linear, extent: tuple[int, int, int]) -> tuple:
-    """x, y, z of a linear index."""
-    return linear % extent[0], linear // extent[0] % extent[1], linear // (extent[0] * extent[1])
 
 
 def check_shape(launch: Launch) -> None:

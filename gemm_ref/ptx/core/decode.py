@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gemm_ref.ptx.core.calls import Room
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Run, Write
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
-from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, Layout, lay_out
+from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
+from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, lay_out, round_up
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_signed
 from gemm_ref.ptx.text.errors import ParseError, UndefinedRegister, Unsupported
 from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Register, Symbol, items_of
@@ -25,21 +24,10 @@ _LOCAL = "local", "param"  # what functions are given and give back is a thread'
 Builder = Callable[["Decoder", Instruction], Execute | Control]
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One instruction, ready to run."""
-
-    instruction: Instruction
-    guard: int | None  # register slot of the guard predicate
-    negated: bool
-    step: Execute | Control
-    run: Run | None = None  # what begins here and can be computed at once
-
-
 class Decoder:
     """Knows one kernel's or function's registers, parameters and variables, and turns operands into closures."""
 
-    local: Layout
+    local: MemoryLayout
     stack = 0  # the byte of local memory at which threads' stacks begin, each frame of `frame_bytes`
 
     def __init__(self, entry: Entry, kernel: Decoder | None = None) -> None:
@@ -79,11 +67,11 @@ class Decoder:
         size = self.local.size
         again = [f for f in self.functions.values() if f.calls_itself]
         for function in [*(f for f in self.functions.values() if not f.calls_itself), *again]:
-            function.local, _ = lay_out(function.entry.variables, *_LOCAL, first=-(-size // 16) * 16)
+            function.local, _ = lay_out(function.entry.variables, *_LOCAL, first=round_up(size, 16))
             if function in again[:1]:
-                self.stack = -(-size // 16) * 16
+                self.stack = round_up(size, 16)
             size = function.local.size
-        self.frame_bytes = -(-(size - self.stack) // 16) * 16 if again else 0
+        self.frame_bytes = round_up(size - self.stack, 16) if again else 0
         self.local_bytes = self.stack + STACK_BYTES if again else size
 
     def room(self, name: str) -> Room:
@@ -111,10 +99,6 @@ class Decoder:
         if self.kernel is not self:
             name = f"{name} of {self.entry.name}"
         return self.slots.setdefault(name, len(self.slots))
-
-    def register(self, slot: int) -> str:
-        """The name of the register in a place."""
-        return list(self.slots)[slot]
 
     def guard(self, register: Register) -> int:
         """The slot of a guard. Raises ParseError when it is not a predicate."""

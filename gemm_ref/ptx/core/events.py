@@ -9,57 +9,28 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.memory import GlobalMemory, Layout, PerOwner
+from gemm_ref.ptx.core.lanes import Lanes
+from gemm_ref.ptx.core.memory import GlobalMemory, MemoryLayout
 from gemm_ref.ptx.text.dtypes import Value
 from gemm_ref.ptx.text.parser import Entry, Instruction
 
 
-class Kernel(Protocol):
-    """What observers may ask of a kernel."""
+@dataclass(frozen=True, kw_only=True)
+class KernelInfo:
+    """What observers may know of a kernel."""
+
+    entry: Entry
+    static_shared: MemoryLayout
+    dynamic_shared: tuple[str, ...]  # shared arrays whose size the launch decides; they begin where the static ones end
+    cubin: Callable[[], bytes] | None = None  # returns the machine code made of the same PTX, where a package offers it
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def entry(self) -> Entry: ...
-
-    @property
-    def static_shared(self) -> Layout: ...
-
-    @property
-    def dynamic_shared(self) -> set[str]:
-        """The names of shared arrays whose size the launch says; they begin where `static_shared` ends."""
-
-    @property
-    def cubin(self) -> Callable[[], bytes] | None:
-        """Gives the machine code made of the same PTX, where a package offers it."""
-
-
-class Lanes(Protocol):
-    """What observers may ask of a machine: who its lanes are, what they execute, and its memory."""
-
-    launch: Launch
-    lanes: int  # how many
-    block_index: np.ndarray  # of each lane, among the blocks of this machine
-    block_of_lane: np.ndarray  # linear, in the whole grid
-    thread_of_lane: np.ndarray  # linear, in its block
-    memory: GlobalMemory
-    shared: PerOwner
-
-    @property
-    def instruction(self) -> Instruction:
-        """The one being executed."""
-
-    def access_mask(self, mask: np.ndarray | None) -> np.ndarray | None:
-        """The lanes that really act where `mask` may change registers; None for every lane of the machine."""
-
-    def describe_lane(self, lane: int) -> str:
-        """`block (x, y, z) thread (x, y, z)`."""
+    def name(self) -> str:
+        return self.entry.name
 
 
 @dataclass(frozen=True)
@@ -123,7 +94,7 @@ class BarrierUse:
 class Observer:
     """Told of what a kernel does while it runs; override what you want to see."""
 
-    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         """A kernel is about to run; its tensors are in `memory`."""
 
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gemm_ref.launch import cdiv
 from gemm_ref.ptx.text.dtypes import SIGNED, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import MemoryFault
 from gemm_ref.ptx.text.parser import Variable
@@ -28,6 +29,11 @@ STACK_BYTES = 1024  # of a thread, for functions that call themselves: what CUDA
 _TENSOR_SPACING = 1 << 40
 _LINE = 256  # what cudaMalloc aligns to
 _UNWRITTEN = 0xFF  # bytes that nothing wrote: NaN as floats, so that using one shows
+
+
+def round_up(value: int, multiple: int) -> int:
+    """Return the least multiple that is not below a value."""
+    return cdiv(value, multiple) * multiple
 
 
 class Footprint:
@@ -71,10 +77,12 @@ class Footprint:
 class Block:
     """A piece of memory: `size` bytes from virtual address `first` on."""
 
-    def __init__(self, name: str, data: np.ndarray, size: int, first: int) -> None:
+    def __init__(self, name: str, data: np.ndarray, size: int, first: int = 0, base: Value = 0) -> None:
+        """base: what is added to an address to get its byte in `data`, for each lane or for all."""
         self.name = name
         self.size = size
         self.first = first
+        self._base = base
         self._views = {width: data.view(dtype) for width, dtype in UNSIGNED.items()}
 
     def view(self, width: int) -> np.ndarray:
@@ -86,21 +94,17 @@ class Block:
         return self.first <= low and high + size <= self.first + self.size
 
     def index(self, addresses: Value, width: int) -> Value:
-        """Addresses as positions in `view(width)`."""
-        raise NotImplementedError
+        """Return addresses as positions in `view(width)`."""
+        return (addresses + self._base) >> (width.bit_length() - 1)
 
 
 class PerOwner(Block):
     """Shared memory of each thread block, or local memory of each thread: laid out owner after owner."""
 
     def __init__(self, name: str, size: int, owner_of_lane: np.ndarray, owners: int) -> None:
-        self.stride = -(-size // 16) * 16  # bytes from an owner's part to the next one's
-        self._base = owner_of_lane.astype(np.int64) * self.stride  # of each lane's owner
+        self.stride = round_up(size, 16)  # bytes from an owner's part to the next one's
         self.data = np.full(max(self.stride * owners, 16), _UNWRITTEN, np.uint8)
-        super().__init__(name, self.data, size, first=0)
-
-    def index(self, addresses: Value, width: int) -> Value:
-        return (addresses + self._base) >> (width.bit_length() - 1)
+        super().__init__(name, self.data, size, base=owner_of_lane.astype(np.int64) * self.stride)
 
 
 class Tensor(Block):
@@ -117,29 +121,21 @@ class Tensor(Block):
         if size:
             # Viewed from the start of its 16-byte vector, so that wide accesses are elements of one array. The few
             # bytes around the tensor that this shows are never touched: `holds` is asked first.
-            whole = -(-(skew + size) // 16) * 16
-            data = np.frombuffer((ctypes.c_uint8 * whole).from_address(tensor.data_ptr() - skew), np.uint8)
+            whole = round_up(skew + size, 16)
+            data = np.frombuffer(memoryview((ctypes.c_uint8 * whole).from_address(tensor.data_ptr() - skew)), np.uint8)
         else:
             data = np.zeros(16, np.uint8)
-        super().__init__(name, data, size, first=(number + 1) * _TENSOR_SPACING + within_line)
-        self._view_first = self.first - skew
-
-    def index(self, addresses: Value, width: int) -> Value:
-        return (addresses - self._view_first) >> (width.bit_length() - 1)
+        first = (number + 1) * _TENSOR_SPACING + within_line
+        super().__init__(name, data, size, first, base=skew - first)
 
 
-class Parameters(Block):
-    """The parameters of a launch as bytes, read alone; each at its number times PARAMETER_SPACING."""
-
-    def __init__(self, parameters: Sequence[bytes]) -> None:
-        data = np.zeros(max(len(parameters), 1) * PARAMETER_SPACING, np.uint8)
-        for number, content in enumerate(parameters):
-            first = number * PARAMETER_SPACING
-            data[first : first + len(content)] = np.frombuffer(content, np.uint8)
-        super().__init__("the parameters", data, data.size, first=0)
-
-    def index(self, addresses: Value, width: int) -> Value:
-        return addresses >> (width.bit_length() - 1)
+def parameter_block(parameters: Sequence[bytes]) -> Block:
+    """Return the read-only parameters of a launch as bytes, each at its number times PARAMETER_SPACING."""
+    data = np.zeros(max(len(parameters), 1) * PARAMETER_SPACING, np.uint8)
+    for number, content in enumerate(parameters):
+        first = number * PARAMETER_SPACING
+        data[first : first + len(content)] = np.frombuffer(content, np.uint8)
+    return Block("the parameters", data, data.size)
 
 
 class GlobalMemory:
@@ -161,7 +157,7 @@ class GlobalMemory:
             self.add("the heap of malloc", torch.full((HEAP_BYTES,), _UNWRITTEN, dtype=torch.uint8))
             self._heap = self.tensors[-1]
             self._heap.reached = lambda: np.zeros(HEAP_BYTES, bool)
-        first = -(-self._allocated // 16) * 16
+        first = round_up(self._allocated, 16)
         if first + bytes_ > HEAP_BYTES:
             return 0
         self._allocated = first + bytes_
@@ -186,25 +182,25 @@ class GlobalMemory:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where a kernel's variables are in shared or local memory, and how many bytes they take."""
+class MemoryLayout:
+    """The byte offsets of a kernel's variables in shared or local memory, and the size of them all."""
 
     offsets: dict[str, int]
     size: int
 
 
-def lay_out(variables: Sequence[Variable], *spaces: str, first: int = 0) -> tuple[Layout, set[str]]:
-    """Place the variables of some spaces one after the other; the second set is those of dynamic size, after them all.
+def lay_out(variables: Sequence[Variable], *spaces: str, first: int = 0) -> tuple[MemoryLayout, tuple[str, ...]]:
+    """Place the variables of some spaces consecutively, and return the names of those of dynamic size, which follow.
 
     first: the byte at which to begin, a multiple of 16.
     """
-    offsets, size, dynamic, align = {}, first, set(), 1
+    offsets, size, dynamic, align = {}, first, [], 1
     for variable in (v for v in variables if v.space in spaces):
         if variable.size == 0:
-            dynamic.add(variable.name)
+            dynamic.append(variable.name)
             align = max(align, variable.align)
             continue
-        size = -(-size // variable.align) * variable.align
+        size = round_up(size, variable.align)
         offsets[variable.name] = size
         size += variable.size
-    return Layout(offsets, -(-size // align) * align), dynamic
+    return MemoryLayout(offsets, round_up(size, align)), tuple(dynamic)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import Access, Kernel, Lanes, Observer
+from gemm_ref.ptx.core.events import Access, KernelInfo, Observer
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.count.banks import WORD, line_passes
 from gemm_ref.ptx.count.records import COMPILED, ONCE, WRITTEN, Count, differences, flops_of, order
@@ -96,7 +97,7 @@ class Counter(Observer):
         ]
         return sorted(found, key=order)
 
-    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
         arrays = [(kernel.static_shared.offsets.get(v.name), v) for v in kernel.entry.variables]
         self._shared = {range(at, at + v.size): v.source_name for at, v in arrays if at is not None}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, Lanes
+from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.count.banks import wavefronts
 from gemm_ref.ptx.count.sectors import WARP, sectors
 from gemm_ref.ptx.text.dtypes import per_lane

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Lanes, Synchronisation
+from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.branches import are_sides
 from gemm_ref.ptx.detect.finding import APART, MIXED, SKIPPED, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Kernel, Lanes, Observer, Synchronisation
+from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, KernelInfo, Observer, Synchronisation
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.detect.barrier_faults import BarrierFaults
 from gemm_ref.ptx.detect.finding import EARLY, Finding, Findings, Scene, place_from
@@ -49,7 +50,7 @@ class Detectors(Observer):
         """What was found, in the order in which it was first seen."""
         return tuple(self._findings)
 
-    def on_launch(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self._scene = Scene(kernel, launch, memory)
         self._global = GlobalFaults(self._scene, self._findings, self._outputs, self._tile)
         self._machine = None

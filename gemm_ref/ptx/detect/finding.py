@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemm_ref.launch import Launch
-from gemm_ref.ptx.core.coordinates import coordinates
-from gemm_ref.ptx.core.events import Kernel, Lanes
+from gemm_ref.ptx.core.events import KernelInfo
+from gemm_ref.ptx.core.lanes import Lanes, coordinates
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -76,7 +76,7 @@ class Findings:
 class Scene:
     """The launch that is looked at: who its threads are, and what its memory is called."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, memory: GlobalMemory) -> None:
+    def __init__(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self.kernel, self.launch, self.memory = kernel, launch, memory
         self.instructions: list[Instruction] = []
         self._numbers: dict[int, int] = {}

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BulkAccess, Lanes
+from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import Tensor
 from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Findings, Scene, place
 from gemm_ref.ptx.detect.gpu_order import GpuOrder, is_strong, reaches_all

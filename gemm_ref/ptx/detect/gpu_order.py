@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, Lanes
+from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.happens_before import NEVER, Order
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction

@@ -21,7 +21,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Lanes, Synchronisation
+from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, Lanes
+from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction

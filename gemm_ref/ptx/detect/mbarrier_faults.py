@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import BarrierUse, Lanes
+from gemm_ref.ptx.core.events import BarrierUse
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.shadow import NOBODY

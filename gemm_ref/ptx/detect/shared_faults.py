@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Access, BulkAccess, Lanes
+from gemm_ref.ptx.core.events import Access, BulkAccess
+from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import READS, WRITES, Races

@@ -11,8 +11,8 @@ import numpy as np
 
 from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.access import Accessor, gather
-from gemm_ref.ptx.core.context import Execute, Machine, Mask, Read
 from gemm_ref.ptx.core.decode import Decoder, expect, integer
+from gemm_ref.ptx.core.machine import Execute, Machine, Mask, Read
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported

@@ -10,8 +10,8 @@ import functools
 import numpy as np
 
 from gemm_ref.ptx.core.calls import Room
-from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, expect
+from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.core.memory import CODE_WINDOW
 from gemm_ref.ptx.isa.runtime import BUILTINS, Builtin
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, per_lane

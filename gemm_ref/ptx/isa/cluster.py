@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.memory import SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.isa.cluster import cluster_barrier
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import KernelTrap, ParseError, Unsupported

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect
+from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.memory import SHARED_WINDOW, Footprint
 from gemm_ref.ptx.isa.numbers import floats
 from gemm_ref.ptx.isa.warp import together

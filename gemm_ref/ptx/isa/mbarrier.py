@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Address

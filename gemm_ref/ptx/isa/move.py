@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, dtype_named, integer
+from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import ParseError, Unsupported

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES
 from gemm_ref.ptx.text.errors import AssertFailed
@@ -20,7 +20,7 @@ def _assert_fail(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray
     """What `assert` calls: expression, file, line, function and the size of a character."""
     text = machine.memory.text
     expression, file, line, function = (int(argument[0]) for argument in arguments[:4])
-    who = machine.describe_lane(int(np.argmax(lanes)))
+    who = machine.describe_first(lanes)
     others = f" and {lanes.sum() - 1} others" if lanes.sum() > 1 else ""
     name = text(file).rsplit("/", 1)[-1]
     raise AssertFailed(f"{name}:{line}: assert({text(expression)}) fails for {who}{others}, in {text(function)}")

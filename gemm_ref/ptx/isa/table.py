@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemm_ref.ptx.core.decode import Builder, Decoder, Operation
+from gemm_ref.ptx.core.decode import Builder, Decoder
+from gemm_ref.ptx.core.machine import Operation
 from gemm_ref.ptx.isa import control, load_store, move, warp
 from gemm_ref.ptx.isa.async_copy import cp
 from gemm_ref.ptx.isa.call import call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.operands import Operand, Pair
@@ -46,7 +46,7 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
         values = per_lane(value(machine), machine.lanes)
         given = values[np.minimum(first + source, last)]
         if not _is_everyone(machine, mask, member(machine)):
-            takes_part = machine.schedule.ballot(machine.lanes_of(mask)) & member(machine)
+            takes_part = machine.ballot(machine.lanes_of(mask)) & member(machine)
             given = np.where(takes_part >> source.astype(np.uint32) & 1, given, ALL)
         if write is not None:
             write(machine, given, mask)
@@ -66,8 +66,8 @@ def vote(decoder: Decoder, instruction: Instruction) -> Control:
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.lanes_of(mask)
-        here = machine.schedule.ballot(active) & member(machine)
-        true = machine.schedule.ballot(per_lane(predicate(machine), machine.lanes) & active) & here
+        here = machine.ballot(active) & member(machine)
+        true = machine.ballot(per_lane(predicate(machine), machine.lanes) & active) & here
         result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
         write(machine, result, mask)
 
@@ -113,7 +113,7 @@ def match(decoder: Decoder, instruction: Instruction) -> Control:
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.lanes_of(mask)
         lanes, laneid = np.flatnonzero(active), machine.special("%laneid")
-        everyone = machine.schedule.ballot(active) & member(machine)
+        everyone = machine.ballot(active) & member(machine)
         first = (lanes - laneid[lanes]).astype(np.uint64)
         keys = np.stack([first, per_lane(value(machine), machine.lanes)[lanes].astype(np.uint64)])
         _, group = np.unique(keys, axis=1, return_inverse=True)
@@ -135,7 +135,7 @@ def active_mask(decoder: Decoder, instruction: Instruction) -> Execute:
     write = decoder.destination(instruction.operands[0])
 
     def execute(machine: Machine, mask: Mask) -> None:
-        write(machine, machine.schedule.ballot(machine.lanes_of(mask)), mask)
+        write(machine, machine.ballot(machine.lanes_of(mask)), mask)
 
     return execute
 
@@ -146,7 +146,7 @@ def elect(decoder: Decoder, instruction: Instruction) -> Control:
     member = decoder.source(instruction.operands[1], _U32)
 
     def execute(machine: Machine, mask: Mask) -> None:
-        members = machine.schedule.ballot(machine.lanes_of(mask)) & member(machine)
+        members = machine.ballot(machine.lanes_of(mask)) & member(machine)
         leader = np.bitwise_count((members & (~members + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
         if write is not None:
             write(machine, leader, mask)
@@ -175,6 +175,5 @@ def together(execute: Execute, member: Read | None = None) -> Control:
 
 def _is_everyone(machine: Machine, mask: Mask, named: Value | None) -> bool:
     """Whether all lanes of whole warps are here, and are named."""
-    schedule = machine.schedule
-    here = mask is None and schedule.active is None and schedule.alive is None and machine.launch.threads % 32 == 0
+    here = mask is None and machine.active is None and machine.alive is None and machine.launch.threads % 32 == 0
     return here and (named is None or (named.ndim == 0 and named == ALL))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gemm_ref.ptx.core.access import Piece, scatter
-from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.machine import Machine, Mask
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.dtypes import Value, per_lane
 

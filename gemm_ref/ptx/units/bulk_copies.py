@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.context import Machine
 from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction

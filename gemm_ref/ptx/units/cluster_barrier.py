@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine
 from gemm_ref.ptx.core.events import Synchronisation
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction
@@ -28,7 +28,7 @@ class ClusterBarrier(Unit):
     def arrive(self, instruction: Instruction, lanes: np.ndarray) -> None:
         if (twice := lanes & (self._arrivals > self._waits)).any():
             raise AsyncFault(
-                f"{instruction.origin}: {self._machine.describe_lane(int(np.argmax(twice)))} arrives again at the "
+                f"{instruction.origin}: {self._machine.describe_first(twice)} arrives again at the "
                 "cluster's barrier before it has waited for it"
             )
         self._tell(instruction, lanes)
@@ -64,7 +64,7 @@ class ClusterBarrier(Unit):
         """Lanes wait for the end of the phase in which they have arrived. Returns a place."""
         if (unmet := lanes & (self._arrivals == self._waits)).any():
             raise AsyncFault(
-                f"{instruction.origin}: {self._machine.describe_lane(int(np.argmax(unmet)))} waits at the cluster's "
+                f"{instruction.origin}: {self._machine.describe_first(unmet)} waits at the cluster's "
                 "barrier without having arrived there (barrier.cluster.arrive)"
             )
         self._waits[lanes] += 1

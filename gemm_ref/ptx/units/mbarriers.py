@@ -22,8 +22,8 @@ from typing import Protocol
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.context import Machine, Mask, Write
 from gemm_ref.ptx.core.events import BarrierUse, Synchronisation
+from gemm_ref.ptx.core.machine import Machine, Mask, Write
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
 from gemm_ref.ptx.text.parser import Instruction

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine, Write
+from gemm_ref.ptx.core.machine import Machine, Write
 from gemm_ref.ptx.core.schedule import Unit
 
 

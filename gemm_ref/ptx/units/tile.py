@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.core.memory import GlobalMemory, Tensor
 from gemm_ref.ptx.text.errors import MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.parser import Instruction

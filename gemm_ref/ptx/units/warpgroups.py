@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine, Mask
 from gemm_ref.ptx.core.events import BulkAccess
+from gemm_ref.ptx.core.machine import Machine, Mask, Pending, RegisterInFlight
 from gemm_ref.ptx.core.schedule import Unit
-from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
+from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, UndefinedRegister
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import BITS, numbers
@@ -33,46 +33,15 @@ from gemm_ref.ptx.units.wgmma_operands import (
 )
 
 KEY = "warpgroup"
-_POISON = np.uint32(0x7FFFFFFF)  # a NaN: what a lane reads of an accumulator in flight
 
 
 @dataclass
-class Accumulator:
+class Accumulator(Pending):
     """The registers that wgmma instructions of one shape accumulate in, for all warpgroups of a machine."""
 
     slots: tuple[int, ...]
     sums: np.ndarray  # (warpgroups, 64, N)
-    pending: np.ndarray  # of each warpgroup: how many instructions have not been carried out
-    lanes: np.ndarray  # which lanes' registers are in flight
-    instruction: Instruction  # the last one issued
-
-
-@dataclass
-class InFlight:
-    """A register of an accumulator of which some lanes are in flight: what the others hold, and those last held."""
-
-    machine: Machine
-    value: Value | None
-    accumulator: Accumulator
-
-    def read(self, name: str) -> Value:
-        """What the executing lanes read of it: NaN in those in flight."""
-        machine, value = self.machine, self.value
-        early = machine.lanes_of(machine.mask) & self.accumulator.lanes
-        if early.any():
-            for observer in machine.observers:
-                observer.on_early_register(name, early, self.accumulator.instruction, machine)
-            value = np.float32(0) if value is None else value
-            whole = value.view(UNSIGNED[value.dtype.itemsize])
-            return np.where(early, _POISON.astype(whole.dtype), whole).view(value.dtype)
-        if value is None:
-            raise UndefinedRegister(f"{machine.place()}: register {name} is read before anything was written to it")
-        return value
-
-    def write(self, value: Value, mask: np.ndarray) -> None:
-        """Some lanes write to it; those in flight too, and there the sums win when they land."""
-        old = value.dtype.type(0) if self.value is None else self.value.view(value.dtype)
-        self.value = np.where(mask, value, old)
+    issued: np.ndarray  # of each warpgroup: how many instructions have not been executed
 
 
 @dataclass(frozen=True)
@@ -122,8 +91,7 @@ class Warpgroups(Unit):
         self._queue: list[Multiply] = []
         self._accumulators: dict[tuple[np.dtype, tuple[int, ...]], Accumulator] = {}
         self._assembling: dict[int, None] = {}  # places at which lanes have waited for their warpgroup
-        self._in_flight: dict[int, InFlight] = {}  # by register slot
-        machine.in_flight = self._in_flight
+        self._in_flight = machine.in_flight  # by register slot
 
     def gather(self, mask: Mask) -> np.ndarray | None:
         """The numbers of the warpgroups whose lanes are all here; None where a lane of one is not."""
@@ -147,8 +115,8 @@ class Warpgroups(Unit):
         machine, found = self._machine, []
         for place in self._assembling:
             if (lanes := machine.schedule.waiting_at((KEY, place))) is not None:
-                who = machine.describe_lane(int(np.argmax(lanes)))
-                at = machine.schedule.program[place].place
+                who = machine.describe_first(lanes)
+                at = machine.instructions[place].place
                 found.append(f"{at}: {who} waits for the other lanes of its warpgroup")
         return found
 
@@ -171,14 +139,14 @@ class Warpgroups(Unit):
         accumulator = self._accumulators.get((shape.sums, slots))
         if accumulator is None:
             sums = np.zeros((self._first.size, ROWS, shape.columns), shape.sums)
-            pending = np.zeros(self._first.size, np.int64)
+            issued = np.zeros(self._first.size, np.int64)
             lanes = np.zeros(self._machine.lanes, bool)
-            accumulator = self._accumulators[shape.sums, slots] = Accumulator(slots, sums, pending, lanes, instruction)
+            accumulator = self._accumulators[shape.sums, slots] = Accumulator(lanes, instruction, slots, sums, issued)
         accumulator.instruction = instruction
-        fresh = groups[accumulator.pending[groups] == 0]
+        fresh = groups[accumulator.issued[groups] == 0]
         if fresh.size:
             self._take_off(instruction, accumulator, fresh, keeps[np.isin(groups, fresh)])
-        accumulator.pending[groups] += 1
+        accumulator.issued[groups] += 1
         blocks, batch = groups // self._per_block, self._committed[groups]
         multiply = Multiply(instruction, shape, accumulator, groups, blocks, batch, a, b, keeps)
         self._queue.append(multiply)
@@ -202,7 +170,7 @@ class Warpgroups(Unit):
                 still.append(multiply.only(~done) if done.any() else multiply)
         self._queue = still
         for accumulator in landed.values():
-            self._land(accumulator, groups[accumulator.pending[groups] == 0])
+            self._land(accumulator, groups[accumulator.issued[groups] == 0])
 
     # --- registers in flight ---------------------------------------------------------------------------------
 
@@ -227,12 +195,12 @@ class Warpgroups(Unit):
                 held.append(np.zeros(lanes.shape, np.float32))
             else:
                 held.append(per_lane(value, machine.lanes)[lanes].view(np.float32))
-            if flight is not None and flight.accumulator is not accumulator and flight.accumulator.lanes[lanes].any():
+            if flight is not None and flight.pending is not accumulator and flight.pending.lanes[lanes].any():
                 raise AsyncFault(
                     f"{instruction.origin}: one of its accumulators is in flight in a wgmma of another shape or other "
-                    f"registers ({flight.accumulator.instruction.origin}): wait for that first (wgmma.wait_group)"
+                    f"registers ({flight.pending.instruction.origin}): wait for that first (wgmma.wait_group)"
                 )
-            self._in_flight[slot] = InFlight(machine, value, accumulator)
+            self._in_flight[slot] = RegisterInFlight(machine, value, accumulator)
             machine.registers[slot] = None
         accumulator.sums[groups] = accumulators_to_matrix(np.stack(held), accumulator.sums.dtype)
         accumulator.lanes[lanes] = True
@@ -278,7 +246,7 @@ class Warpgroups(Unit):
             b = -b
         before = np.where(multiply.keeps[:, None, None], accumulator.sums[groups], shape.sums.type(0))
         accumulator.sums[groups] = multiply_add("wgmma", a, b, (shape.a_kind, shape.b_kind), before)
-        accumulator.pending[groups] -= 1
+        accumulator.issued[groups] -= 1
 
     def _operand(
         self, multiply: Multiply, words, rows: int, transposed: bool, kind: str, started: bool = False

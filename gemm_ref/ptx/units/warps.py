@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine, Mask, Read
+from gemm_ref.ptx.core.machine import Machine, Mask, Read
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.errors import Unsupported, WarpFault
@@ -41,7 +41,7 @@ class Warps(Unit):
         if member is None:
             self._require_whole(here)
         elif (strange := here & (self._named(member) >> self._lane & 1 == 0)).any():
-            who = self._machine.describe_lane(int(np.argmax(strange)))
+            who = self._machine.describe_first(strange)
             named = int(self._named(member)[np.argmax(strange)])
             raise WarpFault(f"{self._machine.instruction.origin}: {who} is no lane of the mask {named:#010x} it gives")
         return not (here & ~self._complete(here, member)).any()
@@ -63,7 +63,7 @@ class Warps(Unit):
         alike: dict[str, np.ndarray] = {}
         for place in self._members:
             if (lanes := self._machine.schedule.waiting_at((KEY, place))) is not None:
-                instruction = self._machine.schedule.program[place]
+                instruction = self._machine.instructions[place]
                 warps = np.unique(self._warp[lanes])
                 if np.isin(warps, alike.get(instruction.name, ())).any():
                     raise Unsupported(
@@ -77,22 +77,21 @@ class Warps(Unit):
         for place, member in self._members.items():
             if (lanes := machine.schedule.waiting_at((KEY, place))) is not None:
                 lane = int(np.argmax(lanes))
-                missing = int(self._needed(member)[lane] & ~machine.schedule.ballot(lanes)[lane])
+                missing = int(self._needed(member)[lane] & ~machine.ballot(lanes)[lane])
                 other = lane - lane % machine.launch.threads % 32 + (missing & -missing).bit_length() - 1
                 found.append(
-                    f"{machine.schedule.program[place].place}: {machine.describe_lane(lane)} waits for other lanes of "
+                    f"{machine.instructions[place].place}: {machine.describe_lane(lane)} waits for other lanes of "
                     f"its warp, of which {machine.describe_lane(other)} is elsewhere"
                 )
         return found
 
     def _complete(self, lanes: np.ndarray, member: Read | None) -> np.ndarray:
         """Those of these lanes for whom nobody is missing."""
-        return lanes & (self._needed(member) & ~self._machine.schedule.ballot(lanes) == 0)
+        return lanes & (self._needed(member) & ~self._machine.ballot(lanes) == 0)
 
     def _needed(self, member: Read | None) -> np.ndarray:
         """By lane, the lanes that its instruction needs."""
-        schedule = self._machine.schedule
-        return self._named(member) & schedule.ballot(schedule.living())
+        return self._named(member) & self._machine.ballot(self._machine.living())
 
     def _named(self, member: Read | None) -> np.ndarray:
         return per_lane(ALL if member is None else member(self._machine), self._machine.lanes)
@@ -100,7 +99,7 @@ class Warps(Unit):
     def _require_whole(self, here: np.ndarray) -> None:
         """All 32 lanes of the warps that these lanes are of must still be there."""
         machine = self._machine
-        short = here & (machine.schedule.ballot(machine.living()) != ALL)
+        short = here & (machine.ballot(machine.living()) != ALL)
         if not short.any():
             return
         lane = int(np.argmax(short))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine
+from gemm_ref.ptx.core.machine import Machine
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault
 from gemm_ref.ptx.units.tile import swizzled
 

@@ -39,21 +39,21 @@ class Names(Observer):
         self.lines.append(instruction.line)
 
 
-def results(kernel: ptx.Kernel, lanes: int = LANES) -> tuple[list[int], list[int], int]:
+def results(kernel: ptx.DecodedKernel, lanes: int = LANES) -> tuple[list[int], list[int], int]:
     """What a kernel leaves in its registers, bit by bit, what an observer was told of, and the instructions counted."""
     out, names = words([99] * lanes * REGISTERS), Names()
     count = ptx.run(kernel, Launch((1, 1, 1), (lanes, 1, 1)), [out], observers=[names])
     return bits_of(out), names.lines, count
 
 
-def both(code: str, lanes: int = LANES) -> tuple[ptx.Kernel, tuple, tuple]:
+def both(code: str, lanes: int = LANES) -> tuple[ptx.DecodedKernel, tuple, tuple]:
     """A kernel, its results, and those where each instruction is executed alone."""
     kernel = ptx.load(kernel_text(f"{BEGIN}\n{code}\n{END}", POINTER))
     alone = replace(kernel, operations=tuple(replace(operation, run=None) for operation in kernel.operations))
     return kernel, results(kernel, lanes), results(alone, lanes)
 
 
-def lengths(kernel: ptx.Kernel) -> list[int]:
+def lengths(kernel: ptx.DecodedKernel) -> list[int]:
     return [len(operation.run.instructions) for operation in kernel.operations if operation.run]
 
 

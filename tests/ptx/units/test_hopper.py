@@ -22,7 +22,7 @@ def text() -> str:
     return compile_ptx(SOURCE, f"-I{SOURCE.parent}")
 
 
-def load(name: str, *arguments: int) -> ptx.Kernel:
+def load(name: str, *arguments: int) -> ptx.DecodedKernel:
     """The instance of a template with these arguments."""
     mangled = name + "I" + "".join(f"L{'ib'[i]}{int(value)}E" for i, value in enumerate(arguments))
     (entry,) = [entry for entry in ptx.entries(text()) if mangled in entry]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.isa.numbers.rounding import fma64
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane

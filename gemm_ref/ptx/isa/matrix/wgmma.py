@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Control, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, integer
+from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of

@@ -21,8 +21,8 @@ import re
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.context import Control, Machine, Mask, Read
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Control, Machine, Mask, Read
 from gemm_ref.ptx.isa.matrix.mma import (
     ACCUMULATORS,
     WARP,

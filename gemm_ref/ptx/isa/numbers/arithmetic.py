@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute
 from gemm_ref.ptx.core.decode import Builder, Decoder
+from gemm_ref.ptx.core.machine import Execute
 from gemm_ref.ptx.isa.numbers import floats
 from gemm_ref.ptx.isa.numbers.floats import KINDS
 from gemm_ref.ptx.text.dtypes import DTYPES, SIGNED, UNSIGNED, Value, is_float, is_signed

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, only
 from gemm_ref.ptx.isa.numbers.floats import KINDS, without_subnormals
 from gemm_ref.ptx.isa.numbers.rounding import widen

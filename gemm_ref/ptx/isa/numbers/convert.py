@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute
 from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Execute
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, execution
 from gemm_ref.ptx.isa.numbers.floats import narrow_to, relu, without_subnormals
 from gemm_ref.ptx.isa.numbers.rounding import MODES, widen

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Machine, Read
-from gemm_ref.ptx.core.decode import Decoder, Operation
+from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.machine import Machine, Operation, Read, Run
 from gemm_ref.ptx.isa.numbers.rounding import fma32
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.operands import Register
@@ -24,14 +24,13 @@ _MOST_NUMBERS = 1 << 16  # in one operand of one call: more outgrow a processor'
 
 @dataclass(frozen=True)
 class MultiplyAdds:
-    """`fma.rn.f32` one behind the other, without guards, of which none reads or writes what an earlier one writes."""
+    """Consecutive unguarded `fma.rn.f32`, of which none reads or writes what an earlier one writes."""
 
-    instructions: tuple[Instruction, ...]
     reads: tuple[tuple[Read, ...], ...]  # of the factors and the summand: a reader for each instruction
     sources: tuple[int, ...]  # the slots they read
     targets: tuple[int, ...]  # the slots they write, one each
 
-    def possible(self, machine: Machine) -> bool:
+    def is_possible(self, machine: Machine) -> bool:
         """Whether all operands are there (alone, an instruction says which is missing) and it is worth while."""
         registers = machine.registers
         return machine.lanes * _FEWEST <= _MOST_NUMBERS and all(registers[slot] is not None for slot in self.sources)
@@ -86,12 +85,12 @@ def _names(decoder: Decoder, instruction: Instruction) -> list[str]:
     return [operand.name for operand in operands if isinstance(operand, Register)]
 
 
-def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> MultiplyAdds:
+def _run(decoder: Decoder, instructions: Sequence[Instruction]) -> Run:
     names = [_names(decoder, instruction) for instruction in instructions]
     columns = zip(*(instruction.operands[1:] for instruction in instructions), strict=True)
-    return MultiplyAdds(
-        tuple(instructions),
+    adds = MultiplyAdds(
         tuple(tuple(decoder.source(operand, DTYPES["f32"]) for operand in column) for column in columns),
         tuple({decoder.slot(name) for _, *sources in names for name in sources}),
         tuple(decoder.slot(target) for target, *_ in names),
     )
+    return Run(tuple(instructions), adds.is_possible, adds.execute)

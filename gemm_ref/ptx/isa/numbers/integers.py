@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.context import Execute, Machine, Mask
 from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, multiply, no_floats, only
 from gemm_ref.ptx.isa.numbers.bitwise import count_bits
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, is_signed
