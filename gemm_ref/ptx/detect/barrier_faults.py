@@ -11,23 +11,26 @@ may be taken for members of that one, so groups that do not wait for each other 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gemm_ref.ptx.core.events import Synchronisation
 from gemm_ref.ptx.core.lanes import Lanes
-from gemm_ref.ptx.detect.branches import are_sides
-from gemm_ref.ptx.detect.finding import APART, MIXED, SKIPPED, Findings, Scene, place_from
+from gemm_ref.ptx.detect.finding import APART, MIXED, SKIPPED, Scene
 from gemm_ref.ptx.detect.happens_before import Order
-from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.text.operands import Symbol
+from gemm_ref.ptx.text.parser import Entry, Instruction
 
 _NOWHERE = -1
+_LEAVES = ("ret", "exit", "trap")
 
 
 class BarrierFaults:
     """Watches the barriers of one machine."""
 
-    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
-        self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
+    def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
+        self._machine, self._scene, self._order = machine, scene, order
         # By block and number of a barrier with a count: whom its last phase let go, and when.
         self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
         self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)  # by the number of the instruction
@@ -73,18 +76,13 @@ class BarrierFaults:
         return not self._order.concurrent(np.full(passed.size, lane), threads, np.full(passed.size, time)).all()
 
     def _report_group(self, event: Synchronisation, here: Instruction, lane: int, before: int) -> None:
-        scene = self._scene
-
-        def make() -> dict:
-            thread, other = scene.threads(self._machine, np.array([lane, before]))
-            text = (
-                f"arrives at barrier {event.barrier[1]} of {event.expected} threads while the phase of "
-                f"{scene.name_other(other, thread)} and its group may still run: it may be counted as one of them. "
-                "Give each group its own barrier number"
-            )
-            return scene.told(here, thread, other, text)
-
-        self._findings.add(MIXED, here, None, 1, make)
+        thread, other = self._scene.threads(self._machine, np.array([lane, before]))
+        text = (
+            f"arrives at barrier {event.barrier[1]} of {event.expected} threads while the phase of "
+            f"{self._scene.describe_thread(other, thread)} and its group may still run: it may be counted as one of "
+            "them. Give each group its own barrier number"
+        )
+        self._scene.report(MIXED, here, thread, text, other)
 
     def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
         """A barrier opens for these lanes: are those of a block all at the same one?"""
@@ -109,19 +107,83 @@ class BarrierFaults:
         waiting, absent = scene.instructions[at], scene.instructions[other]
         missing = int(np.argmax(there))
         lane = int(np.argmax(here & (block == block[missing])))
-        match = are_sides(scene.kernel.entry, waiting, absent)
+        kind, why = SKIPPED, "all threads of a block must reach the same one"
+        if are_sides(scene.kernel.entry, waiting, absent):
+            kind, why = APART, "they match, and GPUs since Volta take both for one, but CUDA asks for the same barrier"
+        thread, absentee = scene.threads(machine, np.array([lane, missing]))
+        text = (
+            f"waits at this barrier, and {scene.describe_thread(absentee, thread)} of its block waits at another, at "
+            f"{absent.line_seen_from(waiting)}: {why}"
+        )
+        scene.report(kind, waiting, thread, text, absentee, absent, int(there.sum()))
 
-        def make() -> dict:
-            thread, absentee = scene.threads(machine, np.array([lane, missing]))
-            why = (
-                "they match, and GPUs since Volta take both for one, but CUDA asks for the same barrier"
-                if match
-                else "all threads of a block must reach the same one"
-            )
-            text = (
-                f"waits at this barrier, and {scene.name_other(absentee, thread)} of its block waits at another, at "
-                f"{place_from(absent, waiting)}: {why}"
-            )
-            return scene.told(waiting, thread, absentee, text)
 
-        self._findings.add(APART if match else SKIPPED, waiting, absent, int(there.sum()), make)
+# --- the control flow graph ---------------------------------------------------------------------------------
+
+
+def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
+    """Whether a thread that passes a branch may come to one of the two or to the other, and then goes on as one."""
+    following = [_following(entry, place) for place in range(len(entry.instructions))]
+    behind = _post_dominators(following)
+    places = {id(instruction): place for place, instruction in enumerate(entry.instructions)}
+    if id(first) not in places or id(second) not in places:
+        return False  # in a function that the kernel calls
+    x, y = places[id(first)], places[id(second)]
+    for branch, targets in enumerate(following):
+        if len(targets) > 1:
+            ways = [place for place in _bits(behind[branch]) if place != branch]
+            meet = max(ways, key=lambda place: behind[place].bit_count())
+            own = [{x, y} & _reached(following, target, meet) for target in targets]
+            if {x} in own and {y} in own:
+                return True
+    return False
+
+
+def _following(entry: Entry, place: int) -> Sequence[int]:
+    """The places that may come next; one behind the last instruction stands for having left."""
+    instruction, end = entry.instructions[place], len(entry.instructions)
+    opcode = instruction.parts[0]
+    targets: list[int] = []
+    if opcode == "bra" and isinstance(instruction.operands[0], Symbol):
+        targets = [entry.labels[instruction.operands[0].name]]
+    elif opcode == "brx" and isinstance(instruction.operands[1], Symbol):
+        targets = [entry.labels[name] for name in entry.tables[instruction.operands[1].name]]
+    elif opcode in _LEAVES:
+        targets = [end]
+    if not targets or instruction.guard:
+        targets.append(place + 1)
+    return tuple(dict.fromkeys(targets))
+
+
+def _post_dominators(following: Sequence[Sequence[int]]) -> list[int]:
+    """For each place, as bits, those that every way from it to the end goes through; it is one of them."""
+    end = len(following)
+    everything = (1 << end + 1) - 1
+    behind = [everything] * end + [1 << end]
+    changed = True
+    while changed:
+        changed = False
+        for place in reversed(range(end)):
+            found = everything
+            for target in following[place]:
+                found &= behind[target]
+            found |= 1 << place
+            if found != behind[place]:
+                behind[place], changed = found, True
+    return behind
+
+
+def _reached(following: Sequence[Sequence[int]], start: int, stop: int) -> set[int]:
+    """The places that one comes to from `start` before `stop`."""
+    found: set[int] = set()
+    left = [start]
+    while left:
+        place = left.pop()
+        if place != stop and place < len(following) and place not in found:
+            found.add(place)
+            left += following[place]
+    return found
+
+
+def _bits(number: int) -> list[int]:
+    return [place for place, bit in enumerate(reversed(f"{number:b}")) if bit == "1"]

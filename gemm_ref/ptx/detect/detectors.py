@@ -23,7 +23,7 @@ from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess, KernelInfo,
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import GlobalMemory
 from gemm_ref.ptx.detect.barrier_faults import BarrierFaults
-from gemm_ref.ptx.detect.finding import EARLY, Finding, Findings, Scene, place_from
+from gemm_ref.ptx.detect.finding import EARLY, Finding, Scene
 from gemm_ref.ptx.detect.global_faults import GlobalFaults
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.lifetime_faults import LifetimeFaults
@@ -42,17 +42,17 @@ class Detectors(Observer):
 
     def __init__(self, outputs: Sequence[str] = ("C",), tile: tuple[int, int] | None = None) -> None:
         self._outputs, self._tile = outputs, tile
-        self._findings = Findings()
+        self._findings: dict[tuple, Finding] = {}
         self._machine: Lanes | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What was found, in the order in which it was first seen."""
-        return tuple(self._findings)
+        return tuple(self._findings.values())
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
-        self._scene = Scene(kernel, launch, memory)
-        self._global = GlobalFaults(self._scene, self._findings, self._outputs, self._tile)
+        self._scene = Scene(kernel, launch, memory, self._findings)
+        self._global = GlobalFaults(self._scene, self._outputs, self._tile)
         self._machine = None
 
     def _meet(self, machine: Lanes) -> None:
@@ -60,7 +60,7 @@ class Detectors(Observer):
         if machine is not self._machine:
             self._machine = machine
             self._order = Order(machine)
-            watched = machine, self._scene, self._order, self._findings
+            watched = machine, self._scene, self._order
             self._shared, self._barriers = SharedFaults(*watched), BarrierFaults(*watched)
             self._mbarriers, self._lifetimes = MBarrierFaults(*watched), LifetimeFaults(*watched)
 
@@ -71,7 +71,7 @@ class Detectors(Observer):
         lanes = machine.access_mask(mask)
         if "proxy" not in instruction.parts:
             self._order.release(instruction, lanes)
-            self._global.on_fence(instruction, lanes, machine, self._order)
+            self._global.gpu_order.fence(instruction, lanes, machine, self._order)
         elif instruction.parts[:3] == ["fence", "proxy", "async"] and instruction.parts[-1] != "global":
             self._order.fence(lanes)
 
@@ -99,17 +99,13 @@ class Detectors(Observer):
         self._order.on_phase(barriers)
 
     def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
-        scene, lane, here = self._scene, int(np.argmax(lanes)), machine.instruction
-
-        def make() -> dict:
-            (thread,) = scene.threads(machine, np.array([lane]))
-            text = (
-                f"reads {name}, an accumulator of the wgmma at {place_from(issued, here)} that was not waited for: "
-                "wait for its group (wgmma.wait_group) first"
-            )
-            return scene.told(here, thread, None, text)
-
-        self._findings.add(EARLY, here, issued, int(lanes.sum()), make)
+        here = machine.instruction
+        (thread,) = self._scene.threads(machine, np.flatnonzero(lanes)[:1])
+        text = (
+            f"reads {name}, an accumulator of the wgmma at {issued.line_seen_from(here)} that was not waited for: "
+            "wait for its group (wgmma.wait_group) first"
+        )
+        self._scene.report(EARLY, here, thread, text, there=issued, count=int(lanes.sum()))
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         self._meet(event.machine)

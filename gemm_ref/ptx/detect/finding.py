@@ -1,4 +1,4 @@
-"""What a fault detector reports: a finding names the line, the block, the two threads, and what to do."""
+"""What a fault detector reports: a finding names the source line, the block, the two threads, and the remedy."""
 
 from __future__ import annotations
 
@@ -23,132 +23,111 @@ TWICE = "written by two threads"
 MISSED = "never written"
 APART = "barriers on two sides of a branch"
 KINDS = (RACE, EARLY, UNWRITTEN, SKIPPED, MIXED, ENDED, TWICE, MISSED, APART)
-NOTES = (APART,)  # what every GPU since Volta does as meant, though CUDA does not promise it: no faults
-
-Make = Callable[[], dict]  # the fields of a finding that its two instructions do not give
+NOTES = (APART,)  # no faults: CUDA does not promise it, but every GPU since Volta does what was meant
+Coordinates = tuple[int, int, int]  # x, y, z
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, told by the first thread that showed it. Coordinates are (x, y, z); None where there is no other."""
+    """One fault, as the first thread that showed it; coordinates are (x, y, z), or None where there is no thread."""
 
     kind: str  # one of KINDS
     file: str
     line: int
-    other_file: str | None  # where the other thread did its part
+    other_file: str | None  # where the other thread took part
     other_line: int | None
-    block: tuple[int, int, int] | None
-    thread: tuple[int, int, int] | None
-    other_block: tuple[int, int, int] | None
-    other_thread: tuple[int, int, int] | None
+    block: Coordinates | None
+    thread: Coordinates | None
+    other_block: Coordinates | None
+    other_thread: Coordinates | None
     text: str
-    count: int = 1  # how often: threads, or elements of memory that each touched
+    count: int = 1  # threads, or elements of memory that they accessed
 
     def __str__(self) -> str:
         return self.text if self.count == 1 else f"{self.text} ({self.count} times)"
 
 
-class Findings:
-    """Findings in the order in which they were made, one for each kind, line and other line."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple, Finding] = {}
-
-    def __iter__(self):
-        return iter(self._found.values())
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def add(
-        self, kind: str, here: Instruction, there: Instruction | None, count: int, make: Callable[[], dict]
-    ) -> None:
-        """Count a fault; one that is new is made."""
-        other = (there.file, there.line) if there else (None, None)
-        key = (kind, here.file, here.line, *other)
-        if key in self._found:
-            self._found[key] = replace(self._found[key], count=self._found[key].count + count)
-        else:
-            blank = dict.fromkeys(("block", "thread", "other_block", "other_thread"))
-            self._found[key] = Finding(kind, here.file, here.line, *other, **{**blank, **make(), "count": count})
-
-
 class Scene:
-    """The launch that is looked at: who its threads are, and what its memory is called."""
+    """The launch that is watched: the coordinates of its threads, the names of its memory, and what was found in it."""
 
-    def __init__(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
+    def __init__(
+        self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory, findings: dict[tuple, Finding]
+    ) -> None:
+        """findings: one for each kind, line and other line, in the order in which they were made."""
         self.kernel, self.launch, self.memory = kernel, launch, memory
         self.instructions: list[Instruction] = []
+        self._findings = findings
         self._numbers: dict[int, int] = {}
-        self._whether: dict[Callable[[Instruction], bool], np.ndarray] = {}
+        self._selected: dict[Callable[[Instruction], bool], np.ndarray] = {}
         layout = kernel.static_shared
         names = {variable.name: variable.source_name for variable in kernel.entry.variables}
         self._arrays = sorted((offset, names[name]) for name, offset in layout.offsets.items())
         self._arrays += [(layout.size, names[name]) for name in kernel.dynamic_shared]
 
+    def report(
+        self,
+        kind: str,
+        here: Instruction,
+        thread: int | None,
+        text: str,
+        other: int | None = None,
+        there: Instruction | None = None,
+        count: int = 1,
+    ) -> None:
+        """Report what a thread did `here`, and which other thread took part `there`; a known finding is counted.
+
+        Threads are linear numbers in the grid.
+        """
+        other_file, other_line = (there.file, there.line) if there else (None, None)
+        key = kind, here.file, here.line, other_file, other_line
+        if key in self._findings:
+            self._findings[key] = replace(self._findings[key], count=self._findings[key].count + count)
+            return
+        block, name = self.coordinates_of(thread)
+        text = f"{here.origin}: {'' if thread is None else f'block {block} thread {name} '}{text}"
+        places = block, name, *self.coordinates_of(other)
+        self._findings[key] = Finding(*key, *places, text, count)
+
     def number(self, instruction: Instruction) -> int:
-        """A number for an instruction, from 0."""
+        """Return the number of an instruction in `instructions`."""
         if id(instruction) not in self._numbers:
             self._numbers[id(instruction)] = len(self.instructions)
             self.instructions.append(instruction)
         return self._numbers[id(instruction)]
 
-    def whether(self, holds: Callable[[Instruction], bool]) -> np.ndarray:
-        """Of each instruction that has a number, whether this holds."""
-        found = self._whether.get(holds)
-        if found is None or found.size < len(self.instructions):
-            found = self._whether[holds] = np.array([holds(each) for each in self.instructions], bool)
-        return found
+    def test(self, predicate: Callable[[Instruction], bool]) -> np.ndarray:
+        """Return whether a predicate holds, for each instruction that has a number."""
+        cached = self._selected.get(predicate)
+        if cached is None or cached.size < len(self.instructions):
+            cached = self._selected[predicate] = np.array([predicate(one) for one in self.instructions], bool)
+        return cached
 
-    def who(self, thread: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Block and thread of a number in the whole grid."""
+    def coordinates_of(self, thread: int | None) -> tuple[Coordinates | None, Coordinates | None]:
+        """Return the coordinates of the block and the thread with a linear number in the grid."""
+        if thread is None:
+            return None, None
         block, thread = divmod(int(thread), self.launch.threads)
         return coordinates(block, self.launch.grid), coordinates(thread, self.launch.block)
 
     def threads(self, machine: Lanes, lanes: np.ndarray) -> np.ndarray:
-        """The numbers in the whole grid of a machine's lanes."""
+        """Return the linear numbers in the grid of a machine's lanes."""
         return machine.block_of_lane[lanes] * machine.launch.threads + machine.thread_of_lane[lanes]
 
-    def name_other(self, thread: int, beside: int) -> str:
-        """A number in the whole grid as `thread (1, 0, 0)`, with its block where that is not also the other's."""
-        block, name = self.who(thread)
-        return f"thread {name}" if block == self.who(beside)[0] else f"block {block} thread {name}"
+    def describe_thread(self, thread: int, reader: int) -> str:
+        """Return `thread (1, 0, 0)`, with its block unless that is also the block of the thread `reader`."""
+        block, name = self.coordinates_of(thread)
+        return f"thread {name}" if block == self.coordinates_of(reader)[0] else f"block {block} thread {name}"
 
-    def told(self, here: Instruction, thread: int, other: int | None, text: str) -> dict:
-        """The fields of a finding: what a thread did `here`, and who else had a part; numbers in the whole grid."""
-        block, name = self.who(thread)
-        found = {"block": block, "thread": name, "text": f"{place(here)}: block {block} thread {name} {text}"}
-        if other is not None:
-            found["other_block"], found["other_thread"] = self.who(other)
-        return found
-
-    def shared_name(self, byte: int) -> str:
-        """`byte 132 of a_smem`."""
+    def describe_shared(self, byte: int) -> str:
+        """Return `byte 132 of a_smem`."""
         offset, name = max(((o, n) for o, n in self._arrays if o <= byte), default=(0, "shared memory"))
         return f"byte {byte - offset} of {name}"
 
-    def global_name(self, tensor: Tensor, byte: int) -> str:
-        """`C[3, 5]`."""
+    def describe_global(self, tensor: Tensor, byte: int) -> str:
+        """Return `C[3, 5]`."""
         index = byte // tensor.owner.element_size()
         places: list[int] = []
         for size in reversed(tensor.owner.shape):
             places.insert(0, index % size)
             index //= size
         return f"{tensor.name}[{', '.join(map(str, places))}]"
-
-
-def place(instruction: Instruction) -> str:
-    """`file:line: text`, and whose call brought in a line of a header."""
-    return instruction.place + _caller(instruction)
-
-
-def place_from(instruction: Instruction, here: Instruction) -> str:
-    """Where an instruction is, for a reader who knows where `here` is."""
-    if instruction.file == here.file:
-        return f"line {instruction.line}"
-    return f"{instruction.file}:{instruction.line}{_caller(instruction)}"
-
-
-def _caller(instruction: Instruction) -> str:
-    elsewhere = instruction.caller and not instruction.caller.startswith(instruction.file)
-    return f" (called at {instruction.caller})" if elsewhere else ""

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BulkAccess
-from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.core.memory import Tensor
-from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Findings, Scene, place
+from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Scene
 from gemm_ref.ptx.detect.gpu_order import GpuOrder, is_strong, reaches_all
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import Races
@@ -30,19 +29,15 @@ _BETWEEN_BLOCKS = (
 class GlobalFaults:
     """Watches all tensors of a launch, over all batches of its blocks."""
 
-    def __init__(self, scene: Scene, findings: Findings, outputs: Sequence[str], tile: tuple[int, int] | None) -> None:
-        self._scene, self._findings, self._outputs, self._tile = scene, findings, outputs, tile
-        self._gpu = GpuOrder()
+    def __init__(self, scene: Scene, outputs: Sequence[str], tile: tuple[int, int] | None) -> None:
+        self._scene, self._outputs, self._tile = scene, outputs, tile
+        self.gpu_order = GpuOrder()
         self._tensors: dict[int, _TensorFaults] = {}
 
     def on_access(self, access: Access, order: Order) -> None:
         lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
         self._look(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
-        self._gpu.on_access(access, order)
-
-    def on_fence(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes, order: Order) -> None:
-        """These lanes execute a fence that is not a proxy's."""
-        self._gpu.fence(instruction, lanes, machine, order)
+        self.gpu_order.on_access(access, order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:
         """A bulk copy reads or writes a tensor."""
@@ -62,7 +57,7 @@ class GlobalFaults:
                     continue
             if number not in self._tensors:
                 output = tensor.name in self._outputs
-                self._tensors[number] = _TensorFaults(tensor, output, self._scene, self._findings, order, self._gpu)
+                self._tensors[number] = _TensorFaults(tensor, output, self._scene, order, self.gpu_order)
             self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
@@ -82,28 +77,22 @@ class GlobalFaults:
         if not elements.size:
             return
         first, shape = int(elements[0]), tensor.owner.shape
-
-        def make() -> dict:
-            name = self._scene.global_name(tensor, first * tensor.owner.element_size())
-            rest = f" and {elements.size - 1} more are" if elements.size > 1 else " is"
-            text = f"{place(near)}: {name}{rest} never written, of {tensor.owner.numel()} elements of {tensor.name}"
-            if len(shape) == 2 and self._tile:
-                row, col = divmod(first, shape[1])
-                text += f"; the first is in tile ({row // self._tile[0]}, {col // self._tile[1]})"
-                text += f" of {self._tile[0]} x {self._tile[1]}"
-            return {"text": text}
-
-        self._findings.add(MISSED, near, None, elements.size, make)
+        name = self._scene.describe_global(tensor, first * tensor.owner.element_size())
+        rest = f" and {elements.size - 1} more are" if elements.size > 1 else " is"
+        text = f"{name}{rest} never written, of {tensor.owner.numel()} elements of {tensor.name}"
+        if len(shape) == 2 and self._tile:
+            row, col = divmod(first, shape[1])
+            text += f"; the first is in tile ({row // self._tile[0]}, {col // self._tile[1]})"
+            text += f" of {self._tile[0]} x {self._tile[1]}"
+        self._scene.report(MISSED, near, None, text, count=elements.size)
 
 
 class _TensorFaults(Races):
     written_twice = TWICE
     advice = "nothing orders the two"
 
-    def __init__(
-        self, tensor: Tensor, output: bool, scene: Scene, findings: Findings, order: Order, gpu: GpuOrder
-    ) -> None:
-        super().__init__(scene, findings, Shadow(tensor.size))
+    def __init__(self, tensor: Tensor, output: bool, scene: Scene, order: Order, gpu: GpuOrder) -> None:
+        super().__init__(scene, Shadow(tensor.size))
         self._tensor, self._output = tensor, output
         self._order = order  # of the machine whose access is looked at
         self._gpu = gpu
@@ -149,7 +138,7 @@ class _TensorFaults(Races):
         if elsewhere.any() and self._gpu.is_known_to(self._order):
             entries = entries[elsewhere]
             at = touch.elements[entries]
-            strong = self.scene.whether(is_strong)[mark.instruction[at]]
+            strong = self.scene.test(is_strong)[mark.instruction[at]]
             places = np.where(strong, self._tensor.first + at * self.shadow.width, NOBODY)
             other[entries] = ~self._gpu.ordered(
                 touch.lanes[entries], theirs[elsewhere], times[elsewhere], places, self._order
@@ -160,9 +149,9 @@ class _TensorFaults(Races):
         here, at = touch.access.instruction, touch.elements
         if not is_strong(here):
             return np.zeros(at.size, bool)
-        strong, wide = (self.scene.whether(holds)[mark.instruction[at]] for holds in (is_strong, reaches_all))
+        strong, wide = (self.scene.test(holds)[mark.instruction[at]] for holds in (is_strong, reaches_all))
         together = touch.threads // self.scene.launch.threads == mark.thread[at] // self.scene.launch.threads
         return strong & (together | (wide & reaches_all(here)))
 
     def name(self, element: int) -> str:
-        return self.scene.global_name(self._tensor, element * self.shadow.width)
+        return self.scene.describe_global(self._tensor, element * self.shadow.width)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BarrierUse, BulkAccess
 from gemm_ref.ptx.core.lanes import Lanes
-from gemm_ref.ptx.detect.finding import ENDED, Findings, Scene, place_from
+from gemm_ref.ptx.detect.finding import ENDED, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -24,8 +24,8 @@ _COPY += " land later, in memory of another block. Wait for every copy, and star
 class LifetimeFaults:
     """Watches who accesses the shared memory of a machine's blocks besides their own threads."""
 
-    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
-        self._machine, self._scene, self._order, self._findings = machine, scene, order, findings
+    def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
+        self._machine, self._scene, self._order = machine, scene, order
         self._left = np.zeros(machine.lanes, bool)
         # By block and thread in the grid, when and where that thread last accessed the memory of that block: who knows
         # of that, knows of what the thread did before.
@@ -84,10 +84,6 @@ class LifetimeFaults:
             del latest[thread]
 
     def _report(self, here: Instruction, thread: int, leaves: Instruction, lane: int, text: str) -> None:
-        scene = self._scene
-
-        def make() -> dict:
-            (last,) = scene.threads(self._machine, np.array([lane]))
-            return scene.told(here, thread, last, text.format(scene.who(last)[0], place_from(leaves, here)))
-
-        self._findings.add(ENDED, here, leaves, 1, make)
+        (last,) = self._scene.threads(self._machine, np.array([lane]))
+        text = text.format(self._scene.coordinates_of(last)[0], leaves.line_seen_from(here))
+        self._scene.report(ENDED, here, thread, text, last, leaves)

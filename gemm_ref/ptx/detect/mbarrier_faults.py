@@ -11,7 +11,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.events import BarrierUse
 from gemm_ref.ptx.core.lanes import Lanes
-from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
+from gemm_ref.ptx.detect.finding import RACE, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.shadow import NOBODY
 
@@ -22,8 +22,8 @@ _UNRELEASED = "and another block of the cluster may not see that yet: put fence.
 class MBarrierFaults:
     """Watches the mbarriers of one machine, by their numbers."""
 
-    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
-        self._scene, self._order, self._findings = scene, order, findings
+    def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
+        self._scene, self._order = scene, order
         self._per_block = max(machine.shared.stride // 8, 1)
         words = self._per_block * order.blocks
         self._thread = np.full(words, NOBODY, np.int64)  # who has initialised it, by number in the grid
@@ -51,13 +51,9 @@ class MBarrierFaults:
         scene, at = self._scene, int(np.argmax(wrong))
         number = int(use.numbers[at])
         there = scene.instructions[self._instruction[number]]
-
-        def make() -> dict:
-            first, name = self._thread[number], scene.shared_name(number % self._per_block * 8)
-            text = (
-                f"uses the mbarrier at {name}, which {scene.name_other(first, threads[at])} initialises at "
-                f"{place_from(there, use.instruction)}, {why}"
-            )
-            return scene.told(use.instruction, threads[at], first, text)
-
-        self._findings.add(RACE, use.instruction, there, int(wrong.sum()), make)
+        first, name = self._thread[number], scene.describe_shared(number % self._per_block * 8)
+        text = (
+            f"uses the mbarrier at {name}, which {scene.describe_thread(first, threads[at])} initialises at "
+            f"{there.line_seen_from(use.instruction)}, {why}"
+        )
+        scene.report(RACE, use.instruction, threads[at], text, first, there, int(wrong.sum()))

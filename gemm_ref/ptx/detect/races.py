@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BulkAccess
-from gemm_ref.ptx.detect.finding import RACE, Findings, Scene, place_from
+from gemm_ref.ptx.detect.finding import RACE, Scene
 from gemm_ref.ptx.detect.gpu_order import ATOMIC
 from gemm_ref.ptx.detect.shadow import Mark, Shadow, Touch
 from gemm_ref.ptx.text.operands import Immediate, items_of
@@ -32,8 +32,8 @@ class Races:
     written_twice = RACE  # the kind of a finding about two writers
     advice = "no barrier orders the two: put __syncthreads() between them"
 
-    def __init__(self, scene: Scene, findings: Findings, shadow: Shadow) -> None:
-        self.scene, self.findings, self.shadow = scene, findings, shadow
+    def __init__(self, scene: Scene, shadow: Shadow) -> None:
+        self.scene, self.shadow = scene, shadow
 
     def concurrent(self, touch: Touch, mark: Mark) -> np.ndarray:
         """Of the touch's entries, whether another thread's marked access there is not ordered before it."""
@@ -85,7 +85,7 @@ class Races:
         """Of the touch's entries, whether what it does there may go on at the same time as what is marked."""
         if not _is_atomic(touch.access.instruction):
             return np.zeros(touch.elements.size, bool)
-        return self.scene.whether(_is_atomic)[mark.instruction[touch.elements]]
+        return self.scene.test(_is_atomic)[mark.instruction[touch.elements]]
 
     def report(self, kind: str, touch: Touch, mark: Mark | None, wrong: np.ndarray, did: str = WRITES) -> None:
         """Findings about these entries of the touch, one for each instruction that `mark` names there."""
@@ -107,17 +107,11 @@ class Races:
 
     def _add(self, kind: str, touch: Touch, entries: np.ndarray, mark: Mark | None, did: str) -> None:
         scene, entry, here = self.scene, entries[0], touch.access.instruction
-        element = int(touch.elements[entry])
-        there = scene.instructions[mark.instruction[element]] if mark else None
-
-        def make() -> dict:
-            thread, other, name = touch.threads[entry], None, ""
-            if mark is not None:
-                other = mark.thread[element]
-                name = scene.name_other(other, thread)
-            line = place_from(there, here) if there else ""
-            does = "reads" if touch.access.kind in ("load", "async load") else "writes"
-            relation = self.relation(kind, element, name, did, line)
-            return scene.told(here, thread, other, f"{does} {self.name(element)}, {relation}")
-
-        self.findings.add(kind, here, there, entries.size, make)
+        element, thread = int(touch.elements[entry]), touch.threads[entry]
+        there, other, name, line = None, None, "", ""
+        if mark is not None:
+            there, other = scene.instructions[mark.instruction[element]], mark.thread[element]
+            name, line = scene.describe_thread(other, thread), there.line_seen_from(here)
+        does = "reads" if touch.access.kind in ("load", "async load") else "writes"
+        text = f"{does} {self.name(element)}, {self.relation(kind, element, name, did, line)}"
+        scene.report(kind, here, thread, text, other, there, entries.size)

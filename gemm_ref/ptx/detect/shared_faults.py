@@ -6,7 +6,7 @@ import numpy as np
 
 from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.core.lanes import Lanes
-from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Findings, Scene
+from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Scene
 from gemm_ref.ptx.detect.happens_before import Order
 from gemm_ref.ptx.detect.races import READS, WRITES, Races
 from gemm_ref.ptx.detect.shadow import NOBODY, WIDEST, Mark, Shadow, Touch
@@ -29,11 +29,11 @@ class SharedFaults(Races):
     write until it was waited for, and for the others it was read then.
     """
 
-    def __init__(self, machine: Lanes, scene: Scene, order: Order, findings: Findings) -> None:
+    def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
         self._order = order
         self._size = machine.shared.size
         self._pitch = -(-self._size // WIDEST) * WIDEST  # of a block's part of the shadow, in bytes
-        super().__init__(scene, findings, Shadow(self._pitch * order.blocks))
+        super().__init__(scene, Shadow(self._pitch * order.blocks))
 
     def on_access(self, access: Access) -> None:
         touch = self._located(access)
@@ -72,7 +72,7 @@ class SharedFaults(Races):
         loose: the entries that are concurrent with the write, which is worse, and reported by itself.
         """
         writer, at = self.shadow.writer, touch.elements
-        generic = ~self.scene.whether(_is_bulk)[writer.instruction[at]] & ~self.shadow.in_flight[at]
+        generic = ~self.scene.test(_is_bulk)[writer.instruction[at]] & ~self.shadow.in_flight[at]
         generic &= writer.thread[at] != NOBODY
         if not np.count_nonzero(generic):
             return
@@ -138,7 +138,7 @@ class SharedFaults(Races):
         return self._order.concurrent(touch.lanes, thread, mark.time[touch.elements]) & other
 
     def name(self, element: int) -> str:
-        return self.scene.shared_name(element * self.shadow.width % self._pitch)
+        return self.scene.describe_shared(element * self.shadow.width % self._pitch)
 
     def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
         if did == UNFENCED:

@@ -52,10 +52,19 @@ class Instruction:
         return f"{self.file}:{self.line}: {text}"
 
     @property
-    def origin(self) -> str:
-        """`place`, and whose call brought in a line of a header."""
+    def _call_site(self) -> str:
+        """Which line of another file called the function that a header defines, in parentheses."""
         elsewhere = self.caller and not self.caller.startswith(self.file)
-        return f"{self.place} (called at {self.caller})" if elsewhere else self.place
+        return f" (called at {self.caller})" if elsewhere else ""
+
+    @property
+    def origin(self) -> str:
+        """`place`, and the call site of a function in a header."""
+        return self.place + self._call_site
+
+    def line_seen_from(self, here: Instruction) -> str:
+        """Return the line of the instruction, for a reader who knows the file of `here`."""
+        return f"line {self.line}" if self.file == here.file else f"{self.file}:{self.line}{self._call_site}"
 
 
 @dataclass(frozen=True)
