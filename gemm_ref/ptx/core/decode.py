@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -280,6 +281,20 @@ def _written(instruction: Instruction) -> list[str]:
     """The registers in the place of an instruction's destination."""
     items = items_of(instruction.operands[0]) if instruction.operands else ()
     return [item.name for item in items if isinstance(item, Register)]
+
+
+def require_form(known: bool, instruction: Instruction) -> None:
+    """Raise Unsupported unless this form of an instruction is known."""
+    if not known:
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+
+
+def match_form(pattern: str | re.Pattern, instruction: Instruction) -> re.Match:
+    """Return the match of an instruction's name. Raises Unsupported for a name that the pattern does not match."""
+    match = re.fullmatch(pattern, instruction.name)
+    if match is None:
+        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    return match
 
 
 def dtype_named(instruction: Instruction) -> np.dtype:

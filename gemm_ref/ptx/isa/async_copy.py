@@ -11,7 +11,7 @@ import numpy as np
 
 from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.access import Accessor, gather
-from gemm_ref.ptx.core.decode import Decoder, expect, integer
+from gemm_ref.ptx.core.decode import Decoder, expect, integer, match_form, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask, Read
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
@@ -24,22 +24,15 @@ from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tensor_map import PIECE
 from gemm_ref.ptx.units.tile import Line, Tile
 
-_BARRIERS = ("", ".shared", ".shared::cta")
 _KNOWN = {"cp", "async", "bulk", "tensor", "tile", "shared::cluster", "shared::cta", "global", "bulk_group"}
-_KNOWN |= {
-    "mbarrier::complete_tx::bytes",
-    "multicast::cluster",
-    "L2::cache_hint",
-    *(f"{rank}d" for rank in range(1, 6)),
-}
+_KNOWN |= {"mbarrier::complete_tx::bytes", "multicast::cluster", "L2::cache_hint", "1d", "2d", "3d", "4d", "5d"}
 # The global sides of copies that some lanes start: which tile, and where each lane's is.
 GlobalSide = Callable[[Machine, np.ndarray], Iterator[tuple[Tile | Line, np.ndarray, np.ndarray]]]
 
 
 def cp(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cp`: `.async` of 4, 8 or 16 bytes, `.async.bulk` and `.async.bulk.tensor`, multicast too, and their groups."""
-    if instruction.parts[1] != "async":
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    require_form(instruction.parts[1] == "async", instruction)
     build = _bulk_copy if instruction.parts[2] == "bulk" else _small_copy
     return build(decoder, instruction)
 
@@ -64,8 +57,7 @@ def _small_copy(decoder: Decoder, instruction: Instruction) -> Execute:
         return lambda machine, mask: machine.unit(AsyncCopies).wait(mask, keep)
     if parts[2] == "mbarrier":
         return _arrive_when_landed(decoder, instruction)
-    if parts[2] not in ("ca", "cg"):
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    require_form(parts[2] in ("ca", "cg"), instruction)
     to, source, bytes_ = instruction.operands[:3]
     start, size = expect(source, Address), integer(bytes_)
     hinted = "L2::cache_hint" in parts
@@ -123,9 +115,7 @@ def _arrive_when_landed(decoder: Decoder, instruction: Instruction) -> Execute:
 
     It raises the count of arrivals that are awaited first, so that they are as many as before, but with `.noinc`.
     """
-    known = {f"cp.async.mbarrier.arrive{noinc}{space}.b64" for noinc in ("", ".noinc") for space in _BARRIERS}
-    if instruction.name not in known:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    match_form(r"cp\.async\.mbarrier\.arrive(\.noinc)?(\.shared|\.shared::cta)?\.b64", instruction)
     place, awaited = decoder.place(instruction.operands[0]), 0 if "noinc" in instruction.parts else 1
 
     def execute(machine: Machine, mask: Mask) -> None:
@@ -154,13 +144,8 @@ def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
         return lambda machine, mask: machine.unit(BulkCopies).wait(machine.lanes_of(mask), keep, reads_only)
     spaces = [part for part in parts if part in ("global", "shared::cluster", "shared::cta")]
     loads = spaces[:1] != ["global"]
-    if (
-        set(parts) - _KNOWN
-        or len(spaces) != 2
-        or "global" not in spaces
-        or loads != ("mbarrier::complete_tx::bytes" in parts)
-    ):
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    known = set(parts) <= _KNOWN and len(spaces) == 2 and "global" in spaces
+    require_form(known and loads == ("mbarrier::complete_tx::bytes" in parts), instruction)
     return _load(decoder, instruction) if loads else _store(decoder, instruction)
 
 

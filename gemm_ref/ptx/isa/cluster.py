@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, match_form, require_form
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.memory import SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
@@ -19,17 +19,14 @@ from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
 def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
     """`mapa`: the address of the same place in the shared memory of the block of a given rank."""
     parts = instruction.parts
-    if instruction.name not in {f"mapa{space}.{kind}" for space in ("", ".shared::cluster") for kind in ("u32", "u64")}:
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    match_form(r"mapa(\.shared::cluster)?\.(u32|u64)", instruction)
     dtype = DTYPES[parts[-1]]
     window = 0 if "shared::cluster" in parts else SHARED_WINDOW
     if window and dtype.itemsize < 8:
         raise Unsupported(f"{instruction.origin}: generic addresses have 64 bits here: use mapa.u64")
     write = decoder.destination(instruction.operands[0])
-    address, rank = (
-        decoder.source(instruction.operands[1], dtype),
-        decoder.source(instruction.operands[2], DTYPES["u32"]),
-    )
+    address = decoder.source(instruction.operands[1], dtype)
+    rank = decoder.source(instruction.operands[2], DTYPES["u32"])
 
     def execute(machine: Machine, mask: Mask) -> None:
         offset, to = address(machine).astype(np.int64) - window, rank(machine).astype(np.int64)
@@ -60,8 +57,8 @@ def cluster_barrier(decoder: Decoder, instruction: Instruction) -> Control:
     """`barrier.cluster.arrive` and `.wait`: the threads of all blocks of a cluster meet."""
     parts = set(instruction.parts[2:])
     arrives = "arrive" in parts
-    if parts - {"arrive", "wait", "release", "relaxed", "acquire", "aligned"} or not parts & {"arrive", "wait"}:
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    known = {"arrive", "wait", "release", "relaxed", "acquire", "aligned"}
+    require_form(parts <= known and bool(parts & {"arrive", "wait"}), instruction)
 
     def step(machine: Machine, mask: Mask, place: int) -> int:
         lanes, barrier = machine.lanes_of(mask), machine.unit(ClusterBarrier)

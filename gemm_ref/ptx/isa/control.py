@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, require_form
 from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.isa.cluster import cluster_barrier
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
@@ -80,8 +80,8 @@ def _reducing_barrier(decoder: Decoder, instruction: Instruction) -> Control:
     """`bar.red`: `.popc .and .or`, of a predicate of all threads that it opens for."""
     modes = set(instruction.parts[1:-1]) - {"red", "cta", "aligned"}
     mode = modes.pop() if len(modes) == 1 else ""
-    if mode not in ("popc", "and", "or") or instruction.parts[-1] != ("u32" if mode == "popc" else "pred"):
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    kind = {"popc": "u32", "and": "pred", "or": "pred"}.get(mode)
+    require_form(instruction.parts[-1] == kind, instruction)
     target, number, *counted, predicate = instruction.operands
     write, read = decoder.destination(target), decoder.source(predicate, DTYPES["pred"])
     which, count = (decoder.source(o, DTYPES["u32"]) if o else None for o in (number, counted[0] if counted else None))
@@ -101,8 +101,8 @@ def _reducing_barrier(decoder: Decoder, instruction: Instruction) -> Control:
 def _block_barrier(decoder: Decoder, instruction: Instruction) -> Control:
     """`bar.sync`, `barrier.sync`, `barrier.cta.sync` and their `.arrive`."""
     parts = set(instruction.parts[1:])
-    if parts - {"sync", "arrive", "aligned", "cta"} or not parts & {"sync", "arrive"}:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    known = {"sync", "arrive", "aligned", "cta"}
+    require_form(parts <= known and bool(parts & {"sync", "arrive"}), instruction)
     number = decoder.source(instruction.operands[0], DTYPES["u32"])
     count = decoder.source(instruction.operands[1], DTYPES["u32"]) if len(instruction.operands) > 1 else None
     waits = "sync" in parts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from gemm_ref.ptx.core.access import SPACES, Accessor, gather, scatter
-from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect
+from gemm_ref.ptx.core.decode import Decoder, dtype_named, expect, require_form
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.memory import SHARED_WINDOW, Footprint
 from gemm_ref.ptx.isa.numbers import floats
@@ -25,17 +25,22 @@ _STRONG = {"relaxed", "acquire", "volatile"}  # loads that may wait for another 
 _HINTS |= {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "noftz"}
 
 
-def _parse(instruction: Instruction) -> tuple[str, int, np.dtype]:
-    """Space, vector length and element type of an ld or st; refuses modifiers that are not mere hints."""
-    space, count = "generic", 1
+def _parse(instruction: Instruction, operations: Collection[str] = ()) -> tuple[str, int, str]:
+    """Return the state space, the vector length and the operation of a memory access.
+
+    Raises Unsupported for a modifier that is not a mere hint.
+    """
+    space, count, operation = "generic", 1, ""
     for part in instruction.parts[1:-1]:
         if part in SPACES:
             space = SPACES[part]
         elif part in _VECTORS:
             count = _VECTORS[part]
-        elif part not in _HINTS and not part.startswith(("L1::", "L2::")):
+        elif part in operations:
+            operation = part
+        elif part not in _HINTS and (operations or not part.startswith(("L1::", "L2::"))):
             raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
-    return space, count, dtype_named(instruction)
+    return space, count, operation
 
 
 def _own_space(address: Address) -> str:
@@ -59,7 +64,7 @@ def _copies(reads: list[Read], writes: list[Write | None]) -> Execute:
 def load(decoder: Decoder, instruction: Instruction) -> Execute:
     """`ld`, `ldu`: from global, shared, local, parameter or generic memory into a register or a vector of 2 to 8."""
     destination, address = instruction.operands[:2]
-    space, count, dtype = _parse(instruction)
+    (space, count, _), dtype = _parse(instruction), dtype_named(instruction)
     writes = [None if target is None else decoder.destination(target) for target in items_of(destination)]
     kind: str | None = "load"
     if space == "param":
@@ -85,7 +90,7 @@ def load(decoder: Decoder, instruction: Instruction) -> Execute:
 def store(decoder: Decoder, instruction: Instruction) -> Execute:
     """`st`: from a register, or a vector of 2 to 8, to global, shared, local or generic memory."""
     address, source = instruction.operands[:2]
-    space, count, dtype = _parse(instruction)
+    (space, count, _), dtype = _parse(instruction), dtype_named(instruction)
     kind: str | None = "store"
     if space == "param":
         space, kind = _own_space(expect(address, Address)), None
@@ -128,24 +133,12 @@ def atomic(decoder: Decoder, instruction: Instruction) -> Execute:
     """
     returns = instruction.parts[0] == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
-    space, operation, count, kind = "generic", None, 1, instruction.parts[-1]
-    for part in instruction.parts[1:-1]:
-        if part in SPACES:
-            space = SPACES[part]
-        elif part in _UPDATES:
-            operation = part
-        elif part in _VECTORS:
-            count = _VECTORS[part]
-        elif part not in _HINTS:
-            raise Unsupported(f"{instruction.place}: the reference GPU has no modifier .{part} here")
-    if operation is None:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    (space, count, operation), kind = _parse(instruction, _UPDATES), instruction.parts[-1]
+    require_form(bool(operation), instruction)
     dtype = ALTERNATE[kind] if kind in ALTERNATE else dtype_named(instruction)
     accessor = Accessor(decoder, instruction, operands[0], space, count * dtype.itemsize, dtype.itemsize)
-    reads = [
-        [decoder.source(item, dtype) for item in items_of(operand)]
-        for operand in operands[1 : 3 if operation == "cas" else 2]
-    ]
+    sources = operands[1 : 3 if operation == "cas" else 2]
+    reads = [[decoder.source(item, dtype) for item in items_of(operand)] for operand in sources]
     targets = items_of(instruction.operands[0]) if returns and instruction.operands[0] is not None else ()
     writes = [None if target is None else decoder.destination(target) for target in targets]
     update: Callable[..., Value] = _UPDATES[operation]
@@ -195,8 +188,7 @@ def matrix(decoder: Decoder, instruction: Instruction) -> Control:
     """
     loads = instruction.parts[0] == "ldmatrix"
     known = {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"}
-    if set(instruction.parts[1:]) - known:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    require_form(set(instruction.parts[1:]) <= known, instruction)
     registers, address = instruction.operands if loads else instruction.operands[::-1]
     items = items_of(registers)
     writes = [decoder.destination(item) for item in items] if loads else []

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, require_form
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
-from gemm_ref.ptx.text.errors import AsyncFault, ParseError, Unsupported
+from gemm_ref.ptx.text.errors import AsyncFault, ParseError
 from gemm_ref.ptx.text.operands import Address
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.mbarriers import MAX_COUNT, MBarriers, Words
 
 _SPACES = {"shared", "shared::cta", "shared::cluster"}
 _ORDERS = {"release", "acquire", "relaxed", "cta", "cluster"}
-_FORMS = {
-    "init": set(),
-    "inval": set(),
-    "expect_tx": set(),
-    "complete_tx": set(),
-    "arrive": {"expect_tx", "noComplete"},
-    "arrive_drop": {"expect_tx", "noComplete"},
-    "try_wait": {"parity"},
-    "test_wait": {"parity"},
-    "pending_count": set(),
+_FORMS: dict[str, set[str]] = {
+    **dict.fromkeys(("init", "inval", "expect_tx", "complete_tx", "pending_count"), set()),
+    **dict.fromkeys(("arrive", "arrive_drop"), {"expect_tx", "noComplete"}),
+    **dict.fromkeys(("try_wait", "test_wait"), {"parity"}),
 }
 
 
@@ -31,8 +25,8 @@ def _parse(instruction: Instruction) -> tuple[str, set[str]]:
     """The operation and its form; refuses modifiers that are not here."""
     operation, *modifiers = instruction.parts[1:-1]
     form = set(modifiers) - _SPACES - _ORDERS
-    if operation not in _FORMS or form - _FORMS[operation] or len(form) > 1 or instruction.parts[-1] != "b64":
-        raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
+    known = operation in _FORMS and form <= _FORMS[operation] and len(form) <= 1
+    require_form(known and instruction.parts[-1] == "b64", instruction)
     return operation, form
 
 

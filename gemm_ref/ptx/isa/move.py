@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder, dtype_named, integer
+from gemm_ref.ptx.core.decode import Decoder, dtype_named, integer, match_form, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value
-from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.errors import ParseError
 from gemm_ref.ptx.text.operands import Vector
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -16,8 +16,7 @@ from gemm_ref.ptx.text.parser import Instruction
 def move(decoder: Decoder, instruction: Instruction) -> Execute:
     """`mov`: a register, an immediate or an address; with a vector on one side, packing or unpacking its bits."""
     dtype = dtype_named(instruction)
-    if len(instruction.parts) > 2:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    require_form(len(instruction.parts) == 2, instruction)
     target, source = instruction.operands
     if isinstance(target, Vector):
         read = decoder.source(source, UNSIGNED[dtype.itemsize])
@@ -58,10 +57,9 @@ _WINDOWS = {"global": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param"
 def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
     """`cvta`: also `.to`, between a generic address and one in global, shared, local, const or parameter memory."""
     parts = instruction.parts
-    space = next((p for p in parts[1:] if p.split("::")[0] in ("global", "shared", "local", "const", "param")), None)
     windows = _WINDOWS | {"const": 0, "shared::cta": SHARED_WINDOW, "shared::cluster": SHARED_WINDOW}
-    if space not in windows or parts[-1] != "u64":
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    space = next((part for part in parts[1:] if part in windows), "")
+    require_form(space in windows and parts[-1] == "u64", instruction)
     window = np.uint64(windows[space])
     read, write = decoder.source(instruction.operands[1], DTYPES["u64"]), decoder.destination(instruction.operands[0])
     if "to" in parts:
@@ -72,8 +70,7 @@ def convert_address(decoder: Decoder, instruction: Instruction) -> Execute:
 def is_space(decoder: Decoder, instruction: Instruction) -> Execute:
     """`isspacep`: whether a generic address is one in global, shared, local or parameter memory."""
     space = instruction.parts[1].split("::")[0]
-    if space not in _WINDOWS or len(instruction.parts) != 2:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    require_form(space in _WINDOWS and len(instruction.parts) == 2, instruction)
     read, write = decoder.source(instruction.operands[1], DTYPES["u64"]), decoder.destination(instruction.operands[0])
     first = _WINDOWS[space]
     end = min([start for start in _WINDOWS.values() if start > first], default=PARAMETER_WINDOW << 1)
@@ -108,8 +105,7 @@ def cache_policy(decoder: Decoder, instruction: Instruction) -> Execute:
 def set_registers(decoder: Decoder, instruction: Instruction) -> Execute:
     """`setmaxnreg`: `.inc .dec`, how many registers a warp's threads have, which nobody runs out of here."""
     count = integer(instruction.operands[0])
-    if instruction.name not in ("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32"):
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    match_form(r"setmaxnreg\.(inc|dec)\.sync\.aligned\.u32", instruction)
     if count % 8 or not 24 <= count <= 256:
         raise ParseError(f"{instruction.place}: setmaxnreg takes a multiple of 8 from 24 to 256")
     return nothing(decoder, instruction)

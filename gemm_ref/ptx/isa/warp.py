@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, match_form
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
-from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.operands import Operand, Pair
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.warps import ALL, Warps
@@ -26,10 +27,8 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
 
     What a lane gets from one that does not take part is undefined, and is all ones here (NaN), so that using it shows.
     """
-    mode = instruction.parts[2]
+    mode = match_form(r"shfl\.sync\.(up|down|bfly|idx)\.b32", instruction)[1]
     write, write_valid = _destinations(decoder, instruction.operands[0])
-    if instruction.name not in {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
     value, lane_operand, clamp, member = (decoder.source(operand, _U32) for operand in instruction.operands[1:5])
 
     def execute(machine: Machine, mask: Mask) -> None:
@@ -58,34 +57,29 @@ def shuffle(decoder: Decoder, instruction: Instruction) -> Control:
 
 def vote(decoder: Decoder, instruction: Instruction) -> Control:
     """`vote`: `.sync.all .any .uni .ballot` of a predicate over the warp's active lanes."""
-    mode = instruction.parts[2]
+    mode = match_form(r"vote\.sync\.(?:(all|any|uni)\.pred|ballot\.b32)", instruction)[1]
     write = decoder.destination(instruction.operands[0])
-    if instruction.name not in {f"vote.sync.{form}" for form in ("all.pred", "any.pred", "uni.pred", "ballot.b32")}:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
     predicate, member = decoder.source(instruction.operands[1], _PRED), decoder.source(instruction.operands[2], _U32)
 
     def execute(machine: Machine, mask: Mask) -> None:
         active = machine.lanes_of(mask)
         here = machine.ballot(active) & member(machine)
         true = machine.ballot(per_lane(predicate(machine), machine.lanes) & active) & here
-        result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), "ballot": true}[mode]
+        result = {"all": true == here, "any": true != 0, "uni": (true == here) | (true == 0), None: true}[mode]
         write(machine, result, mask)
 
     return together(execute, member)
 
 
-_REDUCED = {
-    **{f"redux.sync.{mode}.{dtype}": np.add if mode == "add" else getattr(np, f"{mode}imum")
-       for mode in ("add", "min", "max") for dtype in ("u32", "s32")},
-    **{f"redux.sync.{mode}.b32": getattr(np, f"bitwise_{mode}") for mode in ("and", "or", "xor")},
-}  # fmt: skip
+_REDUX = re.compile(r"redux\.sync\.((?:add|min|max)(?=\.[us]32)|(?:and|or|xor)(?=\.b32))\.([usb]32)")
+_COMBINE: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+_COMBINE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def reduce(decoder: Decoder, instruction: Instruction) -> Control:
     """`redux`: `.sync.add .min .max .and .or .xor` of a number of 32 bits over the warp's lanes that the mask names."""
-    if instruction.name not in _REDUCED:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
-    combine, dtype = _REDUCED[instruction.name], DTYPES[instruction.parts[3]]
+    mode, kind = match_form(_REDUX, instruction).groups()
+    combine, dtype = _COMBINE[mode], DTYPES[kind]
     write = decoder.destination(instruction.operands[0])
     value, member = decoder.source(instruction.operands[1], dtype), decoder.source(instruction.operands[2], _U32)
 
@@ -103,9 +97,7 @@ def reduce(decoder: Decoder, instruction: Instruction) -> Control:
 
 def match(decoder: Decoder, instruction: Instruction) -> Control:
     """`match`: `.any .all`, the lanes of the mask that have a lane's value; all of it if all have the same."""
-    mode, kind = instruction.parts[1], instruction.parts[-1]
-    if instruction.name not in {f"match.{m}.sync.b{bits}" for m in ("any", "all") for bits in (32, 64)}:
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    mode, kind = match_form(r"match\.(any|all)\.sync\.(b32|b64)", instruction).groups()
     write, write_all = _destinations(decoder, instruction.operands[0])
     value = decoder.source(instruction.operands[1], DTYPES[kind])
     member = decoder.source(instruction.operands[2], _U32)

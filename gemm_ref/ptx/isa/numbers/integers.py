@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder, dtype_named
+from gemm_ref.ptx.core.decode import Decoder, dtype_named, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, multiply, no_floats, only
 from gemm_ref.ptx.isa.numbers.bitwise import count_bits
@@ -150,8 +150,8 @@ def with_carry(decoder: Decoder, instruction: Instruction) -> Execute:
     """`addc`, `subc`, `madc`, and `add`, `sub`, `mad` with `.cc`: integers of any length, word by word (9.7.2)."""
     opcode, parts, dtype = instruction.parts[0].removesuffix("c"), instruction.parts, dtype_named(instruction)
     uses, gives, unsigned = instruction.parts[0].endswith("c"), "cc" in parts, UNSIGNED[dtype.itemsize]
-    if set(parts[1:-1]) - {"cc", "lo", "hi"} or ("lo" in parts or "hi" in parts) != (opcode == "mad"):
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    known = set(parts[1:-1]) <= {"cc", "lo", "hi"}
+    require_form(known and ("lo" in parts or "hi" in parts) == (opcode == "mad"), instruction)
     decoder.entry.registers.setdefault(_CARRY, "pred")
     slot = decoder.slot(_CARRY)
     write = decoder.destination(instruction.operands[0])
