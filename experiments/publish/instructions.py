@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 from experiments.publish import markdown
-from gemm_ref.ptx.isa.table import MANUAL, OPCODES, SECTIONS, Row
+from gemm_ref.ptx.isa.table import MANUAL, OPCODES, SECTIONS, OpcodeRow
 
 _HEAD = f"""# Instructions of the reference GPU
 
@@ -50,7 +50,7 @@ def render(published: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _line(row: Row) -> list[str]:
+def _line(row: OpcodeRow) -> list[str]:
     file = inspect.getfile(inspect.unwrap(row.build)).partition("/ptx/isa/")[2]
     opcodes = ", ".join(f"`{opcode}`" for opcode in row.opcodes)
     summary = " ".join((inspect.getdoc(row.build) or "").partition("\n\n")[0].split()).removeprefix(f"{opcodes}: ")

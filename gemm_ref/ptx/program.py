@@ -25,11 +25,9 @@ from gemm_ref.ptx.isa.table import decode
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED
 from gemm_ref.ptx.text.errors import LaunchFault, ParseError
 from gemm_ref.ptx.text.parser import MAP_BYTES, TENSOR_MAP, parse
-from gemm_ref.ptx.units.async_copies import AsyncCopies
-from gemm_ref.ptx.units.bulk_copies import BulkCopies
-from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
+from gemm_ref.ptx.units.async_copies import AsyncCopies, BulkCopies
+from gemm_ref.ptx.units.barriers import ClusterBarrier, Reductions
 from gemm_ref.ptx.units.mbarriers import MBarriers
-from gemm_ref.ptx.units.reductions import Reductions
 from gemm_ref.ptx.units.tensor_map import TensorMap
 from gemm_ref.ptx.units.tile import Tile
 from gemm_ref.ptx.units.warpgroups import Warpgroups

@@ -1,19 +1,23 @@
-"""One memory access of many lanes: which memory it falls into, whether it may, and the values there."""
+"""Memory accesses of many lanes: their state space, the checks, and the values (PTX ISA, 5.1 and 6.4).
+
+A `shared::cluster` address below REMOTE is one of the executing block's own shared memory, as every `shared::cta`
+address is; above, its upper bits hold the rank of the block that owns it. `mapa` makes such addresses.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core import cluster
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.events import Access
 from gemm_ref.ptx.core.machine import Machine, Mask
 from gemm_ref.ptx.core.memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, Block, Footprint
-from gemm_ref.ptx.text.dtypes import Value, per_lane
-from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
+from gemm_ref.ptx.text.dtypes import UNSIGNED, Value, per_lane
+from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, Unsupported
 from gemm_ref.ptx.text.operands import Address, Operand
 from gemm_ref.ptx.text.parser import Instruction
 
@@ -68,7 +72,7 @@ class Accessor:
             space, offset = self._resolve_generic(footprint)
             kind = None if space == "param" else kind  # which nobody writes
         if space != self.space or space == "shared::cluster":
-            if space.startswith("shared") and footprint.high + offset >= cluster.REMOTE:
+            if space.startswith("shared") and footprint.high + offset >= REMOTE:
                 return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
             space = "shared" if space == "shared::cluster" else space
         if machine.observers and kind:
@@ -88,7 +92,7 @@ class Accessor:
     def _locate_in_cluster(self, machine: Machine, addresses: Value, active: Mask, kind: str | None) -> list[Piece]:
         """The access where some lanes name the shared memory of another block of their cluster."""
         lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
-        blocks, offsets = cluster.locate(machine, self.instruction, lanes, addresses, self.size, self.size)
+        blocks, offsets = locate_shared(machine, self.instruction, lanes, addresses, self.size, self.size)
         places, owners = np.zeros((2, machine.lanes), np.int64)
         places[lanes], owners[lanes] = offsets, blocks
         if machine.observers and kind:
@@ -174,3 +178,58 @@ def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | No
     if index.ndim == 0 and value.ndim:
         value = value[-1]
     view[index] = value
+
+
+_RANK_BITS = 24  # where a remote address has its block's rank, plus 1
+REMOTE = 1 << _RANK_BITS
+
+
+def with_rank(offsets: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """The addresses of the same places in the shared memory of the blocks of these ranks."""
+    return np.where(offsets >= REMOTE, offsets & REMOTE - 1, offsets) | rank + 1 << _RANK_BITS
+
+
+def rank_of(offsets: np.ndarray) -> np.ndarray:
+    """The rank that each address names; -1 for one of the executing block's own."""
+    return (offsets >> _RANK_BITS) - 1
+
+
+def locate_shared(
+    machine: Machine, instruction: Instruction, lanes: np.ndarray, addresses: Value, size: int, align: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(block of the machine, byte in its shared memory) for lane numbers that access `size` bytes at these addresses.
+
+    Addresses: of all lanes, or one for all; shared, shared::cluster or generic. Raises MemoryFault for one that is
+    out of bounds or misaligned, and AsyncFault for one in a block whose threads have all left.
+    """
+    own = machine.block_index[lanes]
+    chosen = per_lane(addresses.view(UNSIGNED[addresses.dtype.itemsize]).astype(np.int64), machine.lanes)[lanes]
+    offsets = np.where(chosen >= SHARED_WINDOW, chosen - SHARED_WINDOW, chosen)
+    rank, offsets = rank_of(offsets), offsets & REMOTE - 1
+    blocks_of = math.prod(machine.launch.cluster)
+    wrong = (rank >= blocks_of) | (offsets + size > machine.shared.size) | (offsets % align != 0)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise MemoryFault(
+            f"{instruction.origin}: {machine.describe_lane(int(lanes[at]))} accesses {size} bytes at byte "
+            f"{int(offsets[at])} of shared memory ({machine.shared.size} bytes; address {int(chosen[at]):#x}), which "
+            f"is {'not at a multiple of ' + str(align) if offsets[at] % align else 'out of bounds'}"
+        )
+    blocks = np.where(rank < 0, own, own // blocks_of * blocks_of + rank)
+    if (remote := blocks != own).any():
+        require_running(machine, instruction, blocks[remote])
+    return blocks, offsets
+
+
+def require_running(machine: Machine, instruction: Instruction, blocks: np.ndarray) -> None:
+    """Raise AsyncFault if all threads of one of these blocks of the machine have left: its shared memory is gone."""
+    running = np.zeros(int(machine.block_index[-1]) + 1, bool)
+    running[machine.block_index[machine.living()]] = True
+    if not running[blocks].all():
+        block = int(blocks[np.argmin(running[blocks])])
+        lane = int(np.argmax(machine.block_index == block))
+        raise AsyncFault(
+            f"{instruction.origin}: shared memory of {machine.describe_block(lane)} is accessed by "
+            "another block of its cluster after all of its threads have left: let the cluster meet at a barrier "
+            "(barrier.cluster) before its blocks leave"
+        )

@@ -26,8 +26,7 @@ from gemm_ref.ptx.detect.barrier_faults import BarrierFaults
 from gemm_ref.ptx.detect.finding import EARLY, Finding, Scene
 from gemm_ref.ptx.detect.global_faults import GlobalFaults
 from gemm_ref.ptx.detect.happens_before import Order
-from gemm_ref.ptx.detect.lifetime_faults import LifetimeFaults
-from gemm_ref.ptx.detect.mbarrier_faults import MBarrierFaults
+from gemm_ref.ptx.detect.lifetime_faults import LifetimeFaults, MBarrierFaults
 from gemm_ref.ptx.detect.shared_faults import SharedFaults
 from gemm_ref.ptx.text.parser import Instruction
 

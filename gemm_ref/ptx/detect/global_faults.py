@@ -15,8 +15,7 @@ from gemm_ref.ptx.core.memory import Tensor
 from gemm_ref.ptx.detect.finding import MISSED, RACE, TWICE, UNWRITTEN, Scene
 from gemm_ref.ptx.detect.gpu_order import GpuOrder, is_strong, reaches_all
 from gemm_ref.ptx.detect.happens_before import Order
-from gemm_ref.ptx.detect.races import Races
-from gemm_ref.ptx.detect.shadow import NOBODY, Mark, Shadow, Touch
+from gemm_ref.ptx.detect.races import NOBODY, Mark, Races, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 

@@ -8,8 +8,7 @@ from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.core.lanes import Lanes
 from gemm_ref.ptx.detect.finding import EARLY, RACE, UNWRITTEN, Scene
 from gemm_ref.ptx.detect.happens_before import Order
-from gemm_ref.ptx.detect.races import READS, WRITES, Races
-from gemm_ref.ptx.detect.shadow import NOBODY, WIDEST, Mark, Shadow, Touch
+from gemm_ref.ptx.detect.races import NOBODY, READS, WIDEST, WRITES, Mark, Races, Shadow, Touch
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 

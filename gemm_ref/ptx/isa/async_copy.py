@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gemm_ref.ptx.core import cluster
-from gemm_ref.ptx.core.access import Accessor, gather
+from gemm_ref.ptx.core.access import Accessor, gather, locate_shared
 from gemm_ref.ptx.core.decode import Decoder, expect, integer, match_form, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask, Read
 from gemm_ref.ptx.core.memory import PARAMETER_SPACING, PARAMETER_WINDOW
@@ -18,8 +17,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Address, Negated, Operand, Register, TensorAddress
 from gemm_ref.ptx.text.parser import MAP_BYTES, Instruction
-from gemm_ref.ptx.units.async_copies import AsyncCopies
-from gemm_ref.ptx.units.bulk_copies import BulkCopies, Loads, Stores
+from gemm_ref.ptx.units.async_copies import AsyncCopies, BulkCopies, Loads, Stores
 from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tensor_map import PIECE
 from gemm_ref.ptx.units.tile import Line, Tile
@@ -175,7 +173,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
                 f"loaded begins at a multiple of {PIECE} bytes (an H100 says 'illegal instruction' to another), and it "
                 f"is {int(where[0, 0])}, of {tile.element_size} bytes each"
             )
-        blocks, offsets = cluster.locate(machine, instruction, lanes, to_place(machine), tile.bytes, align)
+        blocks, offsets = locate_shared(machine, instruction, lanes, to_place(machine), tile.bytes, align)
         barriers = machine.unit(MBarriers).numbers(instruction, lanes, barrier_place(machine))
         per_block = max(machine.shared.stride // 8, 1)
         if (barriers // per_block != blocks).any():
@@ -220,7 +218,7 @@ def _store(decoder: Decoder, instruction: Instruction) -> Execute:
             return
         copies = machine.unit(BulkCopies)
         for tile, some, where in global_side(machine, lanes):
-            blocks, offsets = cluster.locate(machine, instruction, some, place(machine), tile.bytes, align)
+            blocks, offsets = locate_shared(machine, instruction, some, place(machine), tile.bytes, align)
             copies.store(Stores(instruction, tile, some, where, blocks, offsets, copies.groups(some)))
 
     return execute

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.access import REMOTE, rank_of, with_rank
 from gemm_ref.ptx.core.decode import Decoder, match_form, require_form
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask
 from gemm_ref.ptx.core.memory import SHARED_WINDOW
 from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import MemoryFault, Unsupported
 from gemm_ref.ptx.text.parser import Instruction
-from gemm_ref.ptx.units.cluster_barrier import ClusterBarrier
+from gemm_ref.ptx.units.barriers import ClusterBarrier
 
 
 def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
@@ -34,7 +34,7 @@ def map_address(decoder: Decoder, instruction: Instruction) -> Execute:
         chosen = per_lane(to, machine.lanes)
         if (chosen if lanes is None else chosen[lanes]).max(initial=0) >= math.prod(machine.launch.cluster):
             raise MemoryFault(f"{instruction.origin}: the cluster {machine.launch.cluster} has no block of that rank")
-        write(machine, np.asarray(window + cluster.with_rank(offset, to)).astype(dtype), mask)
+        write(machine, np.asarray(window + with_rank(offset, to)).astype(dtype), mask)
 
     return execute
 
@@ -48,7 +48,7 @@ def rank_of_address(decoder: Decoder, instruction: Instruction) -> Execute:
     def execute(machine: Machine, mask: Mask) -> None:
         offset = read(machine).astype(np.int64) - window
         own = machine.special("%cluster_ctarank").astype(np.int64)
-        write(machine, np.where(offset < cluster.REMOTE, own, cluster.rank_of(offset)).astype(np.uint32), mask)
+        write(machine, np.where(offset < REMOTE, own, rank_of(offset)).astype(np.uint32), mask)
 
     return execute
 

@@ -11,7 +11,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, per_lane
 from gemm_ref.ptx.text.errors import KernelTrap, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Symbol
 from gemm_ref.ptx.text.parser import Instruction
-from gemm_ref.ptx.units.reductions import Reductions
+from gemm_ref.ptx.units.barriers import Reductions
 
 
 def branch(decoder: Decoder, instruction: Instruction) -> Control:

@@ -1,17 +1,29 @@
-"""cp.async copies that have been started (PTX ISA, 9.7.9.25): they land when their lanes wait for their group."""
+"""Asynchronous copies that have been started, and when they happen: cp.async (PTX ISA, 9.7.9.25) and bulk copies.
+
+Copies happen as late as they may. A cp.async lands when its lane waits for its group. A bulk load (9.7.9.25.4 and
+9.7.9.27) reads global memory and lands when a thread waits for its mbarrier and only its transaction count is pending,
+so what reads the tile earlier reads what was there before. A bulk store reads shared memory when its thread waits for
+its group (`.read` or not), so a tile that is overwritten earlier is stored overwritten; it writes at a wait without
+`.read`, or when the blocks that execute together are done.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
-from gemm_ref.ptx.core.access import Piece, scatter
-from gemm_ref.ptx.core.events import Access
+from gemm_ref.ptx.core.access import Piece, require_running, scatter
+from gemm_ref.ptx.core.events import Access, BulkAccess
 from gemm_ref.ptx.core.machine import Machine, Mask
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.dtypes import Value, per_lane
+from gemm_ref.ptx.text.errors import AsyncFault
+from gemm_ref.ptx.text.parser import Instruction
+from gemm_ref.ptx.units.mbarriers import MBarriers
+from gemm_ref.ptx.units.tile import Line, Tile
 
 
 @dataclass
@@ -73,3 +85,163 @@ class AsyncCopies(Unit):
                 if copy.lanes.any():
                     still.append(copy)
         self._copies = still
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies that one instruction has started, an entry each."""
+
+    instruction: Instruction
+    tile: Tile | Line
+    lanes: np.ndarray  # numbers of the lanes that started them
+    where: np.ndarray  # (entries, rank) coordinates or (entries, 1) addresses in global memory
+    blocks: np.ndarray  # of the machine, in whose shared memory the other side is
+    offsets: np.ndarray  # bytes there
+
+    def only(self, chosen: np.ndarray) -> Self:
+        """Some of the entries."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: value[chosen] for name, value in values.items() if isinstance(value, np.ndarray)})
+
+
+@dataclass(frozen=True)
+class Loads(Copies):
+    """Copies to shared memory."""
+
+    barriers: np.ndarray  # the number of each one's mbarrier
+
+
+@dataclass(frozen=True)
+class Stores(Copies):
+    """Copies from shared memory."""
+
+    groups: np.ndarray  # the number of the lane's group
+    data: np.ndarray | None = None  # where shared memory has been read
+
+
+class BulkCopies(Unit):
+    """The bulk copies of one machine that have not happened yet."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._mbarriers = machine.unit(MBarriers)
+        self._mbarriers.carriers.append(self)
+        self._loads: list[Loads] = []
+        self._stores: list[Stores] = []
+        self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
+
+    # --- loads -----------------------------------------------------------------------------------------------
+
+    def load(self, copies: Loads) -> None:
+        self._tell(copies, "async store", started=True)
+        self._loads.append(copies)
+
+    def land(self, barriers: np.ndarray) -> None:
+        """Loads that signal these barriers land, in the order in which they were started, until a phase ends."""
+        still = []
+        for copies in self._loads:
+            chosen = np.isin(copies.barriers, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
+            if chosen.any():
+                self._land(copies.only(chosen))
+                barriers = self._mbarriers.lacking_bytes(barriers)
+            if not chosen.all():
+                still.append(copies.only(~chosen) if chosen.any() else copies)
+        self._loads = still
+
+    def _land(self, copies: Loads) -> None:
+        machine, tile = self._machine, copies.tile
+        if machine.launch.cluster != (1, 1, 1):
+            require_running(machine, copies.instruction, copies.blocks)
+        self._tell(copies, "load")
+        data = tile.read(machine.memory, copies.where)
+        chunks = tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        _sixteens(machine)[chunks] = data
+        self._tell(copies, "async store")
+        self._mbarriers.complete(copies.instruction, copies.barriers, np.full(copies.lanes.size, tile.bytes))
+
+    def describe(self, barrier: int) -> str:
+        """What is still on its way to a barrier, as the end of a sentence."""
+        bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.barriers == barrier) for copies in self._loads)
+        return f" ({bytes_} bytes are on their way)" if bytes_ else ""
+
+    # --- stores ----------------------------------------------------------------------------------------------
+
+    def store(self, copies: Stores) -> None:
+        self._tell(copies, "async load", started=True)
+        self._stores.append(copies)
+
+    def groups(self, lanes: np.ndarray) -> np.ndarray:
+        """The number of the group that each of these lanes fills."""
+        return self._groups[lanes]
+
+    def commit(self, lanes: np.ndarray) -> None:
+        self._groups += lanes
+
+    def wait(self, lanes: np.ndarray, keep: int, reads_only: bool) -> None:
+        """These lanes wait for all but their latest `keep` groups, or for their reading of shared memory alone."""
+        still = []
+        for copies in self._stores:
+            done = lanes[copies.lanes] & (copies.groups < self._groups[copies.lanes] - keep)
+            if not done.all():
+                still.append(copies.only(~done))
+            if done.any():
+                ready = copies.only(done)
+                if reads_only:
+                    still.append(replace(ready, data=self._read(ready)))
+                else:
+                    self._write(ready)
+        self._stores = still
+
+    def on_leave(self, instruction: Instruction, lanes: np.ndarray) -> None:
+        """Raise AsyncFault if one of these lanes has started a store that may not have read shared memory yet."""
+        for copies in self._stores:
+            if copies.data is None and lanes[copies.lanes].any():
+                lane = int(copies.lanes[np.argmax(lanes[copies.lanes])])
+                raise AsyncFault(
+                    f"{copies.instruction.origin}: {self._machine.describe_lane(lane)} leaves at {instruction.place} "
+                    "while this store may still be reading shared memory: commit it (cp.async.bulk.commit_group) and "
+                    "wait for it (cp.async.bulk.wait_group.read 0)"
+                )
+
+    def on_end(self) -> None:
+        """The stores that have read their tiles write them."""
+        for copies in self._stores:
+            self._write(copies)
+        self._stores = []
+
+    def _read(self, copies: Stores) -> np.ndarray:
+        if copies.data is not None:
+            return copies.data
+        machine = self._machine
+        self._tell(copies, "async load")
+        chunks = copies.tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
+        return _sixteens(machine)[chunks]
+
+    def _write(self, copies: Stores) -> None:
+        data = self._read(copies)
+        self._tell(copies, "store")
+        copies.tile.write(self._machine.memory, copies.where, data)
+
+    def _tell(self, copies: Copies, kind: str, started: bool = False) -> None:
+        """Observers hear of each copy by itself, once for each side; of loads into shared memory also at the start."""
+        machine, tile = self._machine, copies.tile
+        if not machine.observers:
+            return
+        for entry in range(copies.lanes.size):
+            block = int(copies.blocks[entry])
+            if kind.startswith("async"):
+                space, size, addresses = "shared", 16, tile.chunks(copies.offsets[entry : entry + 1])[0] * 16
+            else:
+                space, size = "global", tile.element_size
+                addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
+            lane, barrier = int(copies.lanes[entry]), int(copies.barriers[entry]) if isinstance(copies, Loads) else None
+            access = BulkAccess(
+                copies.instruction, kind, space, size, addresses, lane, block, started, machine, barrier
+            )
+            for observer in machine.observers:
+                observer.on_bulk(access)
+
+
+def _sixteens(machine: Machine) -> np.ndarray:
+    """All shared memory of the machine in pieces of 16 bytes."""
+    return machine.shared.data.view(np.uint64).reshape(-1, 2)

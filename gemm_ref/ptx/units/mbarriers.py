@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gemm_ref.ptx.core import cluster
+from gemm_ref.ptx.core.access import locate_shared
 from gemm_ref.ptx.core.events import BarrierUse, Synchronisation
 from gemm_ref.ptx.core.machine import Machine, Mask, Write
 from gemm_ref.ptx.core.schedule import Unit
@@ -86,7 +86,7 @@ class MBarriers(Unit):
 
     def numbers(self, instruction: Instruction, lanes: np.ndarray, addresses) -> np.ndarray:
         """The barriers that these lane numbers name. Raises MemoryFault for an address that holds none."""
-        blocks, offsets = cluster.locate(self._machine, instruction, lanes, addresses, 8, 8)
+        blocks, offsets = locate_shared(self._machine, instruction, lanes, addresses, 8, 8)
         return (offsets + blocks * self._machine.shared.stride) // 8
 
     def words(self, instruction: Instruction, numbers: np.ndarray) -> Words:

@@ -49,7 +49,7 @@ class Multiply:
     """An instruction that was issued, an entry for each of its warpgroups."""
 
     instruction: Instruction
-    shape: Shape
+    shape: WgmmaShape
     accumulator: Accumulator
     groups: np.ndarray  # numbers of the warpgroups
     blocks: np.ndarray  # of the machine
@@ -64,7 +64,7 @@ class Multiply:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WgmmaShape:
     """What an instruction's name and immediates say."""
 
     columns: int
@@ -128,7 +128,7 @@ class Warpgroups(Unit):
     def commit(self, groups: np.ndarray) -> None:
         self._committed[groups] += 1
 
-    def issue(self, instruction: Instruction, shape: Shape, slots, groups, a, b, keeps) -> None:
+    def issue(self, instruction: Instruction, shape: WgmmaShape, slots, groups, a, b, keeps) -> None:
         """Put an instruction into the queue; a, b and keeps have an entry for each warpgroup."""
         if not self._fenced[groups].all():
             lane = int(self._first[groups[np.argmin(self._fenced[groups])]])

@@ -14,7 +14,7 @@ from gemm_ref.ptx.text.errors import ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Immediate, Register, Vector, items_of
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import BITS, WHOLE, numbers
-from gemm_ref.ptx.units.warpgroups import Shape, Warpgroups
+from gemm_ref.ptx.units.warpgroups import Warpgroups, WgmmaShape
 from gemm_ref.ptx.units.wgmma_operands import K_BYTES, fragments_to_matrix
 
 _NAME = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)\.(\w+)\.(\w+)")
@@ -57,7 +57,7 @@ def _execution(decoder: Decoder, instruction: Instruction) -> Callable[[Machine,
     raise Unsupported(f"{instruction.origin}: the reference GPU has no {instruction.name}")
 
 
-def _shape(instruction: Instruction) -> Shape:
+def _shape(instruction: Instruction) -> WgmmaShape:
     """What the name and the immediates say. Raises Unsupported, and ParseError for what contradicts itself."""
     match = _NAME.fullmatch(instruction.name)
     kinds = match.groups()[3:] if match else ()
@@ -80,7 +80,7 @@ def _shape(instruction: Instruction) -> Shape:
         raise ParseError(f"{instruction.origin}: the operands after the predicate do not fit its types")
     a_flag = 0 if item != 2 or from_registers else flags[0]
     b_flag = flags[-1] if flags else 0
-    return Shape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag), DTYPES[match[3]])
+    return WgmmaShape(columns, a_kind, b_kind, signs[0], signs[1], bool(a_flag), bool(b_flag), DTYPES[match[3]])
 
 
 def _multiply(decoder: Decoder, instruction: Instruction) -> Callable[[Machine, np.ndarray], None]:

@@ -17,6 +17,8 @@ does it, and observers see just these accesses:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from gemm_ref.ptx.core.machine import Control, Machine, Mask, Read
 from gemm_ref.ptx.isa.matrix.mma import (
     ACCUMULATORS,
     WARP,
+    Tiles,
     crossed,
     lanes_of,
     multiply_doubles,
@@ -35,15 +38,6 @@ from gemm_ref.ptx.isa.matrix.mma import (
     register_type,
     registers_of,
     unpack,
-)
-from gemm_ref.ptx.isa.matrix.wmma_fragments import (
-    SHAPES,
-    Fragment,
-    Touch,
-    accumulator,
-    operand,
-    row_touches,
-    word_touches,
 )
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, UNSIGNED, Value, per_lane
@@ -62,15 +56,15 @@ class _Matrix:
         self._stride: Read = decoder.source(stride, DTYPES["u32"])
         self._offset = address.offset
 
-        def aimed(touches: list[Touch]) -> list[tuple[Touch, Accessor]]:
+        def make_accessors(accesses: list[FragmentAccess]) -> list[tuple[FragmentAccess, Accessor]]:
             word = fragment.word
-            return [(touch, Accessor(decoder, instruction, address, space, touch.size, word)) for touch in touches]
+            return [(access, Accessor(decoder, instruction, address, space, access.size, word)) for access in accesses]
 
         sums = instruction.parts[2] in ("c", "d")
-        self.places = aimed(word_touches(fragment, sums))  # of the values
+        self.places = make_accessors(word_accesses(fragment, sums))  # of the values
         self.rows = []  # what is seen of the access, where that is not the same
         if space == "shared" and fragment.bytes == 2 and instruction.parts[2] in ("a", "b"):
-            self.rows = aimed(row_touches(fragment))
+            self.rows = make_accessors(row_accesses(fragment))
 
     def point(self, machine: Machine, mask: Mask) -> None:
         """Give every access its lanes' addresses. Raises MemoryFault for a fragment that is not where one may be."""
@@ -78,12 +72,12 @@ class _Matrix:
         row_bytes = stride.astype(np.int64) * self.fragment.bytes
         self._check(machine, mask, base.addresses + self._offset, row_bytes)
         every = per_lane(base.addresses, machine.lanes)
-        for touch, accessor in (*self.places, *self.rows):
+        for access, accessor in (*self.places, *self.rows):
 
-            def compute(touch=touch):
-                return touch.addresses(every, row_bytes)
+            def compute(access=access):
+                return access.addresses(every, row_bytes)
 
-            found = base.cached((id(touch), int(stride)), compute) if stride.ndim == 0 else compute()
+            found = base.cached((id(access), int(stride)), compute) if stride.ndim == 0 else compute()
             accessor.base = _always(found)
 
     def _check(self, machine: Machine, mask: Mask, addresses: np.ndarray, row_bytes: np.ndarray) -> None:
@@ -134,13 +128,13 @@ def _memory(decoder: Decoder, instruction: Instruction) -> Control:
     address, registers = operands[:2] if which == "d" else operands[1::-1]
     matrix = _Matrix(decoder, instruction, fragment, address, operands[2], SPACES.get(space, "generic"))
     items = registers_of(registers, fragment.registers, instruction)
-    turned = fragment.bytes == 2 and not fragment.along
+    is_transposed = fragment.bytes == 2 and not fragment.along
     if which == "d":
-        return _store(decoder, instruction, matrix, items, turned)
-    return _load(decoder, instruction, matrix, items, turned)
+        return _store(decoder, instruction, matrix, items, is_transposed)
+    return _load(decoder, instruction, matrix, items, is_transposed)
 
 
-def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, turned: bool) -> Control:
+def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, is_transposed: bool) -> Control:
     writes = [decoder.destination(item) for item in items]
     word = UNSIGNED[matrix.fragment.word]
 
@@ -149,18 +143,18 @@ def _load(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tu
         if active is not None and not active.any():
             return
         matrix.point(machine, mask)
-        for touch, accessor in matrix.rows:
-            takes_part = machine.special("%laneid") < touch.lanes
+        for access, accessor in matrix.rows:
+            takes_part = machine.special("%laneid") < access.lanes
             accessor.locate(machine, takes_part if active is None else takes_part & active, "load")
         values = []
-        for touch, accessor in matrix.places:
+        for access, accessor in matrix.places:
             pieces = accessor.locate(machine, mask, None if matrix.rows else "load")
-            values += [gather(pieces, word, element) for element in range(touch.size // word.itemsize)]
+            values += [gather(pieces, word, element) for element in range(access.size // word.itemsize)]
         if word.itemsize == 1:
             values = [_joined(values[first : first + 4]) for first in range(0, len(values), 4)]
         for i, write in enumerate(writes):
             value = lanes_of(machine, [values[i % len(values)]])[0]
-            write(machine, crossed(value) if turned else value, mask)
+            write(machine, crossed(value) if is_transposed else value, mask)
 
     return together(execute)
 
@@ -170,7 +164,7 @@ def _joined(bytes_: list[Value]) -> Value:
     return sum((byte.astype(np.uint32) << np.uint32(8 * i) for i, byte in enumerate(bytes_)), start=np.uint32(0))
 
 
-def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, turned: bool) -> Control:
+def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: tuple, is_transposed: bool) -> Control:
     width = matrix.fragment.word
     reads = [decoder.source(item, UNSIGNED[width]) for item in items]
 
@@ -180,11 +174,13 @@ def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: t
             return
         matrix.point(machine, mask)
         values = iter(lanes_of(machine, [read(machine) for read in reads]))
-        for touch, accessor in matrix.places:
-            some = [next(values) for _ in range(touch.size // width)]
+        for access, accessor in matrix.places:
+            some = [next(values) for _ in range(access.size // width)]
             for piece in accessor.locate(machine, mask, "store"):
                 for element, value in enumerate(some):
-                    scatter(piece.view(width, element), piece.index, crossed(value) if turned else value, piece.lanes)
+                    scatter(
+                        piece.view(width, element), piece.index, crossed(value) if is_transposed else value, piece.lanes
+                    )
 
     return together(execute)
 
@@ -243,3 +239,118 @@ def wmma(decoder: Decoder, instruction: Instruction) -> Control:
     Integers' fragments from memory that runs across k are read byte by byte.
     """
     return _mma(decoder, instruction) if instruction.parts[1] == "mma" else _memory(decoder, instruction)
+
+
+_LANE_IDS = np.arange(WARP)
+
+
+@dataclass(frozen=True)
+class WmmaShape:
+    """m x n x k as tiles of 16 x 8, of the transposed product where `swapped`: A is then on its right."""
+
+    tiles: Tiles
+    swapped: bool
+
+
+@dataclass(frozen=True)
+class Eight(Tiles):
+    """A product of 8 x 8, of f64: a block of each matrix."""
+
+    @property
+    def left_blocks(self) -> list[tuple[int, int]]:
+        return [(0, 0)]
+
+    right_blocks = sum_blocks = left_blocks
+
+
+SHAPES = {
+    ("m16n16k16", "f16"): WmmaShape(Tiles(1, 2, 8), False),
+    ("m32n8k16", "f16"): WmmaShape(Tiles(2, 1, 8), False),
+    ("m8n32k16", "f16"): WmmaShape(Tiles(2, 1, 8), True),
+    ("m16n16k8", "tf32"): WmmaShape(Tiles(1, 2, 8), False),
+}
+SHAPES |= {
+    (shape, kind): WmmaShape(Tiles(how.tiles.tiles_m, how.tiles.tiles_n, 4), how.swapped)
+    for (shape, of), how in SHAPES.items()
+    if of == "f16"
+    for kind in ("s8", "u8")
+}
+SHAPES["m8n8k4", "f64"] = WmmaShape(Eight(1, 1, 4), False)
+SHAPES |= {(shape, "bf16"): tiles for (shape, kind), tiles in SHAPES.items() if kind == "f16"}
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One matrix of a product, in registers and in memory."""
+
+    blocks: Sequence[tuple[int, int]]  # of each register: which block of 8 rows, and which along the row; of 16 bytes
+    registers: int  # how many the instruction names: `blocks` again and again
+    along: bool  # memory runs along the rows of blocks: along k, or along a row of the (transposed) product
+    kind: str
+
+    @property
+    def bytes(self) -> int:
+        """Of an element."""
+        return {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "f64": 8}.get(self.kind, 4)
+
+    @property
+    def word(self) -> int:
+        """Bytes of what its memory is accessed in: elements where they do not lie in a register as in memory."""
+        return 1 if self.bytes == 1 and not self.along else 8 if self.bytes == 8 else 4
+
+
+def operand(shape: WmmaShape, which: str, layout: str, kind: str) -> Fragment:
+    left = (which == "a") != shape.swapped
+    blocks = shape.tiles.left_blocks if left else shape.tiles.right_blocks
+    return Fragment(blocks, 8 if kind == "f16" else len(blocks), (layout == "row") == (which == "a"), kind)
+
+
+def accumulator(shape: WmmaShape, layout: str, kind: str) -> Fragment:
+    # two elements of a lane are neighbours of a row: a block is 8 rows x 8 columns, in fp32 as in fp16
+    blocks = shape.tiles.sum_blocks
+    return Fragment(blocks, len(blocks) * (1 if kind == "f16" else 2), (layout == "row") != shape.swapped, kind)
+
+
+@dataclass(frozen=True, eq=False)
+class FragmentAccess:
+    """One access of the machine code: where in the matrix each lane of a warp goes."""
+
+    rows: np.ndarray  # (32,) whole strides
+    bytes: np.ndarray  # (32,) beyond them
+    size: int  # bytes a lane
+    lanes: int = WARP  # those that take part
+
+    def addresses(self, base: np.ndarray, row_bytes: np.ndarray) -> np.ndarray:
+        """(lanes of the machine,) from the fragment's address and the bytes from one row to the next."""
+        warps = base.size // WARP
+        return base + np.tile(self.rows, warps) * row_bytes + np.tile(self.bytes, warps)
+
+
+def word_accesses(fragment: Fragment, sums: bool) -> list[FragmentAccess]:
+    """Accesses of a word a lane for each block; of wider elements of those, in pairs in a product where they can be."""
+    row, word, size = _LANE_IDS // 4, _LANE_IDS % 4, fragment.bytes
+    accesses = []
+    for i, j in fragment.blocks:
+        if fragment.word == 1:
+            accesses += [FragmentAccess(16 * j + 4 * word + byte, 8 * i + row, 1) for byte in range(4)]
+        elif size <= 2:
+            i, j = (i, j) if fragment.along else (j, i)
+            accesses.append(FragmentAccess(8 * i + row, 16 * j + 4 * word, 4))
+        elif not sums:
+            x, y = 8 * i + row, 4 * j + word
+            accesses.append(FragmentAccess(x, size * y, size) if fragment.along else FragmentAccess(y, size * x, size))
+        elif fragment.along:
+            accesses.append(FragmentAccess(8 * i + row, size * (8 * j + 2 * word), 2 * size))
+        else:
+            accesses += [FragmentAccess(8 * j + 2 * word + side, size * (8 * i + row), size) for side in (0, 1)]
+    return accesses
+
+
+def row_accesses(fragment: Fragment) -> list[FragmentAccess]:
+    """What LDSM is given: up to 4 blocks at once, 8 lanes with a row of each."""
+    accesses, blocks = [], [block if fragment.along else block[::-1] for block in fragment.blocks]
+    for first in range(0, len(blocks), 4):
+        some = np.array(blocks[first : first + 4])
+        i, j = some[_LANE_IDS // 8 % len(some)].T
+        accesses.append(FragmentAccess(8 * i + _LANE_IDS % 8, 16 * j, 16, 8 * len(some)))
+    return accesses
