@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.text.dtypes import Value
+from gemm_ref.ptx.text.dtypes import FORMATS, UNSIGNED, Value
 
-BITS: dict[str, np.dtype] = dict.fromkeys(("f16", "bf16"), np.dtype(np.uint16))  # an element's, by format
-BITS |= {"tf32": np.dtype(np.uint32), **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), np.dtype(np.uint8))}
 WHOLE = {"s8": np.int8, "u8": np.uint8}
+BITS = {kind: form.bits for kind, form in FORMATS.items()} | dict.fromkeys(WHOLE, UNSIGNED[1])  # of an element
 _TF32_MASK = np.uint32(0xFFFFE000)  # tf32 is an fp32 without the 13 low bits of its fraction
 _NAN32, _NAN16 = np.uint32(0x7FFFFFFF), np.uint16(0x7FFF)  # what cvt makes of any NaN
 

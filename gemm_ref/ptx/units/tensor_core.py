@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.text.dtypes import UNSIGNED
+from gemm_ref.ptx.text.dtypes import FORMATS, UNSIGNED
 from gemm_ref.ptx.units.formats import WHOLE
 
-_LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32": -126}  # of normal numbers
 _FP8 = ("e4m3", "e5m2")
 _ZERO, _SPECIAL = -2048, 4096  # exponents of zeros, and of infinities and NaN; twice as much is still an int16
 _PLAIN = 100  # exponents up to here, of either sign, are far from the ends of fp32's range
@@ -113,7 +112,7 @@ def _is_exact(x: np.ndarray, y: np.ndarray, c: np.ndarray, how: Sum) -> bool:
 def _exponents(values: np.ndarray, kind: str) -> np.ndarray:
     """int16 of fp32 that hold numbers of a format."""
     fields = (values.view(np.uint32) >> np.uint32(23)).astype(np.int16) & np.int16(255)
-    found = np.maximum(fields - np.int16(127), np.int16(_LEAST_EXPONENT[kind]))
+    found = np.maximum(fields - np.int16(127), np.int16(FORMATS[kind].lowest))
     found[values == 0] = _ZERO
     found[fields == 255] = _SPECIAL
     return found

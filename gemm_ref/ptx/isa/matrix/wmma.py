@@ -178,9 +178,8 @@ def _store(decoder: Decoder, instruction: Instruction, matrix: _Matrix, items: t
             some = [next(values) for _ in range(access.size // width)]
             for piece in accessor.locate(machine, mask, "store"):
                 for element, value in enumerate(some):
-                    scatter(
-                        piece.view(width, element), piece.index, crossed(value) if is_transposed else value, piece.lanes
-                    )
+                    stored = crossed(value) if is_transposed else value
+                    scatter(piece.view(width, element), piece.index, stored, piece.lanes)
 
     return together(execute)
 

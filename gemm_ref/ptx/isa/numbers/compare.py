@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder
+from gemm_ref.ptx.core.decode import Decoder, require_form
 from gemm_ref.ptx.core.machine import Execute, Machine, Mask
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, only
 from gemm_ref.ptx.isa.numbers.floats import KINDS, without_subnormals
 from gemm_ref.ptx.isa.numbers.rounding import widen
-from gemm_ref.ptx.text.dtypes import DTYPES, Value, is_float
+from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, UNSIGNED, Value, is_float
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.operands import Pair
 from gemm_ref.ptx.text.parser import Instruction
@@ -71,7 +71,6 @@ def comparison(name: str, dtype: np.dtype) -> Callable[[Value, Value], Value]:
 
 
 _COMBINED: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-_HALVES = {"f16x2": "f16", "bf16x2": "bf16"}
 
 
 def _comparison_of(name: str, kind: str, flush: bool) -> tuple[np.dtype, Callable[[Value, Value], Value]]:
@@ -85,21 +84,36 @@ def _comparison_of(name: str, kind: str, flush: bool) -> tuple[np.dtype, Callabl
     return KINDS[kind], lambda a, b: compare(without_subnormals(numbers(a)), without_subnormals(numbers(b)))
 
 
-def _lower(words: Value) -> Value:
-    return words.astype(np.uint16)
+def _read_halves(words: Value) -> tuple[Value, Value]:
+    """Return the lower and the upper halves of words."""
+    return words.astype(np.uint16), (words >> np.uint32(16)).astype(np.uint16)
 
 
-def _upper(words: Value) -> Value:
-    return (words >> np.uint32(16)).astype(np.uint16)
+def _comparer(
+    decoder: Decoder, instruction: Instruction, types: int
+) -> tuple[Callable[[Machine], list[Value]], Callable[[Machine, list[Value]], list[Value]]]:
+    """Return what compares the sources of `set` or `setp`, and what combines its results with the third source.
 
+    The results are one, or those of the lower and of the upper halves. types: how many the name ends with.
+    """
+    parts, operands = instruction.parts, instruction.operands
+    combine, rest, kind = _COMBINED.get(parts[2]), parts[2:-types], parts[-1]
+    flush = "ftz" in rest and kind in ("f32", "f16", "f16x2")
+    known = kind in (*PAIRS, *DTYPES, *KINDS)
+    require_form(known and all(part in _COMBINED or (part == "ftz" and flush) for part in rest), instruction)
+    dtype, compare = _comparison_of(parts[1], PAIRS.get(kind, kind), flush)
+    a, b = (decoder.source(operand, DTYPES["u32"] if kind in PAIRS else dtype) for operand in operands[1:3])
+    third = decoder.source(operands[3], _PRED) if combine else None
 
-def _read_name(parts: list[str], types: int) -> tuple[str, np.ufunc | None, bool]:
-    """Comparison, combination with a predicate, and `.ftz` in a name that ends with so many types."""
-    combine, rest = _COMBINED.get(parts[2]), parts[2:-types]
-    flush = "ftz" in rest and parts[-1] in ("f32", "f16", "f16x2")
-    if [part for part in rest if not (part == "ftz" and flush) and part not in _COMBINED]:
-        raise Unsupported(f"the reference GPU has no {'.'.join(parts)}")
-    return parts[1], combine, flush
+    def compare_sources(machine: Machine) -> list[Value]:
+        x, y = a(machine), b(machine)
+        pairs = zip(_read_halves(x), _read_halves(y), strict=True) if kind in PAIRS else [(x, y)]
+        return [compare(*pair) for pair in pairs]
+
+    def combine_results(machine: Machine, results: list[Value]) -> list[Value]:
+        return [combine(result, third(machine)) for result in results] if combine and third else results
+
+    return compare_sources, combine_results
 
 
 def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
@@ -107,31 +121,18 @@ def set_predicate(decoder: Decoder, instruction: Instruction) -> Execute:
 
     Of a pair of halves the second result is that of the upper ones.
     """
-    parts, operands = instruction.parts, instruction.operands
-    name, combine, flush = _read_name(parts, 1)
-    half = _HALVES.get(parts[-1])
-    if half is None and parts[-1] not in DTYPES and parts[-1] not in KINDS:
-        raise Unsupported(f"the reference GPU has no {instruction.name} (type {parts[-1]})")
-    dtype, compare = _comparison_of(name, half or parts[-1], flush)
-    pair = operands[0] if isinstance(operands[0], Pair) else Pair(operands[0], None)
-    writes = [(p, decoder.destination(r)) for p, r in ((True, pair.first), (False, pair.second)) if r is not None]
-    a, b = (decoder.source(operand, DTYPES["u32"] if half else dtype) for operand in operands[1:3])
-    third = decoder.source(operands[3], DTYPES["pred"]) if combine else None
-
-    both = isinstance(operands[0], Pair)
-
-    def results(x: Value, y: Value) -> tuple[Value, Value]:
-        if half is None:
-            result = compare(x, y)
-            return result, ~result if both else result
-        return compare(_lower(x), _lower(y)), compare(_upper(x), _upper(y))
+    compare, combine = _comparer(decoder, instruction, types=1)
+    target = instruction.operands[0]
+    targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
+    writes = [None if operand is None else decoder.destination(operand) for operand in targets]
 
     def execute(machine: Machine, mask: Mask) -> None:
-        first, second = results(a(machine), b(machine))
-        also = third(machine) if third else None  # read first: it may be one of the destinations
-        for is_first, write in writes:
-            value = first if is_first else second
-            write(machine, combine(value, also) if combine else value, mask)
+        results = compare(machine)
+        if len(results) < len(writes):
+            results.append(~results[0])
+        for write, value in zip(writes, combine(machine, results), strict=False):
+            if write is not None:
+                write(machine, value, mask)
 
     return execute
 
@@ -143,30 +144,16 @@ _TRUE |= {"bf16": 0x3F80}
 
 def set_value(decoder: Decoder, instruction: Instruction) -> Execute:
     """`set`: as `setp`, with 1 or all ones for true, and 0; each half of a pair has its own."""
-    parts = instruction.parts
-    name, combine, flush = _read_name(parts, 2)
-    half, to = _HALVES.get(parts[-1]), parts[-2]
-    dtype, compare = _comparison_of(name, half or parts[-1], flush)
-    operands = instruction.operands
-    write, a, b = (
-        decoder.destination(operands[0]),
-        *(decoder.source(operand, DTYPES["u32"] if half else dtype) for operand in operands[1:3]),
-    )
-    third = decoder.source(operands[3], _PRED) if combine else None
-    true = _TRUE[_HALVES.get(to, "u16")] if half else _TRUE[to]
-    bits = np.dtype(np.uint16 if half or to in ("f16", "bf16", "u16", "s16") else np.uint32)
-
-    def chosen(x: Value, y: Value, also: Value | None) -> Value:
-        result = compare(x, y)
-        return np.where(combine(result, also) if combine else result, bits.type(true), bits.type(0))[()]
+    compare, combine = _comparer(decoder, instruction, types=2)
+    to, write = instruction.parts[-2], decoder.destination(instruction.operands[0])
+    pairs = instruction.parts[-1] in PAIRS
+    true = _TRUE[PAIRS.get(to, "u16")] if pairs else _TRUE[to]
+    bits = UNSIGNED[2 if pairs or to in ("f16", "bf16", "u16", "s16") else 4].type
 
     def execute(machine: Machine, mask: Mask) -> None:
-        x, y, also = a(machine), b(machine), third(machine) if third else None
-        if half is None:
-            write(machine, chosen(x, y, also), mask)
-            return
-        lower, upper = chosen(_lower(x), _lower(y), also), chosen(_upper(x), _upper(y), also)
-        write(machine, upper.astype(np.uint32) << np.uint32(16) | lower, mask)
+        results = combine(machine, compare(machine))
+        values = [np.where(result, bits(true), bits(0))[()] for result in results]
+        write(machine, values[1].astype(np.uint32) << np.uint32(16) | values[0] if pairs else values[0], mask)
 
     return execute
 

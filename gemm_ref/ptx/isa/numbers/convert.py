@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,8 +11,8 @@ from gemm_ref.ptx.core.decode import Decoder
 from gemm_ref.ptx.core.machine import Execute
 from gemm_ref.ptx.isa.numbers.arithmetic import Function, execution
 from gemm_ref.ptx.isa.numbers.floats import narrow_to, relu, without_subnormals
-from gemm_ref.ptx.isa.numbers.rounding import MODES, widen
-from gemm_ref.ptx.text.dtypes import DTYPES, Value
+from gemm_ref.ptx.isa.numbers.rounding import MODES, step_toward, widen
+from gemm_ref.ptx.text.dtypes import DTYPES, PAIRS, Value
 from gemm_ref.ptx.text.errors import Unsupported
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units.formats import (
@@ -87,7 +86,7 @@ def _to_float(to: str, source: str, mode: str) -> Callable[[Value], Value]:
         return lambda a: a.astype(dtype)
     wide = source in ("s64", "u64")
     if to == "f64" and wide:
-        return _whole_to_f64(mode)
+        return _integer_to_f64(mode)
     return lambda a: narrow_to(_odd(a) if wide else widen(a, source), to, mode)
 
 
@@ -100,15 +99,11 @@ def _odd(a: Value) -> Value:
     return np.where(negative, -(size.astype(np.float64)), size.astype(np.float64))[()]
 
 
-def _whole_to_f64(mode: str) -> Callable[[Value], Value]:
-    def one(a: int) -> float:
-        near = float(a)
-        toward = {"rz": 0.0, "rm": -math.inf, "rp": math.inf}[mode]
-        wrong = int(near) < a if mode == "rp" else int(near) > a if mode == "rm" else abs(int(near)) > abs(a)
-        return math.nextafter(near, toward) if wrong else near
+def _integer_to_f64(mode: str) -> Callable[[Value], Value]:
+    def one(a: int) -> Value:
+        return step_toward(np.float64(a), int(a) - int(float(a)), mode)
 
-    apply = np.vectorize(lambda a: one(int(a)), otypes=[np.float64])
-    return lambda a: apply(a)[()]
+    return lambda a: np.vectorize(one, otypes=[np.float64])(a)[()]
 
 
 def _saturated(a: Value, kind: str) -> Value:
@@ -184,7 +179,6 @@ def _from_halves(convert: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 _U8X2, _U32 = np.dtype(np.uint16), np.dtype(np.uint32)
 _FP8 = {"e4m3x2": (to_e4m3, E4M3), "e5m2x2": (to_e5m2, E5M2)}
-_PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
 _TF32 = {"rna": round_to_tf32_away, "rn": round_to_tf32, "rz": cut_to_tf32}
 
 
@@ -198,8 +192,8 @@ def _of_alternate(parts: list[str]) -> Function | None:
     if (to, source) == ("tf32", "f32") and mode in _TF32 and rest <= {"relu"}:
         first = _positive if rest else _same
         return Function((_F32,), _U32, lambda a: _TF32[mode](first(a)))
-    if to in _PAIRS and source == "f32" and mode in ("rn", "rz") and rest <= {"relu", "satfinite"}:
-        one = _conversion(["cvt", mode, *rest, _PAIRS[to], "f32"]).apply
+    if to in PAIRS and source == "f32" and mode in ("rn", "rz") and rest <= {"relu", "satfinite"}:
+        one = _conversion(["cvt", mode, *rest, PAIRS[to], "f32"]).apply
         return Function((_F32, _F32), _U32, _packed(lambda a: one(a).view(np.uint16), np.uint32))
     if to in _FP8 and mode == "rn" and rest in ({"satfinite"}, {"satfinite", "relu"}):
         convert, first = _FP8[to][0], _positive if "relu" in rest else _same

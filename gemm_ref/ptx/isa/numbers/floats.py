@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.isa.numbers.rounding import MODES, exactly, fma32, fma64, narrow, odd_sum, widen
-from gemm_ref.ptx.text.dtypes import ALTERNATE, DTYPES, UNSIGNED, Value
+from gemm_ref.ptx.isa.numbers.rounding import MODES, NEAREST, fma32, fma64, narrow, odd_sum, round_once, widen
+from gemm_ref.ptx.text.dtypes import ALTERNATE, DTYPES, PAIRS, UNSIGNED, Value
 from gemm_ref.ptx.text.errors import Unsupported
 
 KINDS = {"f16": DTYPES["f16"], "f32": DTYPES["f32"], "f64": DTYPES["f64"], **ALTERNATE}
-_PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
 _ROUNDINGS, _NO = frozenset(MODES), frozenset[str]()
 _HALF = {"f16": frozenset({"rn", "ftz", "sat"}), "bf16": frozenset({"rn"})}
 _ALL: dict[str, frozenset[str]] = {"f32": _ROUNDINGS | {"ftz", "sat"}, "f64": _ROUNDINGS}
@@ -49,7 +48,7 @@ def operation(parts: list[str]) -> tuple[int, np.dtype, Callable[..., Value]]:
     Raises Unsupported for a form that there is not.
     """
     opcode, kind = parts[0], parts[-1]
-    single = _PAIRS.get(kind, kind)
+    single = PAIRS.get(kind, kind)
     allowed = MODIFIERS.get(opcode, {}).get(single)
     unknown = set(parts[1:-1]) - (allowed or _NO)
     if allowed is None or unknown:
@@ -57,7 +56,7 @@ def operation(parts: list[str]) -> tuple[int, np.dtype, Callable[..., Value]]:
         raise Unsupported(f"the reference GPU has no {'.'.join(parts)}{which}")
     mode = next((part for part in parts if part in MODES), "rn")
     apply = _with_modifiers(_plain(opcode, single, mode, frozenset(parts[1:-1])), single, frozenset(parts[1:-1]))
-    return _OPERANDS.get(opcode, 1), KINDS[kind], _of_pairs(apply) if kind in _PAIRS else apply
+    return _OPERANDS.get(opcode, 1), KINDS[kind], _of_pairs(apply) if kind in PAIRS else apply
 
 
 def _of_pairs(apply: Callable[..., Value]) -> Callable[..., Value]:
@@ -123,12 +122,12 @@ def _plain(opcode: str, kind: str, mode: str, modifiers: frozenset[str]) -> Call
         down = {"down": True} if mode == "rm" and opcode != "mul" else {}
         return lambda *sources: narrow(_WIDE[opcode](*(widen(source, kind) for source in sources), **down), kind, mode)
     if mode != "rn":
-        return exactly(opcode, kind, mode)
+        return round_once(opcode, kind, mode)
     if opcode == "fma" and kind == "f16":
         return lambda a, b, c: narrow(odd_sum(widen(a, kind) * widen(b, kind), widen(c, kind)), kind)
     if opcode == "fma":
         return fma32 if kind == "f32" else fma64
-    return _NATIVE[opcode]
+    return NEAREST[opcode]
 
 
 def narrow_to(x: Value, kind: str, mode: str = "rn") -> Value:
@@ -136,14 +135,6 @@ def narrow_to(x: Value, kind: str, mode: str = "rn") -> Value:
     return x if kind == "f64" else narrow(x, kind, mode)
 
 
-_NATIVE: dict[str, Callable[..., Value]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "rcp": lambda a: a.dtype.type(1) / a,
-    "sqrt": np.sqrt,
-}
 # In float64, from numbers of at most 24 bits: products are exact.
 _WIDE: dict[str, Callable[..., Value]] = {
     "add": odd_sum,

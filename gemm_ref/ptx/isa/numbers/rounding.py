@@ -8,11 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from gemm_ref.ptx.text.dtypes import Value
+from gemm_ref.ptx.text.dtypes import FORMATS, Value
 from gemm_ref.ptx.units.formats import from_bf16
 
-# bits of the significand, exponents of the smallest normal and of the largest number
-_FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127)}
 MODES: dict[str, np.ufunc] = {"rn": np.rint, "rz": np.trunc, "rm": np.floor, "rp": np.ceil}
 _NAN16 = np.uint16(0x7FFF)
 # Of a float64 in two words (the low one first: NumPy's machines are little-endian): the 29 bits that float32 drops, and
@@ -30,7 +28,7 @@ def narrow(x: Value, kind: str, mode: str = "rn") -> Value:
     """float64 -> a format, rounded once. What x stands for may have more bits, if it was rounded to odd (`odd_sum`)."""
     if mode == "rn" and kind != "bf16":
         return x.astype(np.float16 if kind == "f16" else np.float32)
-    precision, lowest, highest = _FORMATS[kind]
+    _, precision, lowest, highest = FORMATS[kind]
     _, exponent = np.frexp(x)
     step = np.ldexp(1.0, np.maximum(exponent - 1, lowest) - precision + 1)
     result = MODES[mode](x / step) * step
@@ -109,7 +107,7 @@ def fma64(a: Value, b: Value, c: Value) -> Value:
     plain &= (np.abs(a) < _LARGE) & (np.abs(b) < _LARGE) & (np.abs(c) < _LARGE) & ((np.abs(c) > _SMALL) | (c == 0))
     if np.all(plain):
         return total
-    return np.where(plain, total, exactly("fma", "f64", "rn")(a, b, c))[()]
+    return np.where(plain, total, round_once("fma", "f64", "rn")(a, b, c))[()]
 
 
 def _error_of_product(a: Value, b: Value, product: Value) -> Value:
@@ -122,83 +120,69 @@ def _error_of_product(a: Value, b: Value, product: Value) -> Value:
     return ((ah * bh - product) + ah * bl + al * bh) + al * bl
 
 
-def exactly(operation: str, kind: str, mode: str) -> Callable[..., Value]:
-    """`add`, `sub`, `mul`, `fma`, `div`, `rcp` or `sqrt` of f32 or f64, rounded once: in fractions, lane by lane."""
+def round_once(operation: str, kind: str, mode: str) -> Callable[..., Value]:
+    """Return `add`, `sub`, `mul`, `fma`, `div`, `rcp` or `sqrt` of f32 or f64, rounded once, lane by lane.
+
+    A directed result is the nearest one or its neighbour: the error of the nearest, in fractions, says which.
+    """
     dtype = np.dtype(np.float32 if kind == "f32" else np.float64)
 
-    def one(*operands: float) -> float:
-        special = _special(operation, *map(np.float64, operands))
-        if special is not None:
-            return float(special)
-        value, negative = _EXACT[operation](mode, *operands)
-        return math.copysign(0.0, -1.0 if negative else 1.0) if value == 0 else _rounded(value, kind, mode)
+    def one(*values: float) -> Value:
+        operands = [dtype.type(value) for value in values]
+        near = NEAREST[operation](*operands)
+        divides_by_zero = operation in ("div", "rcp") and operands[-1] == 0
+        if divides_by_zero or np.isnan(near) or not np.isfinite(operands).all():
+            return near
+        error = -near  # of an overflow
+        if np.isfinite(near):
+            error = _ERRORS[operation](*(Fraction(float(value)) for value in (near, *operands)))
+        if mode == "rm" and near == 0 and error == 0 and operation in _ADDENDS:  # -0, but of two +0
+            return -abs(near) if np.signbit(_ADDENDS[operation](*operands)).any() else near
+        return step_toward(near, error, mode)
 
-    def apply(*operands: Value) -> Value:
-        found = np.vectorize(one, otypes=[np.float64])(*(np.asarray(x, np.float64) for x in operands))
-        return found.astype(dtype)[()]
-
-    return apply
-
-
-def _special(operation: str, a: np.float64, b: np.float64 | None = None, c: np.float64 | None = None) -> Value | None:
-    """What infinities, NaN, divisions by zero and roots give; None for all else."""
-    zero, one = np.float64(0), np.float64(1)
-    if operation == "rcp":
-        a, b = one, a
-    if operation in ("div", "rcp") and b is not None:
-        return None if np.isfinite(a) and np.isfinite(b) and b != 0 else a / b
-    if operation == "sqrt":
-        return None if np.isfinite(a) and a > 0 else np.sqrt(a)
-    if b is None or np.isfinite([a, b, zero if c is None else c]).all():
-        return None
-    if operation in ("add", "sub"):
-        return a + b if operation == "add" else a - b
-    return a * b if c is None else c if np.isfinite(a) and np.isfinite(b) else a * b + c
+    return lambda *operands: np.vectorize(one, otypes=[dtype])(*operands)[()]
 
 
-def _signed(value: float) -> bool:
-    return math.copysign(1.0, value) < 0
-
-
-def _sum(mode: str, a: float, b: float, c: float) -> tuple[Fraction, bool]:
-    """a * b + c, and whether it is negative if it is zero."""
-    signs = {_signed(a) != _signed(b), _signed(c)}
-    return Fraction(a) * Fraction(b) + Fraction(c), signs == {True} or (len(signs) == 2 and mode == "rm")
-
-
-def _root(value: Fraction) -> Fraction:
-    """The root of a number, with enough bits for any rounding, the last of which says that it is not exact."""
-    scaled = value * 4**1200
-    root = math.isqrt(scaled.numerator // scaled.denominator)
-    return Fraction(2 * root + (root * root != scaled), 2 * 2**1200)
-
-
-# The exact result, and its sign where it is zero.
-_EXACT: dict[str, Callable[..., tuple[Fraction, bool]]] = {
-    "add": lambda mode, a, b: _sum(mode, 1.0, a, b),
-    "sub": lambda mode, a, b: _sum(mode, 1.0, a, -b),
-    "fma": _sum,
-    "mul": lambda mode, a, b: (Fraction(a) * Fraction(b), _signed(a) != _signed(b)),
-    "div": lambda mode, a, b: (Fraction(a) / Fraction(b), _signed(a) != _signed(b)),
-    "rcp": lambda mode, a: (1 / Fraction(a), False),
-    "sqrt": lambda mode, a: (_root(Fraction(a)), False),
-}
-
-
-def _rounded(value: Fraction, kind: str, mode: str) -> float:
-    try:
-        near = value.numerator / value.denominator  # Python rounds this to nearest
-    except OverflowError:
-        near = math.inf if value > 0 else -math.inf
-    if kind == "f32":
-        if Fraction(near) != value:  # to odd
-            near = math.nextafter(near, 0) if abs(Fraction(near)) > abs(value) else near
-            near = float((np.float64(near).view(np.int64) | np.int64(1)).view(np.float64))
-        return float(narrow(np.float64(near), kind, mode))
-    above = near == math.inf or (math.isfinite(near) and Fraction(near) > value)
-    below = near == -math.inf or (math.isfinite(near) and Fraction(near) < value)
-    if (above and mode == "rm") or (above and mode == "rz" and value > 0):
-        return math.nextafter(near, -math.inf)
-    if (below and mode == "rp") or (below and mode == "rz" and value < 0):
-        return math.nextafter(near, math.inf)
+def step_toward(near: Value, error: Value, mode: str) -> Value:
+    """Return the nearest number, or its neighbour where the rounding mode asks for it; error: exact minus nearest."""
+    if error > 0 and (mode == "rp" or (mode == "rz" and near < 0)):
+        return np.nextafter(near, near.dtype.type(np.inf))
+    if error < 0 and (mode == "rm" or (mode == "rz" and near > 0)):
+        return np.nextafter(near, near.dtype.type(-np.inf))
     return near
+
+
+def _nearest_fma(a: Value, b: Value, c: Value) -> Value:
+    if not np.isfinite([a, b, c]).all():
+        return c if np.isfinite(a) and np.isfinite(b) else a * b + c
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    try:
+        return np.float64(exact.numerator / exact.denominator) if exact else a * b + c  # Python rounds to nearest
+    except OverflowError:
+        return np.float64(np.inf if exact > 0 else -np.inf)
+
+
+NEAREST: dict[str, Callable[..., Value]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rcp": lambda a: a.dtype.type(1) / a,
+    "sqrt": np.sqrt,
+    "fma": _nearest_fma,
+}
+# The exact result less a near one, in fractions; of a root, something of the same sign.
+_ERRORS: dict[str, Callable[..., Fraction]] = {
+    "add": lambda near, a, b: a + b - near,
+    "sub": lambda near, a, b: a - b - near,
+    "mul": lambda near, a, b: a * b - near,
+    "div": lambda near, a, b: a / b - near,
+    "rcp": lambda near, a: 1 / a - near,
+    "sqrt": lambda near, a: a - near * near,
+    "fma": lambda near, a, b, c: a * b + c - near,
+}
+_ADDENDS: dict[str, Callable[..., tuple]] = {
+    "add": lambda a, b: (a, b),
+    "sub": lambda a, b: (a, -b),
+    "fma": lambda a, b, c: (a * b, c),
+}
