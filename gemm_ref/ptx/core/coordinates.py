@@ -39,39 +39,55 @@ def block_order(launch: Launch) -> np.ndarray:
     if math.prod(launch.cluster) == 1:
         return linear
     inner, outer = _in_cluster(launch, linear)
-    clusters = [blocks // size for blocks, size in zip(launch.grid, launch.cluster, strict=True)]
     rank = _linear(inner, launch.cluster)
-    return np.argsort(_linear(outer, clusters) * math.prod(launch.cluster) + rank)
+    return np.argsort(_linear(outer, _clusters(launch)) * math.prod(launch.cluster) + rank)
 
 
 def special(machine: Lanes, name: str) -> Value:
-    """The value of a special register of SPECIAL_REGISTERS, as one number where all lanes agree."""
-    launch, thread = machine.launch, machine.thread_of_lane
+    """Return the value of a special register of SPECIAL_REGISTERS, as one number where all lanes agree."""
     register, _, axis = name[1:].partition(".")
-    if register.startswith(("cluster", "ncluster", "is_explicit")):
-        values = np.asarray(_of_cluster(launch, machine.block_of_lane, register, axis))
-        return _joined(values.astype(bool if register == "is_explicit_cluster" else np.uint32))
-    if axis:
-        extent = launch.block if register in ("tid", "ntid") else launch.grid
-        if register in ("ntid", "nctaid"):
-            return np.uint32(extent["xyz".index(axis)])
-        linear = thread if register == "tid" else machine.block_of_lane
-        return _joined(coordinates(linear, extent)["xyz".index(axis)].astype(np.uint32))
-    lane = (thread % 32).astype(np.uint32)
-    if register.startswith("lanemask"):
-        one = np.uint32(1) << lane
-        below = one - np.uint32(1)
-        return {"eq": one, "lt": below, "le": below | one, "gt": ~(below | one), "ge": ~below}[register[-2:]]
+    values = _lane_masks(machine)[register[-2:]] if register.startswith("lanemask") else _identity(machine, register)
+    value = np.asarray(values["xyz".index(axis)] if axis else values)
+    kind = {"is_explicit_cluster": np.bool_, "gridid": np.uint64}.get(register, np.uint32)
+    agree = register not in ("laneid", "warpid") and "lanemask" not in register and (value == value.flat[0]).all()
+    return (value.flat[0] if agree else value).astype(kind)
+
+
+def _lane_masks(machine: Lanes) -> dict[str, np.ndarray]:
+    one = np.uint32(1) << (machine.thread_of_lane % 32).astype(np.uint32)
+    below = one - np.uint32(1)
+    return {"eq": one, "lt": below, "le": below | one, "gt": ~(below | one), "ge": ~below}
+
+
+def _identity(machine: Lanes, register: str):
+    """Return a register that says who the lanes are, or how large the launch is; with an axis, x, y and z of it."""
+    launch, block, thread = machine.launch, machine.block_of_lane, machine.thread_of_lane
+    sizes = {
+        "ntid": launch.block,
+        "nctaid": launch.grid,
+        "cluster_nctaid": launch.cluster,
+        "nclusterid": _clusters(launch),
+        "cluster_nctarank": math.prod(launch.cluster),
+        "is_explicit_cluster": math.prod(launch.cluster) > 1,
+        "nsmid": REFERENCE_SMS,
+        "warpsize": 32,
+        "gridid": 0,
+        "nwarpid": launch.num_warps,
+        "dynamic_smem_size": launch.shared_bytes,
+        "total_smem_size": machine.shared.size,
+    }
+    if register in sizes:
+        return sizes[register]
+    if "cluster" in register:
+        inner, outer = _in_cluster(launch, block)
+        ranks = _linear(inner, launch.cluster)
+        return {"cluster_ctaid": inner, "clusterid": outer, "cluster_ctarank": ranks}[register]
     return {
-        "smid": _joined((machine.block_of_lane % REFERENCE_SMS).astype(np.uint32)),
-        "nsmid": np.uint32(REFERENCE_SMS),
-        "warpsize": np.uint32(32),
-        "gridid": np.uint64(0),
-        "laneid": lane,
-        "warpid": (thread // 32).astype(np.uint32),
-        "nwarpid": np.uint32(launch.num_warps),
-        "dynamic_smem_size": np.uint32(launch.shared_bytes),
-        "total_smem_size": np.uint32(machine.shared.size),
+        "tid": coordinates(thread, launch.block),
+        "ctaid": coordinates(block, launch.grid),
+        "smid": block % REFERENCE_SMS,
+        "laneid": thread % 32,
+        "warpid": thread // 32,
     }[register]
 
 
@@ -81,26 +97,9 @@ def clock(name: str, executed: int) -> Value:
     return np.uint64(value) if name in ("%clock64", "%globaltimer") else np.uint32(value & 0xFFFFFFFF)
 
 
-def _joined(values: np.ndarray) -> Value:
-    return values[()] if values.ndim == 0 else values[0] if (values == values[0]).all() else values
-
-
-def _of_cluster(launch: Launch, block_of_lane: np.ndarray, register: str, axis: str) -> np.ndarray | int:
-    if register == "is_explicit_cluster":
-        return np.full(block_of_lane.size, math.prod(launch.cluster) > 1)
-    if register == "cluster_nctarank":
-        return math.prod(launch.cluster)
-    inner, outer = _in_cluster(launch, block_of_lane)
-    if register == "cluster_ctarank":
-        return _linear(inner, launch.cluster)
-    which = "xyz".index(axis)
-    found: dict[str, np.ndarray | int] = {
-        "cluster_ctaid": inner[which],
-        "cluster_nctaid": launch.cluster[which],
-        "clusterid": outer[which],
-        "nclusterid": launch.grid[which] // launch.cluster[which],
-    }
-    return found[register]
+def _clusters(launch: Launch) -> list[int]:
+    """Return the size of the grid in clusters."""
+    return [blocks // size for blocks, size in zip(launch.grid, launch.cluster, strict=True)]
 
 
 def _in_cluster(launch: Launch, linear: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -12,8 +12,10 @@ address that the wide access must have, and one that it fused into another is no
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,24 +30,22 @@ from gemm_ref.ptx.count.sectors import SECTOR
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.sass import accesses
 
-_NUMBERS = ("requests", "lanes", "sectors", "wavefronts", "ideal", "flop", "offsets")  # what is added up of a Count
 _MAX_SHARED = 1 << 20  # no GPU has a shared memory of a megabyte
 
 
 @dataclass
 class _Sum:
-    """The numbers of one instruction while they are added up."""
+    """The sums of one instruction, or of one source line."""
 
-    requests: int = 0
-    lanes: int = 0
-    sectors: int = 0
-    wavefronts: int = 0
-    ideal: int = 0
-    flop: int = 0
-    worst: np.ndarray | None = (
-        None  # where each lane's bytes begin, -1 for none, of the request that is most over its ideal
-    )
-    excess: int = -1  # its wavefronts or sectors over the ideal
+    numbers: dict[str, Any] = field(default_factory=lambda: defaultdict(int))  # by the fields of a Count
+    # Where each lane's bytes begin, -1 for none, in the request that exceeds its ideal most; and by how much it does.
+    worst: np.ndarray | None = None
+    excess: int = -1  # wavefronts or sectors
+
+    def add(self, numbers: Mapping[str, int], times: int = 1) -> None:
+        """Add numbers, which occurred so many times."""
+        for name, number in numbers.items():
+            self.numbers[name] += times * number
 
     @property
     def offsets(self) -> tuple[int | None, ...]:
@@ -82,20 +82,21 @@ class Counter(Observer):
         merged: dict[Count, _Sum] = {}
         for about, total in self._sums.values():
             for view in self._views if about.kind == "flop" else (about.view,):  # ptxas leaves arithmetic as it is
-                _merge(merged.setdefault(replace(about, view=view), _Sum()), total)
+                line = merged.setdefault(replace(about, view=view), _Sum())
+                line.add(total.numbers)
+                if total.excess >= line.excess:
+                    line.excess, line.worst = total.excess, total.worst
         for (launch, array, kind), touched in self._touched.items():
             for view in self._views:
                 about = Count(view, launch, "", 0, "", ONCE, array, kind, 0)
-                merged[about] = _Sum(sectors=int(touched.sum()))
-        found = [replace(about, **{name: getattr(total, name) for name in _NUMBERS}) for about, total in merged.items()]
-        off = differences(found)
-        found = [
-            count
-            if count.view == WRITTEN
-            else replace(count, unmatched=off[count.launch, count.space, count.kind], spills=self._spills[count.launch])
-            for count in found
-        ]
-        return sorted(found, key=order)
+                merged[about] = _Sum({"sectors": int(touched.sum())})
+        counts = [replace(about, offsets=total.offsets, **total.numbers) for about, total in merged.items()]
+        unmatched = differences(counts)
+        for i, count in enumerate(counts):
+            if count.view == COMPILED:
+                off, spills = unmatched[count.launch, count.space, count.kind], self._spills[count.launch]
+                counts[i] = replace(count, unmatched=off, spills=spills)
+        return sorted(counts, key=order)
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         self._launch += 1
@@ -120,9 +121,7 @@ class Counter(Observer):
             count = int(np.count_nonzero(lanes))
             requests = int(np.count_nonzero(rows(lanes, machine, False).any(axis=1)))
         total = self._sum(WRITTEN, instruction, instruction.name, "", "", "flop", 0)
-        total.requests += requests
-        total.lanes += count
-        total.flop += flop * count
+        total.add({"requests": requests, "lanes": count, "flop": flop * count})
 
     def on_access(self, access: Access) -> None:
         instruction = access.instruction
@@ -137,8 +136,7 @@ class Counter(Observer):
         if copies and access.size >= WORD:  # its shared side was counted just before
             passes = int(line_passes(addresses, active, access.size).sum())
             for total in self._copied:
-                total.wavefronts += passes
-                total.ideal += passes
+                total.add({"wavefronts": passes, "ideal": passes})
         sums = [self._sum(WRITTEN, instruction, instruction.name, *about, access.size)]
         self._add(sums[0], access, addresses, active, first)
         if made := self._code.get(instruction.ptx_line):
@@ -172,16 +170,10 @@ class Counter(Observer):
             key = (access.space, access.kind, access.instruction.parts[0], access.size, look[0].tobytes())
             if key not in self._known:
                 self._known[key] = _measure(access, addresses[:1], active[:1])
-            requests, lanes, sectors_, taken, ideal, excess, _ = self._known[key]
-            times, worst = len(addresses), -1
+            (numbers, excess, _), times, worst = self._known[key], len(addresses), -1
         else:
-            requests, lanes, sectors_, taken, ideal, excess, worst = _measure(access, addresses, active)
-            times = 1
-        total.requests += times * requests
-        total.lanes += times * lanes
-        total.sectors += times * sectors_
-        total.wavefronts += times * taken
-        total.ideal += times * ideal
+            (numbers, excess, worst), times = _measure(access, addresses, active), 1
+        total.add(numbers, times)
         if excess >= max(0, total.excess):
             total.excess = excess
             total.worst = np.where(active[worst], addresses[worst] - first, -1)
@@ -199,26 +191,20 @@ class Counter(Observer):
         return "", 0
 
 
-def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[int, ...]:
-    """Requests, lanes, sectors, wavefronts, ideal; and the most that a request is over its ideal, and the last such.
+def _measure(access: Access, addresses: np.ndarray, active: np.ndarray) -> tuple[dict[str, int], int, int]:
+    """Return the numbers of an access, by how much a request exceeds its ideal at most, and the last such request.
 
-    Of sectors the ideal is what as many bytes take one after the other, or what lanes that ask for the same do take; no
-    sum of it is kept.
+    The ideal of sectors is what as many contiguous bytes take, or what lanes that read the same bytes take if that is
+    less; it is not summed.
     """
-    requests, lanes = int(np.count_nonzero(active.any(axis=1))), int(np.count_nonzero(active))
+    takes_part = active.any(axis=1)
+    numbers = {"requests": int(np.count_nonzero(takes_part)), "lanes": int(np.count_nonzero(active))}
     taken, ideal = served(access, addresses, active)
-    if access.space != "shared":
+    if access.space == "shared":
+        numbers |= {"wavefronts": int(taken.sum()), "ideal": int(ideal.sum())}
+    else:
+        numbers["sectors"] = int(taken.sum())
         ideal = np.minimum(taken, -(-active.sum(axis=1) * access.size // SECTOR))
-    over = np.where(active.any(axis=1), taken - ideal, -1)
+    over = np.where(takes_part, taken - ideal, -1)
     worst = len(over) - 1 - int(np.argmax(over[::-1]))
-    if access.space != "shared":
-        return requests, lanes, int(taken.sum()), 0, 0, int(over[worst]), worst
-    return requests, lanes, 0, int(taken.sum()), int(ideal.sum()), int(over[worst]), worst
-
-
-def _merge(into: _Sum, more: _Sum) -> None:
-    """Add one instruction's numbers to those of its source line; the worse request is kept."""
-    for name in _NUMBERS[:-1]:
-        setattr(into, name, getattr(into, name) + getattr(more, name))
-    if more.excess >= into.excess:
-        into.excess, into.worst = more.excess, more.worst
+    return numbers, int(over[worst]), worst

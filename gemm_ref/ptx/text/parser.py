@@ -143,7 +143,8 @@ class Module(Mapping[str, Entry]):
     """The kernels of a PTX module by name; each is read when it is asked for, with the functions that it may call."""
 
     def __init__(self, text: str) -> None:
-        self._module, self._text = text, _without_comments(text)
+        uncommented = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.S)
+        self._module, self._text = text, re.sub(r"//[^\n]*", "", uncommented)
         self._headers: dict[str, re.Match] = {}
         self._kernels, self._ends, outside, position = [], {}, [], 0
         for header in _HEADER.finditer(self._text):
@@ -172,7 +173,8 @@ class Module(Mapping[str, Entry]):
 
     @functools.cached_property
     def _variables(self) -> list[Variable]:
-        return _module_variables(self._outside)
+        statements = re.findall(r"(\.(?:shared|global|const)\b[^;]*);", self._outside)
+        return [_variable(statement) for statement in statements]
 
     def _body(self, name: str) -> Entry:
         if name not in self._read:
@@ -180,11 +182,16 @@ class Module(Mapping[str, Entry]):
             entry = self._read[name] = Entry(name, is_function=name not in self._kernels)
             body = self._text[header.end() : self._ends[name]]
             if entry.is_function:
-                entry.gives, entry.takes = (_formals(text or "") for text in (header[1], header[3]))
+                entry.gives, entry.takes = (
+                    [_variable(part) for part in (text or "").split(",") if part.strip()]
+                    for text in (header[1], header[3])
+                )
                 entry.variables = [*entry.gives, *entry.takes]
             else:
-                entry.parameters, entry.cluster = _parameters(header[3] or ""), _cluster(header[4])
-                entry.most_threads = _most_threads(header[4])
+                entry.parameters = _parameters(header[3] or "")
+                entry.cluster = _dimensions(header[4], "reqnctapercluster")
+                block = _dimensions(header[4], "maxntid", "reqntid")
+                entry.most_threads = math.prod(block) if block else None
             _parse_body(entry, body, Places(self._module), ptx_line)
             if not entry.is_function:
                 entry.variables = self._variables + entry.variables
@@ -212,11 +219,6 @@ def parse(text: str) -> Module:
     return module
 
 
-def _without_comments(text: str) -> str:
-    text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
-    return re.sub(r"//[^\n]*", "", text)
-
-
 def _closing_brace(text: str, start: int) -> int:
     depth = 1
     for brace in re.compile(r"[{}]").finditer(text, start):
@@ -224,11 +226,6 @@ def _closing_brace(text: str, start: int) -> int:
         if depth == 0:
             return brace.start()
     raise ParseError("a kernel's closing brace is missing: is the text cut off?")
-
-
-def _formals(text: str) -> list[Variable]:
-    """The parameters of a function."""
-    return [_variable(part) for part in text.split(",") if part.strip()]
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
@@ -242,24 +239,13 @@ def _parameters(text: str) -> list[tuple[str, str]]:
     return parameters
 
 
-def _most_threads(directives: str) -> int | None:
-    """The product of x, y and z in `.maxntid x, y, z`."""
-    found = re.search(r"\.(?:maxntid|reqntid)\s+(\d+(?:\s*,\s*\d+)*)", directives)
-    return math.prod(map(int, found[1].split(","))) if found else None
-
-
-def _cluster(directives: str) -> tuple[int, int, int] | None:
-    """The shape in `.reqnctapercluster x, y, z`, one of the directives between parameters and body."""
-    found = re.search(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
+def _dimensions(directives: str, *names: str) -> tuple[int, int, int] | None:
+    """Return x, y and z of a directive `.name x, y, z` between parameters and body; None where there is none."""
+    found = re.search(rf"\.(?:{'|'.join(names)})\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
     if found is None:
         return None
     x, y, z = (int(size or 1) for size in found.groups())
     return x, y, z
-
-
-def _module_variables(text: str) -> list[Variable]:
-    statements = re.findall(r"(\.(?:shared|global|const)\b[^;]*);", text)
-    return [_variable(statement) for statement in statements]
 
 
 def _variable(statement: str) -> Variable:
@@ -349,16 +335,5 @@ def _parse_statement(entry: Entry, text: str, places: Places, ptx_line: int) -> 
             read = tuple(read_operand(part) for part in split_operands(operands))
         except ParseError as error:
             raise ParseError(f"{places.file}:{places.line}: {text}: {error}") from None
-        entry.instructions.append(
-            Instruction(
-                name=name,
-                operands=read,
-                guard=Register(guard) if guard else None,
-                guard_negated=negated == "!",
-                text=text,
-                file=places.file,
-                line=places.line,
-                ptx_line=ptx_line,
-                callers=places.callers,
-            )
-        )
+        register, place = Register(guard) if guard else None, (places.file, places.line, ptx_line, places.callers)
+        entry.instructions.append(Instruction(name, read, register, negated == "!", text, *place))
