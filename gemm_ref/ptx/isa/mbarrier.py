@@ -78,7 +78,7 @@ def mbarrier(decoder: Decoder, instruction: Instruction) -> Execute | Control:
                 count = np.ones(lanes.size, np.int64)
             if "noComplete" in form and (words.pending <= count).any():
                 raise AsyncFault(f"{instruction.origin}: this arrival would end a phase, and it says noComplete")
-            barriers.tell_arrival(instruction, lanes, numbers)
+            barriers.tell(instruction, lanes, numbers)
             barriers.arrive(instruction, numbers, count, operation == "arrive_drop")
 
     return execute

@@ -125,7 +125,7 @@ class BulkCopies(Unit):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._mbarriers = machine.unit(MBarriers)
-        self._mbarriers.carriers.append(self)
+        self._mbarriers.land_copies, self._mbarriers.describe_copies = self.land, self.describe
         self._loads: list[Loads] = []
         self._stores: list[Stores] = []
         self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.events import Synchronisation
 from gemm_ref.ptx.core.machine import Machine, Write
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
@@ -77,10 +76,7 @@ class ClusterBarrier(Unit):
         if not self._machine.observers:
             return
         for number in np.unique(self._cluster[lanes]).tolist():
-            some = lanes & (self._cluster == number)
-            event = Synchronisation(instruction, (*KEY, number), None, None, some, self._machine)
-            for observer in self._machine.observers:
-                observer.on_synchronisation(event)
+            self._machine.schedule.tell(instruction, (*KEY, number), lanes & (self._cluster == number))
 
 
 @dataclass

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from gemm_ref.ptx.core.access import locate_shared
-from gemm_ref.ptx.core.events import BarrierUse, Synchronisation
+from gemm_ref.ptx.core.events import BarrierUse
 from gemm_ref.ptx.core.machine import Machine, Mask, Write
 from gemm_ref.ptx.core.schedule import Unit
 from gemm_ref.ptx.text.errors import AsyncFault
@@ -56,22 +55,15 @@ class Words:
         return bits.astype(np.uint64) | _VALID
 
 
-class Carrier(Protocol):
-    """Who copies bytes, and completes them at mbarriers."""
-
-    def land(self, barriers: np.ndarray) -> None:
-        """The copies that signal these barriers happen, until a phase ends."""
-
-    def describe(self, barrier: int) -> str:
-        """What is still on its way to a barrier, as the end of a sentence."""
-
-
 class MBarriers(Unit):
     """The mbarriers of one machine; each has its number, its place among the 8-byte words of all shared memory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self.carriers: list[Carrier] = []
+        # Bulk copies: what lands those that signal some barriers, until a phase ends; and what describes those that
+        # have yet to complete at a barrier, as the end of a sentence.
+        self.land_copies: Callable[[np.ndarray], None] = lambda barriers: None
+        self.describe_copies: Callable[[int], str] = lambda barrier: ""
         self._memory = machine.shared.view(8)
         self._live = np.zeros(self._memory.size, bool)  # initialised, and not invalidated since
         self._numbers = np.full(machine.lanes, -1, np.int64)  # of the barrier that a parked lane waits for
@@ -105,7 +97,7 @@ class MBarriers(Unit):
         machine = self._machine
         block, byte = divmod(number * 8, max(machine.shared.stride, 1))
         lane = int(np.argmax(machine.block_index == block))
-        return f"byte {byte} of shared memory of {machine.describe_lane(lane).split(' thread')[0]}"
+        return f"byte {byte} of shared memory of {machine.describe_block(lane)}"
 
     def _put(self, numbers: np.ndarray, words: Words | np.uint64) -> None:
         self._memory[numbers] = words.pack() if isinstance(words, Words) else words
@@ -142,11 +134,14 @@ class MBarriers(Unit):
         self._live[numbers] = False
         self._put(numbers, _INVALID)
 
-    def arrive(self, instruction: Instruction, numbers: np.ndarray, counts: np.ndarray, drop: bool) -> None:
-        """Arrivals at barriers, one entry per lane; phases that now lack nothing end."""
+    def _count(self, instruction: Instruction, numbers: np.ndarray, amounts: np.ndarray):
+        """Return the barriers that are named, the sum of the amounts for each, and their fields."""
         barriers, where = np.unique(numbers, return_inverse=True)
-        totals = np.bincount(where, counts).astype(np.int64)
-        words = self.words(instruction, barriers)
+        return barriers, np.bincount(where, amounts).astype(np.int64), self.words(instruction, barriers)
+
+    def arrive(self, instruction: Instruction, numbers: np.ndarray, counts: np.ndarray, drop: bool) -> None:
+        """Arrive at barriers, one entry per lane; phases that are complete now end."""
+        barriers, totals, words = self._count(instruction, numbers, counts)
         if (many := totals > words.pending).any():
             at = int(np.argmax(many))
             raise AsyncFault(
@@ -172,9 +167,8 @@ class MBarriers(Unit):
 
         awaited: arrivals that the phase awaits in addition, for each lane.
         """
-        barriers, where = np.unique(numbers, return_inverse=True)
-        words = self.words(instruction, barriers)
-        words.pending += awaited * np.bincount(where)
+        barriers, lanes_each, words = self._count(instruction, numbers, np.ones(numbers.size))
+        words.pending += awaited * lanes_each
         self._put(barriers, words)
         self._deferred += [(int(n), instruction, lanes[numbers == n], finish) for n in barriers]
         self._advance(barriers)
@@ -186,38 +180,31 @@ class MBarriers(Unit):
                 continue
             self._deferred = [deferred for deferred in self._deferred if deferred[0] != number]
             for _, instruction, lanes, finish in own:
-                chosen = np.zeros(self._machine.lanes, bool)
-                chosen[lanes] = True
-                finish(chosen)
+                finish(self._machine.mask_of(lanes))
                 numbers = np.full(lanes.size, number)
-                self.tell_arrival(instruction, lanes, numbers)
+                self.tell(instruction, lanes, numbers)
                 self.arrive(instruction, numbers, np.ones(lanes.size, np.int64), drop=False)
 
     def expect(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
-        """Bytes to come, one entry per lane."""
-        barriers, where = np.unique(numbers, return_inverse=True)
-        words = self.words(instruction, barriers)
-        words.bytes += np.bincount(where, bytes_).astype(np.int64)
-        self._check(instruction, barriers, words)
-        self._put(barriers, words)
+        """Increase the transaction counts by bytes to come, one entry per lane."""
+        self._add_bytes(instruction, numbers, bytes_)
         self._chances = 0
 
     def complete(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> None:
-        """Bytes that have come, one entry per copy; phases that now lack nothing end."""
-        barriers, where = np.unique(numbers, return_inverse=True)
-        words = self.words(instruction, barriers)
-        words.bytes -= np.bincount(where, bytes_).astype(np.int64)
-        self._check(instruction, barriers, words)
-        self._put(barriers, words)
-        self._end(barriers)
+        """Complete bytes of transactions, one entry per copy; phases that are complete now end."""
+        self._end(self._add_bytes(instruction, numbers, -bytes_))
 
-    def _check(self, instruction: Instruction, barriers: np.ndarray, words: Words) -> None:
+    def _add_bytes(self, instruction: Instruction, numbers: np.ndarray, bytes_: np.ndarray) -> np.ndarray:
+        barriers, totals, words = self._count(instruction, numbers, bytes_)
+        words.bytes += totals
         if (wrong := abs(words.bytes) > MAX_COUNT).any():
             at = int(np.argmax(wrong))
             raise AsyncFault(
                 f"{instruction.origin}: the mbarrier at {self.describe(int(barriers[at]))} would wait for "
                 f"{words.bytes[at]} bytes, and it counts to {MAX_COUNT}"
             )
+        self._put(barriers, words)
+        return barriers
 
     def _advance(self, barriers: np.ndarray) -> None:
         """After arrivals: end phases, and where only bytes are missing and someone waits, let the copies land."""
@@ -251,18 +238,15 @@ class MBarriers(Unit):
         return lanes
 
     def _wake(self, lanes: np.ndarray) -> None:
-        self._tell(None, lanes, self._numbers[lanes])
+        self.tell(None, lanes, self._numbers[lanes])
         self._numbers[lanes] = -1
-        chosen = np.zeros(self._machine.lanes, bool)
-        chosen[lanes] = True
-        self._machine.schedule.wake(KEY, chosen)
+        self._machine.schedule.wake(KEY, self._machine.mask_of(lanes))
 
     def land(self, barriers: np.ndarray) -> None:
         """Copies to barriers that lack nothing but their bytes land, or of whose arrivals they are what is awaited."""
         if self._deferred:
             self._arrive_deferred(barriers)
-        for carrier in self.carriers:
-            carrier.land(self.lacking_bytes(barriers))
+        self.land_copies(self.lacking_bytes(barriers))
 
     def lacking_bytes(self, barriers: np.ndarray) -> np.ndarray:
         """Those of these barriers whose phase lacks nothing but bytes."""
@@ -286,14 +270,12 @@ class MBarriers(Unit):
             self.land(np.unique(numbers[late]))
             late = Words.unpack(self._memory[numbers]).parity == parities
         write(machine, np.bool_(True), mask)
-        self._tell(None, lanes[~late], numbers[~late])
+        self.tell(None, lanes[~late], numbers[~late])
         if not late.any():
             return onward
         self._numbers[lanes[late]], self._parities[lanes[late]] = numbers[late], parities[late]
         self._answers[onward] = write
-        parked = np.zeros(machine.lanes, bool)
-        parked[lanes[late]] = True
-        return machine.schedule.park(KEY, parked, onward)
+        return machine.schedule.park(KEY, machine.mask_of(lanes[late]), onward)
 
     def on_time_out(self) -> bool:
         """Let all parked lanes go on with a false, because nobody else can, if that may still help."""
@@ -304,9 +286,8 @@ class MBarriers(Unit):
         self._chances += 1
         places = schedule.parked_place(lanes)
         for place in np.unique(places):
-            chosen = np.zeros(self._machine.lanes, bool)
-            chosen[np.flatnonzero(lanes)[places == place]] = True
-            self._answers[int(place)](self._machine, np.bool_(False), chosen)
+            false = self._machine.mask_of(np.flatnonzero(lanes)[places == place])
+            self._answers[int(place)](self._machine, np.bool_(False), false)
         self._numbers[lanes] = -1
         schedule.wake(KEY, lanes)
         return True
@@ -321,11 +302,10 @@ class MBarriers(Unit):
         for (_, _, parity), at, count in zip(kinds.T, first, counts, strict=True):
             number = int(self._numbers[lanes[at]])
             lane, word = int(lanes[at]), Words.unpack(self._memory[[number]])
-            coming = "".join(carrier.describe(number) for carrier in self.carriers)
             found.append(
                 f"{machine.schedule.awaited(lane).origin}: {machine.describe_lane(lane)} waits for the phase of parity "
                 f"{parity} of the mbarrier at {self.describe(number)}, which lacks {word.pending[0]} of "
-                f"{word.expected[0]} arrivals and {word.bytes[0]} bytes{coming}"
+                f"{word.expected[0]} arrivals and {word.bytes[0]} bytes{self.describe_copies(number)}"
                 + (f"; {count - 1} more threads wait here like it" if count > 1 else "")
             )
         if len(found) > _SHOWN:
@@ -335,21 +315,14 @@ class MBarriers(Unit):
     def tell_use(
         self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray, initialises: bool = False
     ) -> None:
-        """Observers hear that lanes initialise barriers, or use them, one entry per lane."""
+        """Tell observers that lanes initialise barriers, or use them, one entry per lane."""
         for observer in self._machine.observers:
             observer.on_mbarrier(BarrierUse(instruction, lanes, numbers, initialises, self._machine))
 
-    def tell_arrival(self, instruction: Instruction, lanes: np.ndarray, numbers: np.ndarray) -> None:
-        self._tell(instruction, lanes, numbers)
-
-    def _tell(self, instruction: Instruction | None, lanes: np.ndarray, numbers: np.ndarray) -> None:
-        """Observers hear of each barrier by itself."""
+    def tell(self, instruction: Instruction | None, lanes: np.ndarray, numbers: np.ndarray) -> None:
+        """Tell observers of lanes that arrive at barriers, or go on there (instruction: None), barrier by barrier."""
         machine = self._machine
         if not machine.observers or not lanes.size:
             return
         for number in np.unique(numbers):
-            chosen = np.zeros(machine.lanes, bool)
-            chosen[lanes[numbers == number]] = True
-            event = Synchronisation(instruction, (*KEY, int(number)), None, None, chosen, machine)
-            for observer in machine.observers:
-                observer.on_synchronisation(event)
+            machine.schedule.tell(instruction, (*KEY, int(number)), machine.mask_of(lanes[numbers == number]))

@@ -25,6 +25,7 @@ from gemm_ref.ptx.text.dtypes import FORMATS, UNSIGNED
 from gemm_ref.ptx.units.formats import WHOLE
 
 _FP8 = ("e4m3", "e5m2")
+_INT32 = -(1 << 31), (1 << 31) - 1
 _ZERO, _SPECIAL = -2048, 4096  # exponents of zeros, and of infinities and NaN; twice as much is still an int16
 _PLAIN = 100  # exponents up to here, of either sign, are far from the ends of fp32's range
 _LEAST_TOP = {np.dtype(np.float32): -133, np.dtype(np.float16): -21}
@@ -51,13 +52,17 @@ def sum_of(instruction: str, kind: str, k: int) -> Sum:
     return Sum(4 if (instruction, kind) == ("wmma", "tf32") else k)
 
 
-def multiply_add(instruction: str, x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray) -> np.ndarray:
+def multiply_add(
+    instruction: str, x: np.ndarray, y: np.ndarray, kinds: tuple[str, str], c: np.ndarray, clamps: bool = False
+) -> np.ndarray:
     """x @ y^T + c as an instruction makes it: x (tiles, m, k), y (tiles, n, k), c and the result (tiles, m, n).
 
-    x, y: fp32 that hold numbers of the formats `kinds`; c: fp32 or fp16, and int32 of s8 and u8, which wraps round.
+    x, y: fp32 that hold numbers of the formats `kinds`; c: fp32 or fp16, and int32 of s8 and u8, which wraps around or
+    `clamps`.
     """
-    if kinds[0] in WHOLE:  # no sum of an instruction's products is as long as fp32's fraction
-        return np.matmul(x, y.transpose(0, 2, 1)).astype(np.int32) + c
+    if kinds[0] in WHOLE:  # the sum of an instruction's products is below 2**24: exact
+        total = np.matmul(x, y.transpose(0, 2, 1)).astype(np.int64) + c
+        return (np.clip(total, *_INT32) if clamps else total).astype(np.int32)
     if instruction == "mma" and kinds[0] in _FP8:
         # Hopper has no such instruction: ptxas makes fp8 into fp16, of which the first HMMA takes the lower half of
         # each word of four and the second the upper half, and adds c to their sum in IEEE arithmetic.

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemm_ref.ptx.core.decode import Decoder
-from gemm_ref.ptx.core.machine import Control, Machine, Mask
+from gemm_ref.ptx.core.decode import Decoder, match_form, require_form
+from gemm_ref.ptx.core.machine import Control, Machine, Mask, Read, Write
 from gemm_ref.ptx.isa.numbers.rounding import fma64
 from gemm_ref.ptx.isa.warp import together
 from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
-from gemm_ref.ptx.text.errors import ParseError, Unsupported
+from gemm_ref.ptx.text.errors import ParseError
 from gemm_ref.ptx.text.operands import Operand, items_of
 from gemm_ref.ptx.text.parser import Instruction
 from gemm_ref.ptx.units import tensor_core
@@ -26,7 +26,7 @@ from gemm_ref.ptx.units.formats import BITS, numbers
 WARP = 32
 
 
-ACCUMULATORS: dict[str, type[np.floating]] = {"f32": np.float32, "f16": np.float16}
+ACCUMULATORS = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,31 @@ class Tiles:
         return parts[:, tile // self.tiles_n, half, :, tile % self.tiles_n, :, side]
 
 
+def read_fragments(
+    decoder: Decoder, instruction: Instruction, counts: Sequence[int], types: Sequence[np.dtype]
+) -> tuple[list[Write], list[list[Read]]]:
+    """Return writers of the registers of D, and readers of those of A, B and C, which have these types.
+
+    Raises ParseError where a fragment does not have as many registers as `counts` says.
+    """
+    fragments = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
+    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(fragments[1:], types, strict=True)]
+    return [decoder.destination(item) for item in fragments[0]], reads
+
+
 def multiply_words(
-    instruction: str, tiles: Tiles, words: Sequence[np.ndarray], kinds: tuple[str, str], c: np.ndarray
+    instruction: str,
+    tiles: Tiles,
+    words: Sequence[Sequence[np.ndarray]],
+    kinds: tuple[str, str],
+    c: np.ndarray,
+    clamps: bool = False,
 ) -> np.ndarray:
-    """left @ right^T + c for each warp, as `tensor_core` adds; words of left and right as `Tiles.matrix` gives them."""
-    x, y = (numbers(part.view(BITS[kind]), kind, np.float32) for kind, part in zip(kinds, words, strict=True))
-    return tensor_core.multiply_add(instruction, x, y, kinds, c)
+    """Return left @ right^T + c for each warp, as `tensor_core` adds; words: the registers of left and right."""
+    blocks = tiles.left_blocks, tiles.right_blocks
+    parts = (tiles.matrix(registers, each) for registers, each in zip(words, blocks, strict=True))
+    x, y = (numbers(part.view(BITS[kind]), kind, np.float32) for kind, part in zip(kinds, parts, strict=True))
+    return tensor_core.multiply_add(instruction, x, y, kinds, c, clamps)
 
 
 def unpack(registers: Sequence[np.ndarray], kind: str) -> list[np.ndarray]:
@@ -127,16 +146,6 @@ def registers_of(operand: Operand, count: int, instruction: Instruction) -> tupl
     return items
 
 
-def multiply_integers(
-    tiles: Tiles, words: Sequence[np.ndarray], kinds: tuple[str, str], c: np.ndarray, clamps: bool
-) -> np.ndarray:
-    """As `multiply_words`, of bytes, with int32 sums that wrap around or are clamped."""
-    x, y = (part.view(DTYPES[kind]).astype(np.float32) for kind, part in zip(kinds, words, strict=True))
-    total = np.matmul(x, y.transpose(0, 2, 1)).astype(np.int64) + c  # the products' sums are below 2**24: exact
-    limits = np.iinfo(np.int32)
-    return (np.clip(total, limits.min, limits.max) if clamps else total).astype(np.int32)
-
-
 _INTEGERS = re.compile(r"mma\.sync\.aligned\.m16n8k(16|32)\.row\.col(\.satfinite)?\.s32\.(s8|u8)\.(s8|u8)\.s32")
 _NAME = re.compile(r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.(f32|f16)\.(\w+)\.(\w+)\.(f32|f16)")
 _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (32,), "e5m2": (32,)}  # k, by type
@@ -151,30 +160,19 @@ def mma(decoder: Decoder, instruction: Instruction) -> Control:
         k, clamps, a, b = int(integers[1]), bool(integers[2]), integers[3], integers[4]
         to = c = "s32"
     else:
-        found = _NAME.fullmatch(instruction.name)
-        if found is None:
-            raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        found = match_form(_NAME, instruction)
         k, (to, a, b, c) = int(found[1]), found.groups()[1:]
         fp8 = {a, b} <= {"e4m3", "e5m2"}
         alike = to == c and (a == b or fp8) and (to == "f32" or a == "f16" or fp8)
-        if k not in _DEPTHS.get(a, ()) or not alike:
-            raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+        require_form(alike and k in _DEPTHS.get(a, ()), instruction)
     tiles = Tiles(1, 1, k // 4 if integers else k * BITS[a].itemsize // 4)
     sums = 2 if to == "f16" else 4
     counts = sums, len(tiles.left_blocks), len(tiles.right_blocks), sums
-    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
-    kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
-    writes = [decoder.destination(item) for item in registers[0]]
-    reads = [[decoder.source(item, kind) for item in items] for items, kind in zip(registers[1:], kinds, strict=True)]
+    writes, reads = read_fragments(decoder, instruction, counts, (DTYPES["u32"], DTYPES["u32"], register_type(c)))
 
     def execute(machine: Machine, mask: Mask) -> None:
         left, right, old = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
-        words = tiles.matrix(left, tiles.left_blocks), tiles.matrix(right, tiles.right_blocks)
-        before = tiles.gather(unpack(old, c))
-        if integers:
-            result = multiply_integers(tiles, words, (a, b), before, clamps)
-        else:
-            result = multiply_words("mma", tiles, words, (a, b), before)
+        result = multiply_words("mma", tiles, (left, right), (a, b), tiles.gather(unpack(old, c)), clamps)
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
@@ -191,14 +189,10 @@ def multiply_doubles(decoder: Decoder, instruction: Instruction) -> Control:
     Lane l holds of A in blocks of 8 rows x 4 columns element (l / 4, l % 4), of B the same transposed, and of C and D
     in blocks of 8 rows elements 2 (l % 4) and + 1 of row l / 4.
     """
-    found = _DOUBLES.fullmatch(instruction.name) or _MMA_DOUBLES.fullmatch(instruction.name)
-    if found is None:
-        raise Unsupported(f"{instruction.place}: the reference GPU has no {instruction.name}")
+    found = _DOUBLES.fullmatch(instruction.name) or match_form(_MMA_DOUBLES, instruction)
     rows, parts = (2 if found[1].startswith("m16") else 1), int(found[1].rpartition("k")[2]) // 4
     counts = 2 * rows, rows * parts, parts, 2 * rows
-    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
-    writes = [decoder.destination(item) for item in registers[0]]
-    reads = [[decoder.source(item, DTYPES["f64"]) for item in items] for items in registers[1:]]
+    writes, reads = read_fragments(decoder, instruction, counts, (DTYPES["f64"],) * 3)
 
     def execute(machine: Machine, mask: Mask) -> None:
         a, b, c = (lanes_of(machine, [read(machine) for read in some]) for some in reads)
@@ -217,8 +211,7 @@ def multiply_doubles(decoder: Decoder, instruction: Instruction) -> Control:
 
 def transpose(decoder: Decoder, instruction: Instruction) -> Control:
     """`movmatrix`: a matrix of 8 x 8 elements of 16 bits, transposed."""
-    if instruction.name != "movmatrix.sync.aligned.m8n8.trans.b16":
-        raise Unsupported(f"the reference GPU has no {instruction.name}")
+    match_form(r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16", instruction)
     write, read = decoder.destination(instruction.operands[0]), decoder.source(instruction.operands[1], DTYPES["u32"])
     return together(lambda machine, mask: write(machine, crossed(lanes_of(machine, [read(machine)])[0]), mask))
 

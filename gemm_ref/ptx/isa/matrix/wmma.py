@@ -32,9 +32,9 @@ from gemm_ref.ptx.isa.matrix.mma import (
     crossed,
     lanes_of,
     multiply_doubles,
-    multiply_integers,
     multiply_words,
     pack,
+    read_fragments,
     register_type,
     registers_of,
     unpack,
@@ -206,26 +206,21 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Control:
     sums = {"f32": 8, "s32": 8, "f16": 4}
     many = [8 if kind == "f16" else len(blocks) for blocks in (tiles.left_blocks, tiles.right_blocks)]
     counts = sums[to], *(many[::-1] if shape.swapped else many), sums[c]
-    registers = [registers_of(*pair, instruction) for pair in zip(instruction.operands, counts, strict=True)]
-    kinds = DTYPES["u32"], DTYPES["u32"], register_type(c)
-    writes = [decoder.destination(item) for item in registers[0]]
-    a, b, old = (
-        [decoder.source(item, kind_) for item in items] for items, kind_ in zip(registers[1:], kinds, strict=True)
-    )
+    types = DTYPES["u32"], DTYPES["u32"], register_type(c)
+    writes, (a, b, old) = read_fragments(decoder, instruction, counts, types)
     left, right = (b, a) if shape.swapped else (a, b)
 
     def execute(machine: Machine, mask: Mask) -> None:
-        x, y = (
-            tiles.matrix(lanes_of(machine, [read(machine) for read in reads[: len(blocks)]]), blocks)
+        words = [
+            lanes_of(machine, [read(machine) for read in reads[: len(blocks)]])
             for reads, blocks in ((left, tiles.left_blocks), (right, tiles.right_blocks))
-        )
+        ]
         before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
         if "f32" in (to, c):  # ptxas turns an fp16 addend into fp32 first, and fp32 sums into fp16 afterwards
             before = before.astype(np.float32)
-        if whole:
-            result = multiply_integers(tiles, (x, y), (kind, kind), before, bool(clamps))
-        else:
-            result = multiply_words("wmma", tiles, (x, y), (kind, kind), before).astype(ACCUMULATORS[to], copy=False)
+        result = multiply_words("wmma", tiles, words, (kind, kind), before, bool(clamps)).astype(
+            ACCUMULATORS[to], copy=False
+        )
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
