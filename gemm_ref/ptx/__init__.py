@@ -16,62 +16,35 @@ The rooms, each standing on those before it: `text` reads PTX; `core` is the mac
 together. `detect` and `count` are observers.
 """
 
-from gemm_ref.ptx.core.events import Access, BulkAccess, Observer, Synchronisation, first_block, watched
-from gemm_ref.ptx.core.machine import DecodedKernel
-from gemm_ref.ptx.count.counter import Counter
-from gemm_ref.ptx.count.records import Count
-from gemm_ref.ptx.detect.detectors import Detectors
-from gemm_ref.ptx.detect.finding import Finding
-from gemm_ref.ptx.program import Pointers, Struct, entries, is_called, load, run
-from gemm_ref.ptx.text.errors import (
-    AssertFailed,
-    AsyncFault,
-    BarrierFault,
-    EndlessLoop,
-    KernelTrap,
-    LaunchFault,
-    LeftOver,
-    MemoryFault,
-    ParseError,
-    PtxError,
-    UndefinedRegister,
-    Unsupported,
-    WarpFault,
-)
-from gemm_ref.ptx.text.parser import MAP_BYTES
-from gemm_ref.ptx.units.tensor_map import TensorMap
-
-__all__ = [
-    "Access",
-    "AssertFailed",
-    "AsyncFault",
-    "BarrierFault",
-    "BulkAccess",
-    "Count",
-    "Counter",
-    "DecodedKernel",
-    "Detectors",
-    "EndlessLoop",
-    "Finding",
-    "KernelTrap",
-    "LaunchFault",
-    "LeftOver",
-    "MAP_BYTES",
-    "MemoryFault",
-    "Observer",
-    "ParseError",
-    "PtxError",
-    "Pointers",
-    "Struct",
-    "Synchronisation",
-    "TensorMap",
-    "UndefinedRegister",
-    "Unsupported",
-    "WarpFault",
-    "entries",
-    "first_block",
-    "is_called",
-    "load",
-    "run",
-    "watched",
-]
+from gemm_ref.ptx.core.events import Access as Access
+from gemm_ref.ptx.core.events import BulkAccess as BulkAccess
+from gemm_ref.ptx.core.events import Observer as Observer
+from gemm_ref.ptx.core.events import Synchronisation as Synchronisation
+from gemm_ref.ptx.core.events import first_block as first_block
+from gemm_ref.ptx.core.events import watched as watched
+from gemm_ref.ptx.core.machine import DecodedKernel as DecodedKernel
+from gemm_ref.ptx.count.counter import Counter as Counter
+from gemm_ref.ptx.count.records import Count as Count
+from gemm_ref.ptx.detect.detectors import Detectors as Detectors
+from gemm_ref.ptx.detect.finding import Finding as Finding
+from gemm_ref.ptx.program import Pointers as Pointers
+from gemm_ref.ptx.program import Struct as Struct
+from gemm_ref.ptx.program import entries as entries
+from gemm_ref.ptx.program import is_called as is_called
+from gemm_ref.ptx.program import load as load
+from gemm_ref.ptx.program import run as run
+from gemm_ref.ptx.text.errors import AssertFailed as AssertFailed
+from gemm_ref.ptx.text.errors import AsyncFault as AsyncFault
+from gemm_ref.ptx.text.errors import BarrierFault as BarrierFault
+from gemm_ref.ptx.text.errors import EndlessLoop as EndlessLoop
+from gemm_ref.ptx.text.errors import KernelTrap as KernelTrap
+from gemm_ref.ptx.text.errors import LaunchFault as LaunchFault
+from gemm_ref.ptx.text.errors import LeftOver as LeftOver
+from gemm_ref.ptx.text.errors import MemoryFault as MemoryFault
+from gemm_ref.ptx.text.errors import ParseError as ParseError
+from gemm_ref.ptx.text.errors import PtxError as PtxError
+from gemm_ref.ptx.text.errors import UndefinedRegister as UndefinedRegister
+from gemm_ref.ptx.text.errors import Unsupported as Unsupported
+from gemm_ref.ptx.text.errors import WarpFault as WarpFault
+from gemm_ref.ptx.text.parser import MAP_BYTES as MAP_BYTES
+from gemm_ref.ptx.units.tensor_map import TensorMap as TensorMap

@@ -17,7 +17,7 @@ from gemm_ref.ptx.text.dtypes import DTYPES, Value, per_lane
 from gemm_ref.ptx.text.errors import AsyncFault, MemoryFault, ParseError, Unsupported
 from gemm_ref.ptx.text.operands import Address, Negated, Operand, Register, TensorAddress
 from gemm_ref.ptx.text.parser import MAP_BYTES, Instruction
-from gemm_ref.ptx.units.async_copies import AsyncCopies, BulkCopies, Loads, Stores
+from gemm_ref.ptx.units.async_copies import AsyncCopies, BulkBatch, BulkCopies
 from gemm_ref.ptx.units.mbarriers import MBarriers
 from gemm_ref.ptx.units.tensor_map import PIECE
 from gemm_ref.ptx.units.tile import Line, Tile
@@ -149,22 +149,17 @@ def _bulk_copy(decoder: Decoder, instruction: Instruction) -> Execute:
 
 def _load(decoder: Decoder, instruction: Instruction) -> Execute:
     """From global to shared memory, completing bytes at an mbarrier: `[to], [from], (size,) [mbarrier], (mask)`."""
-    operands = list(instruction.operands)
-    to, source = operands[:2]
-    global_side = _global_side(decoder, instruction, source, operands[2])
-    barrier = operands[2 if isinstance(source, TensorAddress) else 3]
-    to_place, barrier_place = decoder.place(to), decoder.place(barrier)
+    to, source, *others = instruction.operands
+    size = None if isinstance(source, TensorAddress) else others.pop(0)
+    global_side = _global_side(decoder, instruction, source, size)
+    to_place, barrier_place = decoder.place(to), decoder.place(others[0])
     multicast = "multicast::cluster" in instruction.parts
-    following = operands.index(barrier) + 1
-    block_mask = decoder.source(operands[following], DTYPES["u16"]) if multicast else None
-    align = 128 if isinstance(source, TensorAddress) else 16
+    block_mask = decoder.source(others[1], DTYPES["u16"]) if multicast else None
+    align = 16 if size else 128
 
     def execute(machine: Machine, mask: Mask) -> None:
-        lanes = np.flatnonzero(machine.lanes_of(mask))
-        if not lanes.size:
-            return
-        for tile, of_tile, where in global_side(machine, lanes):
-            start(machine, tile, of_tile, where)
+        for tile, lanes, where in global_side(machine, np.flatnonzero(machine.lanes_of(mask))):
+            start(machine, tile, lanes, where)
 
     def start(machine: Machine, tile: Tile | Line, lanes: np.ndarray, where: np.ndarray) -> None:
         if isinstance(tile, Tile) and (where[:, 0] * tile.element_size % PIECE).any():
@@ -185,7 +180,7 @@ def _load(decoder: Decoder, instruction: Instruction) -> Execute:
             barriers = barriers[entries] % per_block + blocks * per_block
             lanes, where, offsets = lanes[entries], where[entries], offsets[entries]
         machine.unit(MBarriers).tell_use(instruction, lanes, barriers)
-        machine.unit(BulkCopies).load(Loads(instruction, tile, lanes, where, blocks, offsets, barriers))
+        machine.unit(BulkCopies).load(BulkBatch(instruction, tile, lanes, where, blocks, offsets, barriers))
 
     return execute
 
@@ -206,20 +201,16 @@ def _receivers(
 
 def _store(decoder: Decoder, instruction: Instruction) -> Execute:
     """From shared to global memory, in the thread's bulk group: `[to], [from], (size)`."""
-    operands = list(instruction.operands)
-    to, source = operands[:2]
-    global_side = _global_side(decoder, instruction, to, operands[2] if len(operands) > 2 else None)
+    to, source, *size = instruction.operands
+    global_side = _global_side(decoder, instruction, to, size[0] if size else None)
     place = decoder.place(source)
     align = 128 if isinstance(to, TensorAddress) else 16
 
     def execute(machine: Machine, mask: Mask) -> None:
-        lanes = np.flatnonzero(machine.lanes_of(mask))
-        if not lanes.size:
-            return
         copies = machine.unit(BulkCopies)
-        for tile, some, where in global_side(machine, lanes):
-            blocks, offsets = locate_shared(machine, instruction, some, place(machine), tile.bytes, align)
-            copies.store(Stores(instruction, tile, some, where, blocks, offsets, copies.groups(some)))
+        for tile, lanes, where in global_side(machine, np.flatnonzero(machine.lanes_of(mask))):
+            blocks, offsets = locate_shared(machine, instruction, lanes, place(machine), tile.bytes, align)
+            copies.store(BulkBatch(instruction, tile, lanes, where, blocks, offsets, copies.groups(lanes)))
 
     return execute
 
@@ -261,6 +252,8 @@ def _line(decoder: Decoder, instruction: Instruction, address: Address, size: Re
     place = decoder.place(address)
 
     def line(machine: Machine, lanes: np.ndarray) -> Iterator[tuple[Line, np.ndarray, np.ndarray]]:
+        if not lanes.size:
+            return
         sizes = np.unique(per_lane(size(machine), machine.lanes)[lanes])
         if sizes.size > 1:
             raise Unsupported(f"{instruction.origin}: lanes that copy different sizes in one instruction")

@@ -10,7 +10,7 @@ its group (`.read` or not), so a tile that is overwritten earlier is stored over
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -88,8 +88,8 @@ class AsyncCopies(Unit):
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Copies that one instruction has started, an entry each."""
+class BulkBatch:
+    """The bulk copies that one instruction has started, an entry for each lane, or for each receiving block."""
 
     instruction: Instruction
     tile: Tile | Line
@@ -97,26 +97,13 @@ class Copies:
     where: np.ndarray  # (entries, rank) coordinates or (entries, 1) addresses in global memory
     blocks: np.ndarray  # of the machine, in whose shared memory the other side is
     offsets: np.ndarray  # bytes there
+    completion: np.ndarray  # the numbers of the mbarriers at which loads complete, or of the bulk groups of stores
+    data: np.ndarray | None = None  # of stores that have read shared memory
 
     def only(self, chosen: np.ndarray) -> Self:
-        """Some of the entries."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: value[chosen] for name, value in values.items() if isinstance(value, np.ndarray)})
-
-
-@dataclass(frozen=True)
-class Loads(Copies):
-    """Copies to shared memory."""
-
-    barriers: np.ndarray  # the number of each one's mbarrier
-
-
-@dataclass(frozen=True)
-class Stores(Copies):
-    """Copies from shared memory."""
-
-    groups: np.ndarray  # the number of the lane's group
-    data: np.ndarray | None = None  # where shared memory has been read
+        """Return some of the entries."""
+        arrays = {name: value[chosen] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays)
 
 
 class BulkCopies(Unit):
@@ -126,13 +113,13 @@ class BulkCopies(Unit):
         self._machine = machine
         self._mbarriers = machine.unit(MBarriers)
         self._mbarriers.land_copies, self._mbarriers.describe_copies = self.land, self.describe
-        self._loads: list[Loads] = []
-        self._stores: list[Stores] = []
+        self._loads: list[BulkBatch] = []
+        self._stores: list[BulkBatch] = []
         self._groups = np.zeros(machine.lanes, np.int64)  # that each lane has committed
 
     # --- loads -----------------------------------------------------------------------------------------------
 
-    def load(self, copies: Loads) -> None:
+    def load(self, copies: BulkBatch) -> None:
         self._tell(copies, "async store", started=True)
         self._loads.append(copies)
 
@@ -140,7 +127,7 @@ class BulkCopies(Unit):
         """Loads that signal these barriers land, in the order in which they were started, until a phase ends."""
         still = []
         for copies in self._loads:
-            chosen = np.isin(copies.barriers, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
+            chosen = np.isin(copies.completion, barriers) if barriers.size else np.zeros(copies.lanes.size, bool)
             if chosen.any():
                 self._land(copies.only(chosen))
                 barriers = self._mbarriers.lacking_bytes(barriers)
@@ -148,7 +135,7 @@ class BulkCopies(Unit):
                 still.append(copies.only(~chosen) if chosen.any() else copies)
         self._loads = still
 
-    def _land(self, copies: Loads) -> None:
+    def _land(self, copies: BulkBatch) -> None:
         machine, tile = self._machine, copies.tile
         if machine.launch.cluster != (1, 1, 1):
             require_running(machine, copies.instruction, copies.blocks)
@@ -157,16 +144,16 @@ class BulkCopies(Unit):
         chunks = tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
         _sixteens(machine)[chunks] = data
         self._tell(copies, "async store")
-        self._mbarriers.complete(copies.instruction, copies.barriers, np.full(copies.lanes.size, tile.bytes))
+        self._mbarriers.complete(copies.instruction, copies.completion, np.full(copies.lanes.size, tile.bytes))
 
     def describe(self, barrier: int) -> str:
         """What is still on its way to a barrier, as the end of a sentence."""
-        bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.barriers == barrier) for copies in self._loads)
+        bytes_ = sum(copies.tile.bytes * np.count_nonzero(copies.completion == barrier) for copies in self._loads)
         return f" ({bytes_} bytes are on their way)" if bytes_ else ""
 
     # --- stores ----------------------------------------------------------------------------------------------
 
-    def store(self, copies: Stores) -> None:
+    def store(self, copies: BulkBatch) -> None:
         self._tell(copies, "async load", started=True)
         self._stores.append(copies)
 
@@ -181,7 +168,7 @@ class BulkCopies(Unit):
         """These lanes wait for all but their latest `keep` groups, or for their reading of shared memory alone."""
         still = []
         for copies in self._stores:
-            done = lanes[copies.lanes] & (copies.groups < self._groups[copies.lanes] - keep)
+            done = lanes[copies.lanes] & (copies.completion < self._groups[copies.lanes] - keep)
             if not done.all():
                 still.append(copies.only(~done))
             if done.any():
@@ -209,7 +196,7 @@ class BulkCopies(Unit):
             self._write(copies)
         self._stores = []
 
-    def _read(self, copies: Stores) -> np.ndarray:
+    def _read(self, copies: BulkBatch) -> np.ndarray:
         if copies.data is not None:
             return copies.data
         machine = self._machine
@@ -217,12 +204,12 @@ class BulkCopies(Unit):
         chunks = copies.tile.chunks(copies.offsets) + (copies.blocks * machine.shared.stride // 16)[:, None]
         return _sixteens(machine)[chunks]
 
-    def _write(self, copies: Stores) -> None:
+    def _write(self, copies: BulkBatch) -> None:
         data = self._read(copies)
         self._tell(copies, "store")
         copies.tile.write(self._machine.memory, copies.where, data)
 
-    def _tell(self, copies: Copies, kind: str, started: bool = False) -> None:
+    def _tell(self, copies: BulkBatch, kind: str, started: bool = False) -> None:
         """Observers hear of each copy by itself, once for each side; of loads into shared memory also at the start."""
         machine, tile = self._machine, copies.tile
         if not machine.observers:
@@ -234,7 +221,8 @@ class BulkCopies(Unit):
             else:
                 space, size = "global", tile.element_size
                 addresses = tile.addresses(machine.memory, copies.where[entry : entry + 1])
-            lane, barrier = int(copies.lanes[entry]), int(copies.barriers[entry]) if isinstance(copies, Loads) else None
+            lane, loads = int(copies.lanes[entry]), kind in ("load", "async store")
+            barrier = int(copies.completion[entry]) if loads else None
             access = BulkAccess(
                 copies.instruction, kind, space, size, addresses, lane, block, started, machine, barrier
             )

@@ -218,9 +218,8 @@ def _mma(decoder: Decoder, instruction: Instruction) -> Control:
         before = tiles.gather(unpack(lanes_of(machine, [read(machine) for read in old]), c))
         if "f32" in (to, c):  # ptxas turns an fp16 addend into fp32 first, and fp32 sums into fp16 afterwards
             before = before.astype(np.float32)
-        result = multiply_words("wmma", tiles, words, (kind, kind), before, bool(clamps)).astype(
-            ACCUMULATORS[to], copy=False
-        )
+        result = multiply_words("wmma", tiles, words, (kind, kind), before, bool(clamps))
+        result = result.astype(ACCUMULATORS[to], copy=False)
         for write, value in zip(writes, pack(tiles.spread(result), to), strict=True):
             write(machine, value, mask)
 
