@@ -2,11 +2,11 @@
 
 `__syncthreads()` and PTX's barriers without a count are for all threads of the block that have not left (since Volta).
 Where some wait at another barrier of the same number (which `barrier.sync` without `.aligned` may do), CUDA promises
-nothing; the reference GPU goes on as a GPU does, and reports it: as a note where the two stand on the two sides of a
-branch, so that they match. (Where they never come at all, it stops with a BarrierFault.)
+nothing; the reference GPU goes on as a GPU does, and reports it: as a note if the two are on the two sides of a branch,
+so that they match. (If some threads never come, it stops with a BarrierFault.) PTX ISA, 9.7.13.1.
 
-A barrier with a count lets go whoever came first. Warps that come to it without knowing that its last phase has ended
-may be taken for members of that one, so groups that do not wait for each other need a number each.
+A barrier with a count releases the threads that come first. Warps that arrive without knowing that its last phase has
+ended may be counted in that phase, so groups that do not wait for each other need one barrier number each.
 """
 
 from __future__ import annotations
@@ -31,49 +31,50 @@ class BarrierFaults:
 
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
         self._machine, self._scene, self._order = machine, scene, order
-        # By block and number of a barrier with a count: whom its last phase let go, and when.
-        self._passed: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
-        self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)  # by the number of the instruction
+        # By block and number of a barrier with a count: the lanes that its last phase released, and when.
+        self._last_phase: dict[tuple[int, int], tuple[np.ndarray, int]] = {}
+        # The number of the instruction at which a lane waits.
+        self._waits_at = np.full(machine.lanes, _NOWHERE, np.int32)
 
     def on_synchronisation(self, event: Synchronisation) -> None:
         if event.barrier[0] != "barrier":
             return
         if event.expected is not None:
-            self._look_at_groups(event)
+            self._check_groups(event)
             return
         lanes = slice(None) if event.lanes is None else event.lanes
         if event.instruction is not None:
             self._waits_at[lanes] = self._scene.number(event.instruction)
             return
         if event.lanes is not None:
-            self._look(event, event.lanes)
+            self._check_place(event, event.lanes)
         self._waits_at[lanes] = _NOWHERE
 
-    def _look_at_groups(self, event: Synchronisation) -> None:
-        """Warps come to a barrier with a count, or go on: do those that come know that its last phase has ended?"""
+    def _check_groups(self, event: Synchronisation) -> None:
+        """Check that warps that arrive at a barrier with a count know that its last phase has ended."""
         machine, number = self._machine, event.barrier[1]
         lanes = np.arange(machine.lanes) if event.lanes is None else np.flatnonzero(event.lanes)
         for block in np.unique(machine.block_index[lanes]).tolist():
-            mine = lanes[machine.block_index[lanes] == block]
+            own = lanes[machine.block_index[lanes] == block]
             if event.instruction is None:
-                self._passed[block, number] = mine, self._order.now
+                self._last_phase[block, number] = own, self._order.now
                 continue
-            _, first = np.unique(machine.thread_of_lane[mine] // 32, return_index=True)
-            if mine.size > event.expected:
-                self._report_group(event, event.instruction, mine[event.expected], mine[0])
+            _, first = np.unique(machine.thread_of_lane[own] // 32, return_index=True)
+            if own.size > event.expected:
+                self._report_group(event, event.instruction, own[event.expected], own[0])
                 continue
-            passed, time = self._passed.get((block, number), (mine[:0], 0))
-            for lane in mine[first].tolist() if passed.size else ():
-                if not self._knows(lane, passed, time):
-                    self._report_group(event, event.instruction, lane, passed[0])
+            released, time = self._last_phase.get((block, number), (own[:0], 0))
+            for lane in own[first].tolist() if released.size else ():
+                if not self._knows(lane, released, time):
+                    self._report_group(event, event.instruction, lane, released[0])
 
-    def _knows(self, lane: int, passed: np.ndarray, time: int) -> bool:
-        """Whether a lane's warp knows that these lanes were let go then, of its block."""
+    def _knows(self, lane: int, released: np.ndarray, time: int) -> bool:
+        """Return whether a lane's warp knows that these lanes of its block were released at that time."""
         warp = self._machine.thread_of_lane // 32
-        if warp[lane] in warp[passed]:
+        if warp[lane] in warp[released]:
             return True
-        threads = self._scene.threads(self._machine, passed)
-        return not self._order.concurrent(np.full(passed.size, lane), threads, np.full(passed.size, time)).all()
+        threads = self._scene.threads(self._machine, released)
+        return not self._order.concurrent(np.full(released.size, lane), threads, np.full(released.size, time)).all()
 
     def _report_group(self, event: Synchronisation, here: Instruction, lane: int, before: int) -> None:
         thread, other = self._scene.threads(self._machine, np.array([lane, before]))
@@ -84,21 +85,21 @@ class BarrierFaults:
         )
         self._scene.report(MIXED, here, thread, text, other)
 
-    def _look(self, event: Synchronisation, lanes: np.ndarray) -> None:
-        """A barrier opens for these lanes: are those of a block all at the same one?"""
+    def _check_place(self, event: Synchronisation, lanes: np.ndarray) -> None:
+        """Check that the lanes of a block for which a barrier opens all wait at the same instruction."""
         block = event.machine.block_index
         for at in np.unique(self._waits_at[lanes]):
             here = lanes & (self._waits_at == at)
             mates = np.isin(block, np.unique(block[here]))
             elsewhere = mates & lanes & (self._waits_at > at)  # each pair of barriers once
             for other in np.unique(self._waits_at[elsewhere]):
-                if not (self._is_one_place(int(at)) or self._is_one_place(int(other))):
+                if not (self._requires_one_place(int(at)) or self._requires_one_place(int(other))):
                     continue
                 there = elsewhere & (self._waits_at == other)
                 self._report(event.machine, here, there, int(at), int(other))
 
-    def _is_one_place(self, number: int) -> bool:
-        """Whether all threads must reach that very instruction, and not another barrier of its number."""
+    def _requires_one_place(self, number: int) -> bool:
+        """Return whether all threads must reach this instruction, and not another barrier of its number."""
         parts = self._scene.instructions[number].parts
         return parts[0] == "bar" or "aligned" in parts
 
@@ -122,7 +123,7 @@ class BarrierFaults:
 
 
 def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
-    """Whether a thread that passes a branch may come to one of the two or to the other, and then goes on as one."""
+    """Return whether two instructions are on the two sides of one branch, before these reconverge."""
     following = [_following(entry, place) for place in range(len(entry.instructions))]
     behind = _post_dominators(following)
     places = {id(instruction): place for place, instruction in enumerate(entry.instructions)}
@@ -140,7 +141,7 @@ def are_sides(entry: Entry, first: Instruction, second: Instruction) -> bool:
 
 
 def _following(entry: Entry, place: int) -> Sequence[int]:
-    """The places that may come next; one behind the last instruction stands for having left."""
+    """Return the places that may follow; the one behind the last instruction stands for an exit."""
     instruction, end = entry.instructions[place], len(entry.instructions)
     opcode = instruction.parts[0]
     targets: list[int] = []
@@ -156,7 +157,7 @@ def _following(entry: Entry, place: int) -> Sequence[int]:
 
 
 def _post_dominators(following: Sequence[Sequence[int]]) -> list[int]:
-    """For each place, as bits, those that every way from it to the end goes through; it is one of them."""
+    """Return for each place its post-dominators as bits: what every path from it to the end passes, itself included."""
     end = len(following)
     everything = (1 << end + 1) - 1
     behind = [everything] * end + [1 << end]
@@ -174,7 +175,7 @@ def _post_dominators(following: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _reached(following: Sequence[Sequence[int]], start: int, stop: int) -> set[int]:
-    """The places that one comes to from `start` before `stop`."""
+    """Return the places that are reachable from `start` before `stop`."""
     found: set[int] = set()
     left = [start]
     while left:

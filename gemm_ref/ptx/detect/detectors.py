@@ -1,4 +1,4 @@
-"""All fault detectors in one observer: what is wrong with a kernel, though it may come out right in lockstep.
+"""All fault detectors in one observer: they find what is wrong with a kernel even if its result is right in lockstep.
 
     detectors = Detectors()
     with ptx.watched(detectors):
@@ -6,10 +6,10 @@
     for finding in detectors.findings: print(finding)
 
 Accesses out of bounds or misaligned stop the machine by themselves (MemoryFault). mbarriers order what happens before
-an arrival, and bulk copies that complete there, before what follows a wait. What other instructions write to shared
-memory, wgmma and bulk stores see behind a fence.proxy.async alone. Blocks are ordered by what is released and acquired
-in global memory (`gpu_order`). Not known: an order that flags in shared memory make, so such kernels would be reported
-as racing.
+an arrival, and the bulk copies that complete there, before what follows a wait. The async proxy (wgmma, bulk stores)
+sees writes of the generic proxy to shared memory only after a fence.proxy.async (PTX ISA, 8.7). Releases and acquires
+in global memory order blocks (`gpu_order`). Limit: an order that flags in shared memory establish is not known, so such
+kernels are reported as racing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from gemm_ref.ptx.text.parser import Instruction
 class Detectors(Observer):
     """Collects findings over any number of launches.
 
-    outputs: tensors whose contents mean nothing before a launch, and which it must write whole; so must it any that it
-        writes at all.
-    tile: (BLOCK_M, BLOCK_N), to say in which tile an element is.
+    outputs: tensors that are undefined before a launch. Each element of them, and of every tensor that the launch
+        writes to at all, must be written.
+    tile: (BLOCK_M, BLOCK_N), to name the tile of an element.
     """
 
     def __init__(self, outputs: Sequence[str] = ("C",), tile: tuple[int, int] | None = None) -> None:
@@ -46,7 +46,7 @@ class Detectors(Observer):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, in the order in which it was first seen."""
+        """The findings, in the order in which they were first made."""
         return tuple(self._findings.values())
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
@@ -54,8 +54,8 @@ class Detectors(Observer):
         self._global = GlobalFaults(self._scene, self._outputs, self._tile)
         self._machine = None
 
-    def _meet(self, machine: Lanes) -> None:
-        """The next batch of blocks has memory and threads of its own."""
+    def _enter_machine(self, machine: Lanes) -> None:
+        """Start anew with the next batch of blocks, which has memory and threads of its own."""
         if machine is not self._machine:
             self._machine = machine
             self._order = Order(machine)
@@ -66,7 +66,7 @@ class Detectors(Observer):
     def on_instruction(self, instruction: Instruction, mask: np.ndarray | None, machine: Lanes) -> None:
         if instruction.parts[0] not in ("fence", "membar"):
             return
-        self._meet(machine)
+        self._enter_machine(machine)
         lanes = machine.access_mask(mask)
         if "proxy" not in instruction.parts:
             self._order.release(instruction, lanes)
@@ -75,7 +75,7 @@ class Detectors(Observer):
             self._order.fence(lanes)
 
     def on_access(self, access: Access) -> None:
-        self._meet(access.machine)
+        self._enter_machine(access.machine)
         if access.space == "shared":
             self._lifetimes.on_access(access)
             self._shared.on_access(access)
@@ -86,7 +86,7 @@ class Detectors(Observer):
         self._shared.on_landing(access)
 
     def on_bulk(self, access: BulkAccess) -> None:
-        self._meet(access.machine)
+        self._enter_machine(access.machine)
         if access.space == "shared":
             self._lifetimes.on_bulk(access)
             self._shared.on_bulk(access)
@@ -94,7 +94,7 @@ class Detectors(Observer):
             self._global.on_bulk(access, self._order)
 
     def on_phase(self, barriers: list[tuple], machine: Lanes) -> None:
-        self._meet(machine)
+        self._enter_machine(machine)
         self._order.on_phase(barriers)
 
     def on_early_register(self, name: str, lanes: np.ndarray, issued: Instruction, machine: Lanes) -> None:
@@ -107,17 +107,17 @@ class Detectors(Observer):
         self._scene.report(EARLY, here, thread, text, there=issued, count=int(lanes.sum()))
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        self._meet(event.machine)
+        self._enter_machine(event.machine)
         self._barriers.on_synchronisation(event)
         self._order.on_synchronisation(event)
 
     def on_mbarrier(self, use: BarrierUse) -> None:
-        self._meet(use.machine)
+        self._enter_machine(use.machine)
         self._mbarriers.on_mbarrier(use)
         self._lifetimes.on_mbarrier(use)
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
-        self._meet(machine)
+        self._enter_machine(machine)
         self._lifetimes.on_leave(instruction, lanes)
 
     def on_end(self) -> None:

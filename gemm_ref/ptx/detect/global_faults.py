@@ -1,7 +1,7 @@
-"""Faults in global memory: elements that two threads write, or none, races, and reads of an output nobody wrote.
+"""Faults in global memory: races, elements that two threads write or none, and reads of an output before its write.
 
-Within a launch, accesses of different blocks are in no order but that of releases and acquires (`gpu_order`); one
-launch is ordered before the next.
+Within a launch only releases and acquires order the accesses of different blocks (PTX ISA, 8; `gpu_order`); one launch
+is ordered before the next.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class GlobalFaults:
 
     def on_access(self, access: Access, order: Order) -> None:
         lanes = np.arange(access.machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-        self._look(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
+        self._check(access, lanes, per_lane(access.addresses, access.machine.lanes)[lanes], order)
         self.gpu_order.on_access(access, order)
 
     def on_bulk(self, access: BulkAccess, order: Order) -> None:
-        """A bulk copy reads or writes a tensor."""
-        self._look(access, np.full(access.addresses.size, access.lane), access.addresses, order)
+        """Check a bulk copy, which reads or writes a tensor."""
+        self._check(access, np.full(access.addresses.size, access.lane), access.addresses, order)
 
-    def _look(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
+    def _check(self, access: Access | BulkAccess, lanes: np.ndarray, addresses: np.ndarray, order: Order) -> None:
         if not addresses.size:
             return
         low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
         for number, tensor in enumerate(self._scene.memory.tensors):
             inside: np.ndarray | slice = slice(None)
-            if not tensor.holds(low, high, access.size):  # a tensor that has only some of them, or none
+            if not tensor.holds(low, high, access.size):  # only some of the addresses are in the tensor, or none
                 if high < tensor.first or low >= tensor.first + tensor.size:
                     continue
                 inside = (addresses >= tensor.first) & (addresses + access.size <= tensor.first + tensor.size)
@@ -60,17 +60,17 @@ class GlobalFaults:
             self._tensors[number].on_access(access, lanes[inside], addresses[inside] - tensor.first, order)
 
     def on_end(self) -> None:
-        """Report what was never written of the tensors that should be: those written at all, and the outputs."""
+        """Report the elements that were never written of the outputs and of tensors that were written at all."""
         for number, tensor in enumerate(self._scene.memory.tensors):
             seen = self._tensors.get(number)
             if seen is not None and seen.stored is not None:
-                self._report_missed(tensor, seen.stored, seen.unwritten())
+                self._report_unwritten(tensor, seen.stored, seen.unwritten())
             elif tensor.name in self._outputs and tensor.size:
                 elements = np.arange(tensor.size // tensor.owner.element_size())
-                self._report_missed(tensor, self._scene.kernel.entry.instructions[-1], elements)
+                self._report_unwritten(tensor, self._scene.kernel.entry.instructions[-1], elements)
 
-    def _report_missed(self, tensor: Tensor, near: Instruction, elements: np.ndarray) -> None:
-        """near: an instruction that stores to the tensor, or for want of one the kernel's last."""
+    def _report_unwritten(self, tensor: Tensor, near: Instruction, elements: np.ndarray) -> None:
+        """Report these elements; near: an instruction that stores to the tensor, or else the kernel's last one."""
         if elements.size and tensor.reached is not None:
             elements = elements[tensor.reached()[elements]]
         if not elements.size:
@@ -99,7 +99,7 @@ class _TensorFaults(Races):
 
     def on_access(self, access: Access | BulkAccess, lanes: np.ndarray, bytes_: np.ndarray, order: Order) -> None:
         self._order = order
-        touch = self.touch(access, lanes, bytes_, order.now)
+        touch = self._make_touch(access, lanes, bytes_, order.now)
         if access.kind == "load":
             self.load(touch)
         else:
@@ -111,14 +111,14 @@ class _TensorFaults(Races):
             self.report(UNWRITTEN, touch, None, self.shadow.writer.thread[touch.elements] == NOBODY)
         super().load(touch)
 
-    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
+    def explain(self, kind: str, element: int, other: str, action: str, line: str) -> str:
         if kind == UNWRITTEN:
             return f"which no thread has written: {self._tensor.name} is undefined when a kernel starts"
-        told = super().relation(kind, element, other, did, line)
-        return f"{told}{_BETWEEN_BLOCKS}" if kind == RACE and other.startswith("block") else told
+        explanation = super().explain(kind, element, other, action, line)
+        return f"{explanation}{_BETWEEN_BLOCKS}" if kind == RACE and other.startswith("block") else explanation
 
     def unwritten(self) -> np.ndarray:
-        """The tensor's elements of which some byte was never written."""
+        """Return the elements of the tensor of which some byte was never written."""
         size = self._tensor.owner.element_size()
         missed = np.repeat(self.shadow.writer.thread == NOBODY, self.shadow.width)[: self._tensor.size]
         return np.flatnonzero(missed.reshape(-1, size).any(1))
@@ -131,9 +131,9 @@ class _TensorFaults(Races):
         entries = np.flatnonzero(other)
         mine, theirs = touch.threads[entries], thread[entries]
         times = mark.time[touch.elements[entries]]
-        loose = self._order.concurrent(touch.lanes[entries], theirs, times)
+        unordered = self._order.concurrent(touch.lanes[entries], theirs, times)
         elsewhere = mine // threads != theirs // threads
-        other[entries] = loose | elsewhere
+        other[entries] = unordered | elsewhere
         if elsewhere.any() and self._gpu.is_known_to(self._order):
             entries = entries[elsewhere]
             at = touch.elements[entries]
@@ -144,7 +144,7 @@ class _TensorFaults(Races):
             )
         return other
 
-    def may_meet(self, touch: Touch, mark: Mark) -> np.ndarray:
+    def may_overlap(self, touch: Touch, mark: Mark) -> np.ndarray:
         here, at = touch.access.instruction, touch.elements
         if not is_strong(here):
             return np.zeros(at.size, bool)
@@ -152,5 +152,5 @@ class _TensorFaults(Races):
         together = touch.threads // self.scene.launch.threads == mark.thread[at] // self.scene.launch.threads
         return strong & (together | (wide & reaches_all(here)))
 
-    def name(self, element: int) -> str:
+    def describe(self, element: int) -> str:
         return self.scene.describe_global(self._tensor, element * self.shadow.width)

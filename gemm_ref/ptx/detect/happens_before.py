@@ -1,17 +1,17 @@
-"""Happens-before between the threads of a block, or of a cluster: which accesses a barrier has put before which.
+"""Happens-before between the threads of a block, or of a cluster: which accesses a barrier orders before which.
 
-Lockstep is an accident of the reference GPU, so nothing but a barrier orders two threads: not the order in which
-instructions were executed here, and not that two lanes share a warp (since Volta they need `bar.warp.sync`; a shuffle
-or an ldmatrix moves data, and orders no other access to memory: PTX ISA, 9.7.9 and 9.7.13).
+The lockstep of the reference GPU orders nothing: only barriers order two threads, neither the order in which their
+instructions were executed here nor that they share a warp (since Volta lanes need `bar.warp.sync`; a shuffle or an
+ldmatrix moves data, and orders no other access to memory: PTX ISA, 9.7.9 and 9.7.13).
 
-Time is a counter that steps on at each arrival. A thread's access at time t is ordered before what another thread does
-now if the other has since passed a barrier that the first had reached after t: for a barrier of the whole block a time
-for each block tells, for named barriers, mbarriers and a cluster's a time for each pair of its warps (a vector clock),
-and for a warp's own barrier a time for each pair of its lanes.
+Time is a counter that advances at each arrival. A thread's access at time t is ordered before what another thread does
+now if the other has since passed a barrier at which the first arrived after t. For barriers of whole blocks a time for
+each block suffices; named barriers, mbarriers and a cluster's barriers take a vector clock for each warp; a warp's own
+barrier takes one for each lane.
 
-Whoever waits for a phase of an mbarrier knows what those that arrived in it did before, and that the bulk copies of
-their bytes have happened. A lane that arrives or waits speaks for its warp, and one that waits for a wgmma, for its
-warpgroup: this may pass over a race, and makes none up.
+A thread that has waited for a phase of an mbarrier is ordered after all that the arriving threads did before, and after
+the bulk copies that completed their bytes there. A lane that arrives or waits stands for its warp, and one that waits
+for a wgmma for its warpgroup: this may miss a race, and invents none.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gemm_ref.ptx.text.parser import Instruction
 
 NEVER = -1
 _WARPS_OF_GROUP = 4
-_WIDER = {"cluster", "gpu", "sys", "gl"}  # than a block, as scopes of fences and arrivals are called
+_WIDER = {"cluster", "gpu", "sys", "gl"}  # scopes of fences and arrivals beyond a block
 
 
 class Order:
-    """What is ordered among the blocks of one machine. Times are int32, lanes those of the machine.
+    """The happens-before order among the blocks of one machine. Times are int32, lanes those of the machine.
 
-    A unit is a warp of a cluster, by number; without clusters, a warp of its block.
+    A unit is the number of a warp in its cluster; without clusters, in its block.
     """
 
     def __init__(self, machine: Lanes) -> None:
@@ -49,22 +49,27 @@ class Order:
         self._size = math.prod(launch.cluster)
         self._units = self._size * self._warps
         self.blocks = int(self._block[-1]) + 1
-        self._grid_block = machine.block_of_lane[:: launch.threads]  # and back
+        # The number in the grid of each block of the machine.
+        self._grid_block = machine.block_of_lane[:: launch.threads]
         self._block_of = np.full(math.prod(launch.grid), NEVER, np.int32)  # of the machine, by number in the grid
         self._block_of[machine.block_of_lane] = self._block
-        self._since = np.full(self.blocks, NEVER, np.int32)  # everything of the block up to then is ordered before now
-        self.since = self._since[self._block]  # the same for each lane
-        self._seen: np.ndarray | None = None  # (cluster, unit, other unit): what a warp knows of another
-        self._met: np.ndarray | None = None  # (lane, lane of its warp): what a lane knows of another
-        self.fenced = np.full(machine.lanes, NEVER, np.int32)  # when each lane last executed a fence.proxy.async
-        self._fenced_by_warp: np.ndarray | None = None  # the latest of each warp's, until there is a later one
-        self.released = np.full(self.blocks, NEVER, np.int32)  # when each block last released to others of its cluster
-        # What those that arrived know: of a named barrier (block, unit), of an mbarrier or a cluster's (unit,).
-        self._reached: dict[tuple, np.ndarray] = {}
-        self._ended: dict[tuple, np.ndarray] = {}  # the same of the last phase that has ended
+        # All accesses of the block up to this time are ordered before now.
+        self._block_clocks = np.full(self.blocks, NEVER, np.int32)
+        self.block_clock = self._block_clocks[self._block]  # the same for each lane
+        # (cluster, unit, other unit): up to when a warp is ordered after another.
+        self._warp_clocks: np.ndarray | None = None
+        # (lane, lane of its warp): up to when a lane is ordered after another.
+        self._lane_clocks: np.ndarray | None = None
+        self._last_fence = np.full(machine.lanes, NEVER, np.int32)  # the time of each lane's last fence.proxy.async
+        self._last_fence_of_warp: np.ndarray | None = None  # of each warp; None when it is out of date
+        # The time of each block's last release at the scope of its cluster.
+        self.last_release = np.full(self.blocks, NEVER, np.int32)
+        # The joined clocks of the warps that arrived: of a named barrier (block, unit), of other barriers (unit,).
+        self._arrived_clocks: dict[tuple, np.ndarray] = {}
+        self._phase_clocks: dict[tuple, np.ndarray] = {}  # the same for the last phase that has ended
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        """Take note of an arrival, or of an opening."""
+        """Record an arrival at a barrier, or that it opens."""
         if event.instruction is not None and event.barrier[0] in ("mbarrier", "cluster"):
             self.release(event.instruction, event.lanes)
         if event.barrier == ("warp",):
@@ -72,134 +77,135 @@ class Order:
                 self._join_lanes(event)
         elif event.barrier[0] in ("mbarrier", "cluster"):
             if event.opens:
-                self._learn(event.lanes, lambda block: self._ended.get(event.barrier))
+                self._learn_clocks(event.lanes, lambda block: self._phase_clocks.get(event.barrier))
             else:
                 row = self._row(event.barrier)
-                self._publish(event.lanes, lambda block: row)
+                self._publish_clocks(event.lanes, lambda block: row)
         elif event.expected is None or (event.opens and self._are_whole_blocks(event.lanes)):
             if event.opens:
                 self._join_blocks(event.lanes)
         else:  # some may have arrived without waiting
-            rows = self._reached.setdefault(event.barrier, np.full((self.blocks, self._units), NEVER, np.int32))
+            rows = self._arrived_clocks.setdefault(event.barrier, np.full((self.blocks, self._units), NEVER, np.int32))
             if event.opens:
-                self._learn(event.lanes, lambda block: rows[block])
+                self._learn_clocks(event.lanes, lambda block: rows[block])
                 rows[sorted({block for block, _ in self._warps_of(event.lanes)})] = NEVER
             else:
-                self._publish(event.lanes, lambda block: rows[block])
+                self._publish_clocks(event.lanes, lambda block: rows[block])
         self.now += 1
 
-    def step(self) -> None:
-        """What comes is after what was."""
+    def advance(self) -> None:
+        """Advance the time."""
         self.now += 1
 
-    def known(self, lane: int) -> np.ndarray:
-        """By thread of its block, up to when a lane knows what it did: by barriers of some of the block's threads."""
+    def known_times(self, lane: int) -> np.ndarray:
+        """Return by thread of its block up to when a lane is ordered after it, by barriers of parts of the block."""
         known = np.full(self.threads, NEVER, np.int32)
         block, warp = int(self._block[lane]), int(self._warp[lane])
-        if self._seen is not None:
+        if self._warp_clocks is not None:
             first, unit = self._unit(block, 0), self._unit(block, warp)
-            seen = self._seen[block // self._size, unit, first : first + self._warps]
+            seen = self._warp_clocks[block // self._size, unit, first : first + self._warps]
             known = np.repeat(seen, 32)[: self.threads]
-        if self._met is not None:
+        if self._lane_clocks is not None:
             mates = slice(32 * warp, min(32 * warp + 32, self.threads))
-            known[mates] = np.maximum(known[mates], self._met[lane][: known[mates].size])
+            known[mates] = np.maximum(known[mates], self._lane_clocks[lane][: known[mates].size])
         return known
 
     def thread_in_grid(self, lane: int) -> int:
-        """The number of a lane in the whole grid."""
+        """Return the linear number of a lane in the grid."""
         return int(self._grid_block[self._block[lane]]) * self.threads + lane % self.threads
 
     def fence(self, lanes: np.ndarray | None) -> None:
-        """These lanes make what they know of visible to the asynchronous units (fence.proxy.async)."""
+        """Record a fence.proxy.async of these lanes: what they know of becomes visible to the async proxy."""
         self.now += 1
-        self.fenced[slice(None) if lanes is None else lanes] = self.now
-        self._fenced_by_warp = None
+        self._last_fence[slice(None) if lanes is None else lanes] = self.now
+        self._last_fence_of_warp = None
         self.now += 1
 
     def release(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
-        """If this releases at the scope of a cluster or more, other blocks can see what these lanes' blocks did before.
+        """Record a release of cluster scope or more: other blocks see what these lanes' blocks did before.
 
-        That whole blocks do is passing over a fault, where other threads of the block have not yet met this one.
+        It counts for whole blocks, so a fault may be missed where threads of the block are not ordered before the lane.
         """
         parts = instruction.parts
         wide = parts[:2] == ["barrier", "cluster"] or _WIDER & set(parts)
         if wide and "relaxed" not in parts and "acquire" not in parts:
             self.now += 1
-            self.released[np.unique(self._block if lanes is None else self._block[lanes])] = self.now
+            self.last_release[np.unique(self._block if lanes is None else self._block[lanes])] = self.now
 
-    def unfenced(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Whether no fence of the thread that did something, or of the warp that asks, has followed it.
+    def is_unfenced(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Return whether no proxy fence of the writing thread, or of the reading warp, has followed a write.
 
-        As for `concurrent`; every thread is one of the machine.
+        The arguments are those of `concurrent`; every thread is one of the machine.
         """
         block, thread = np.divmod(threads, self._launch.threads)
-        writer = self.fenced[self._block_of[block] * self._launch.threads + thread]
-        if self._fenced_by_warp is None:
-            self._fenced_by_warp = np.full(self.blocks * self._warps, NEVER, np.int32)
-            np.maximum.at(self._fenced_by_warp, self._block * self._warps + self._warp, self.fenced)
-        reader = self._fenced_by_warp[self._block[lanes] * self._warps + self._warp[lanes]]
+        writer = self._last_fence[self._block_of[block] * self._launch.threads + thread]
+        if self._last_fence_of_warp is None:
+            self._last_fence_of_warp = np.full(self.blocks * self._warps, NEVER, np.int32)
+            np.maximum.at(self._last_fence_of_warp, self._block * self._warps + self._warp, self._last_fence)
+        reader = self._last_fence_of_warp[self._block[lanes] * self._warps + self._warp[lanes]]
         return times >= np.maximum(writer, reader)
 
     def on_phase(self, barriers: list[tuple]) -> None:
-        """Phases of mbarriers or clusters' barriers end: what is known there is known to whoever waits for them."""
+        """Keep the clocks of phases that end, of mbarriers or clusters' barriers, for the waiting threads."""
         for barrier in barriers:
-            self._ended[barrier] = self._row(barrier).copy()
+            self._phase_clocks[barrier] = self._row(barrier).copy()
 
-    def land(self, lane: int, number: int) -> None:
-        """A bulk copy that a lane has started completes its bytes at an mbarrier."""
+    def complete_copy(self, lane: int, number: int) -> None:
+        """Record that a bulk copy, started by a lane, completes at an mbarrier."""
         self.now += 1
         self._row(("mbarrier", number))[self._unit(int(self._block[lane]), int(self._warp[lane]))] = self.now
         self.now += 1
 
     def join_warpgroup(self, lane: int) -> None:
-        """The warps of a lane's warpgroup have waited for what that lane, its first, stands for."""
+        """Record that the warps of a warpgroup have waited for a wgmma, which its first lane stands for."""
         block, warp = int(self._block[lane]), int(self._warp[lane])
         first = self._unit(block, warp)
-        self._clocks()[block // self._size, first : first + _WARPS_OF_GROUP, first] = self.now
+        self._get_warp_clocks()[block // self._size, first : first + _WARPS_OF_GROUP, first] = self.now
         self.now += 1
 
     def _unit(self, block: int, warp: int) -> int:
         return block % self._size * self._warps + warp
 
-    def _clocks(self) -> np.ndarray:
-        if self._seen is None:
-            self._seen = np.full((self.blocks // self._size, self._units, self._units), NEVER, np.int32)
-        return self._seen
+    def _get_warp_clocks(self) -> np.ndarray:
+        if self._warp_clocks is None:
+            self._warp_clocks = np.full((self.blocks // self._size, self._units, self._units), NEVER, np.int32)
+        return self._warp_clocks
 
     def _row(self, barrier: tuple) -> np.ndarray:
-        """What those know that have arrived at an mbarrier, or a cluster's barrier, so far."""
-        return self._reached.setdefault(barrier, np.full(self._units, NEVER, np.int32))
+        """Return the joined clocks of the warps that have arrived at an mbarrier or a cluster's barrier so far."""
+        return self._arrived_clocks.setdefault(barrier, np.full(self._units, NEVER, np.int32))
 
     def _are_whole_blocks(self, lanes: np.ndarray | None) -> bool:
         return lanes is None or bool(lanes[np.isin(self._block, self._block[lanes])].all())
 
     def _join_blocks(self, lanes: np.ndarray | None) -> None:
-        """All threads of these lanes' blocks have met."""
+        """Record a barrier of all threads of these lanes' blocks."""
         blocks = np.arange(self.blocks) if lanes is None else np.unique(self._block[lanes])
-        self._since[blocks] = self.now
-        self.since = self._since[self._block]
-        if self._size > 1 and self._seen is not None:  # and know the same of other blocks
+        self._block_clocks[blocks] = self.now
+        self.block_clock = self._block_clocks[self._block]
+        # The warps of a block share what they know of other blocks.
+        if self._size > 1 and self._warp_clocks is not None:
             for block in blocks.tolist():
-                own = self._seen[block // self._size, self._unit(block, 0) : self._unit(block, 0) + self._warps]
+                own = self._warp_clocks[block // self._size, self._unit(block, 0) : self._unit(block, 0) + self._warps]
                 own[:] = own.max(0)
 
-    def _publish(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray]) -> None:
-        """Warps reach a barrier: whoever it lets go will know what they know, and all they did until now.
+    def _publish_clocks(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray]) -> None:
+        """Join the clocks of warps that arrive at a barrier into the clock of the barrier.
 
-        row: the clock of the barrier where a block reaches it.
+        row: returns the clock of the barrier for a block.
         """
-        seen = self._clocks()
+        seen = self._get_warp_clocks()
         for block, warp in self._warps_of(lanes):
             unit, known = self._unit(block, warp), row(block)
             np.maximum(known, seen[block // self._size, unit], out=known)
             if self._size > 1:  # for other blocks
                 own = slice(self._unit(block, 0), self._unit(block, 0) + self._warps)
-                np.maximum(known[own], self._since[block], out=known[own])
+                np.maximum(known[own], self._block_clocks[block], out=known[own])
             known[unit] = self.now
 
-    def _learn(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray | None]) -> None:
-        """A barrier opens for these lanes' warps: they know from now on what its clock says, if it has one."""
-        seen = self._clocks()
+    def _learn_clocks(self, lanes: np.ndarray | None, row: Callable[[int], np.ndarray | None]) -> None:
+        """Join the clock of a barrier that opens, if it has one, into the clocks of the warps that waited."""
+        seen = self._get_warp_clocks()
         for block, warp in self._warps_of(lanes):
             known = row(block)
             if known is not None:
@@ -211,57 +217,57 @@ class Order:
         return [divmod(int(n), self._warps) for n in np.unique(number if lanes is None else number[lanes])]
 
     def _join_lanes(self, event: Synchronisation) -> None:
-        """Lanes of a warp have met: each and those in its mask, which pass on whom they have met before."""
-        if self._met is None:
-            self._met = np.full((self._block.size, 32), NEVER, np.int32)
+        """Record a barrier of a warp: each lane is ordered after those of its mask, and joins their clocks."""
+        if self._lane_clocks is None:
+            self._lane_clocks = np.full((self._block.size, 32), NEVER, np.int32)
         member = per_lane(event.member, self._block.size)
         mates = (np.arange(self._block.size) - self._lane)[:, None] + np.arange(32)
         there = (self._warp * 32)[:, None] + np.arange(32) < self._launch.threads  # the last warp may be a partial one
         joined = (member[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool) & there
         if event.lanes is not None:
             joined &= event.lanes[:, None]
-        some = np.flatnonzero(joined.any(1) & (joined != there).any(1))
-        before = self._met.copy() if some.size else self._met
-        for lane in some:
-            self._met[lane] = before[mates[lane, joined[lane]]].max(0)
-        self._met[joined] = self.now
+        partial = np.flatnonzero(joined.any(1) & (joined != there).any(1))
+        before = self._lane_clocks.copy() if partial.size else self._lane_clocks
+        for lane in partial:
+            self._lane_clocks[lane] = before[mates[lane, joined[lane]]].max(0)
+        self._lane_clocks[joined] = self.now
 
     def concurrent(self, lanes: np.ndarray, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Whether what `threads` (of the lanes' clusters) did at `times` has no order with what the lanes do now.
+        """Return whether accesses of `threads` (of the lanes' clusters) at `times` are unordered with the lanes' now.
 
-        threads: numbers in the whole grid, negative for nobody, whose accesses are before everything.
+        threads: linear numbers in the grid; negative for nobody, whose accesses are ordered before everything.
         """
-        if lanes.size > 1 and lanes[0] == lanes[-1]:  # one lane's, and what it touches was touched in few pieces
+        if lanes.size > 1 and lanes[0] == lanes[-1]:  # one lane accesses what few threads and times have accessed
             lane = int(lanes[0])
             cuts = np.flatnonzero((times[1:] != times[:-1]) | (threads[1:] != threads[:-1])) + 1
             if cuts.size >= lanes.size // 4:
                 return self._concurrent(lane, threads, times)
             first = np.concatenate(([0], cuts))
-            loose = self._concurrent(lane, threads[first], times[first])
-            if not np.count_nonzero(loose):
+            unordered = self._concurrent(lane, threads[first], times[first])
+            if not np.count_nonzero(unordered):
                 return np.zeros(lanes.size, bool)
-            return np.repeat(loose, np.diff(first, append=lanes.size))
+            return np.repeat(unordered, np.diff(first, append=lanes.size))
         return self._concurrent(lanes, threads, times)
 
     def _concurrent(self, lanes: np.ndarray | int, threads: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """As `concurrent`; a lane by itself is that of all threads."""
-        loose = times > self.since[lanes]
-        if self._size > 1:  # barriers of a block alone are for its own threads
+        """Do as `concurrent`; a single lane is that of all threads."""
+        unordered = times > self.block_clock[lanes]
+        if self._size > 1:  # barriers of one block order only its own threads
             elsewhere = self._block_of[threads // self._launch.threads] != self._block[lanes]
-            loose |= elsewhere & (threads >= 0)
-        left = np.flatnonzero(loose)
-        if not left.size or (self._seen is None and self._met is None):
-            return loose
+            unordered |= elsewhere & (threads >= 0)
+        left = np.flatnonzero(unordered)
+        if not left.size or (self._warp_clocks is None and self._lane_clocks is None):
+            return unordered
         lane, time = lanes if isinstance(lanes, int) else lanes[left], times[left]
         other, thread = np.divmod(threads[left], self._launch.threads)
         block, warp = self._block_of[other], thread // 32
         ordered = np.zeros(left.size, bool)
-        if self._seen is not None:
+        if self._warp_clocks is not None:
             mine, theirs = self._block[lane], block % self._size * self._warps + warp
             unit = mine % self._size * self._warps + self._warp[lane]
-            ordered |= time <= self._seen[mine // self._size, unit, theirs]
-        if self._met is not None:
+            ordered |= time <= self._warp_clocks[mine // self._size, unit, theirs]
+        if self._lane_clocks is not None:
             same = (block == self._block[lane]) & (warp == self._warp[lane])
-            ordered |= same & (time <= self._met[lane, thread % 32])
-        loose[left[ordered]] = False
-        return loose
+            ordered |= same & (time <= self._lane_clocks[lane, thread % 32])
+        unordered[left[ordered]] = False
+        return unordered

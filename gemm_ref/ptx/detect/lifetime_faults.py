@@ -27,26 +27,26 @@ _COPY += " land later, in memory of another block. Wait for every copy, and star
 
 
 class LifetimeFaults:
-    """Watches who accesses the shared memory of a machine's blocks besides their own threads."""
+    """Watches the accesses of other blocks, and of copies, to the shared memory of a machine's blocks."""
 
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
         self._machine, self._scene, self._order = machine, scene, order
-        self._left = np.zeros(machine.lanes, bool)
-        # By block and thread in the grid, when and where that thread last accessed the memory of that block: who knows
-        # of that, knows of what the thread did before.
+        self._exited = np.zeros(machine.lanes, bool)
+        # By block and thread in the grid: when and where that thread last accessed the memory of that block. Whoever is
+        # ordered after that access is ordered after the earlier ones too.
         self._latest: dict[int, dict[int, tuple[int, Instruction]]] = {}
-        self._copies: dict[int, dict[tuple, BulkAccess]] = {}  # on their way, by block
+        self._copies: dict[int, dict[tuple, BulkAccess]] = {}  # in flight, by block
 
     def on_mbarrier(self, use: BarrierUse) -> None:
-        self._note(use.instruction, use.lanes, use.numbers * 8 // max(self._machine.shared.stride, 1))
+        self._record_access(use.instruction, use.lanes, use.numbers * 8 // max(self._machine.shared.stride, 1))
 
     def on_access(self, access: Access) -> None:
         if access.owners is not None:
             lanes = np.arange(self._machine.lanes) if access.lanes is None else np.flatnonzero(access.lanes)
-            self._note(access.instruction, lanes, access.owners[lanes])
+            self._record_access(access.instruction, lanes, access.owners[lanes])
 
     def on_bulk(self, access: BulkAccess) -> None:
-        self._note(access.instruction, np.array([access.lane]), np.array([access.block]))
+        self._record_access(access.instruction, np.array([access.lane]), np.array([access.block]))
         if access.kind != "async store":
             return
         copies, key = self._copies.setdefault(access.block, {}), (id(access.instruction), int(access.addresses[0]))
@@ -55,36 +55,36 @@ class LifetimeFaults:
         else:
             copies.pop(key, None)
 
-    def _note(self, instruction: Instruction, lanes: np.ndarray, blocks: np.ndarray) -> None:
+    def _record_access(self, instruction: Instruction, lanes: np.ndarray, blocks: np.ndarray) -> None:
         remote = blocks != self._machine.block_index[lanes]
         threads = self._scene.threads(self._machine, lanes[remote])
         for block, thread in zip(blocks[remote].tolist(), threads.tolist(), strict=True):
             self._latest.setdefault(block, {})[thread] = (self._order.now, instruction)
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None) -> None:
-        """Of what others did in these lanes' blocks, drop what the lanes know of, and report what no lane has known."""
-        leaving = np.ones(self._left.size, bool) if lanes is None else lanes
-        self._left |= leaving
+        """Drop the accesses that are ordered before the exit of these lanes; report the rest when a block ends."""
+        leaving = np.ones(self._exited.size, bool) if lanes is None else lanes
+        self._exited |= leaving
         for block in self._latest.keys() | self._copies.keys():
             own = self._machine.block_index == block
-            mine = np.flatnonzero(leaving & own)
-            if not mine.size:
+            own_lanes = np.flatnonzero(leaving & own)
+            if not own_lanes.size:
                 continue
-            self._forget_known(mine, self._latest.get(block, {}))
-            if self._left[own].all():
+            self._drop_ordered(own_lanes, self._latest.get(block, {}))
+            if self._exited[own].all():
                 for thread, (_, at) in self._latest.pop(block, {}).items():
-                    self._report(at, thread, instruction, mine[0], _CLUSTER)
+                    self._report(at, thread, instruction, own_lanes[0], _CLUSTER)
                 for access in self._copies.pop(block, {}).values():
                     (thread,) = self._scene.threads(self._machine, np.array([access.lane]))
-                    self._report(access.instruction, thread, instruction, mine[0], _COPY)
+                    self._report(access.instruction, thread, instruction, own_lanes[0], _COPY)
 
-    def _forget_known(self, mine: np.ndarray, latest: dict[int, tuple[int, Instruction]]) -> None:
-        """Drop the accesses that are ordered before what one of these lanes does now."""
+    def _drop_ordered(self, own_lanes: np.ndarray, latest: dict[int, tuple[int, Instruction]]) -> None:
+        """Drop the accesses that are ordered before the exit of one of these lanes."""
         if not latest:
             return
         threads, times = np.array(list(latest)), np.array([time for time, _ in latest.values()])
-        every = np.repeat(mine, threads.size), np.tile(threads, mine.size), np.tile(times, mine.size)
-        unknown = self._order.concurrent(*every).reshape(mine.size, threads.size)
+        every = np.repeat(own_lanes, threads.size), np.tile(threads, own_lanes.size), np.tile(times, own_lanes.size)
+        unknown = self._order.concurrent(*every).reshape(own_lanes.size, threads.size)
         for thread in threads[~unknown.all(0)].tolist():
             del latest[thread]
 
@@ -99,13 +99,13 @@ _UNRELEASED = "and another block of the cluster may not see that yet: put fence.
 
 
 class MBarrierFaults:
-    """Watches the mbarriers of one machine, by their numbers."""
+    """Watches the initialisation of the mbarriers of one machine, by their numbers."""
 
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
         self._scene, self._order = scene, order
         self._per_block = max(machine.shared.stride // 8, 1)
         words = self._per_block * order.blocks
-        self._thread = np.full(words, NOBODY, np.int64)  # who has initialised it, by number in the grid
+        self._thread = np.full(words, NOBODY, np.int64)  # that has initialised it, by number in the grid
         self._time = np.zeros(words, np.int32)
         self._instruction = np.zeros(words, np.int32)
 
@@ -122,7 +122,7 @@ class MBarrierFaults:
         blocks = numbers // self._per_block
         remote = others & (blocks != use.machine.block_index[lanes])
         self._report(use, threads, unordered, _UNORDERED)
-        self._report(use, threads, remote & ~unordered & (time >= order.released[blocks]), _UNRELEASED)
+        self._report(use, threads, remote & ~unordered & (time >= order.last_release[blocks]), _UNRELEASED)
 
     def _report(self, use: BarrierUse, threads: np.ndarray, wrong: np.ndarray, why: str) -> None:
         if not wrong.any():

@@ -12,7 +12,7 @@ from gemm_ref.ptx.detect.races import NOBODY, READS, WIDEST, WRITES, Mark, Races
 from gemm_ref.ptx.text.dtypes import per_lane
 from gemm_ref.ptx.text.parser import Instruction
 
-UNFENCED = "wrote without a fence"  # what the other thread did, beside those of races.py
+UNFENCED = "wrote without a fence"  # an action of the other thread, in addition to those of races.py
 
 
 def _is_bulk(instruction: Instruction) -> bool:
@@ -22,10 +22,10 @@ def _is_bulk(instruction: Instruction) -> bool:
 class SharedFaults(Races):
     """Watches the shared memory of the blocks of one machine.
 
-    A copy may write at any time from its start to the wait for it: it is looked at as a write when it starts, what it
-    fills is nobody's to read or write until it lands, and for the others it was written when it landed. A wgmma, or a
-    store by bulk copy, may read all that time: it is looked at as a read when it starts, what it reads is nobody's to
-    write until it was waited for, and for the others it was read then.
+    An asynchronous copy may write at any time from its start to the wait for it. It is checked as a write when it
+    starts; nobody may access its target until it completes; for other threads the write happened when it completed. A
+    wgmma or a bulk store may read all that time: it is checked as a read when it starts; nobody may write what it reads
+    until it was waited for; for other threads the read happened then.
     """
 
     def __init__(self, machine: Lanes, scene: Scene, order: Order) -> None:
@@ -40,14 +40,14 @@ class SharedFaults(Races):
             self.load(touch) if access.kind == "load" else self.store(touch)
 
     def on_bulk(self, access: BulkAccess) -> None:
-        """An asynchronous unit may access shared memory from now on, or has."""
+        """Check an access of an asynchronous unit when it may begin, and record it when it has happened."""
         lanes = np.full(access.addresses.size, access.lane)
-        touch = self.touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
+        touch = self._make_touch(access, lanes, access.addresses + access.block * self._pitch, self._order.now)
         shadow, reads = self.shadow, access.kind == "async load"
         if access.started and reads:
-            loose = self.concurrent(touch, shadow.writer)
-            self._look_for_fence(touch, loose)
-            self.load(touch, loose)
+            unordered = self.concurrent(touch, shadow.writer)
+            self._look_for_fence(touch, unordered)
+            self.load(touch, unordered)
             self._count_readers(touch, 1)
         elif access.started:
             self.store(touch)
@@ -60,15 +60,15 @@ class SharedFaults(Races):
             shadow.in_flight[touch.elements] = False
             shadow.writer.time[touch.elements] = touch.now
             if access.barrier is not None:
-                self._order.land(access.lane, access.barrier)
+                self._order.complete_copy(access.lane, access.barrier)
 
     def _count_readers(self, touch: Touch, more: int) -> None:
         np.add.at(self.shadow.being_read, touch.elements, np.int32(more))  # a wgmma may read an element twice
 
-    def _look_for_fence(self, touch: Touch, loose: np.ndarray) -> None:
-        """An asynchronous unit reads: what others than its like have written must have been fenced.
+    def _look_for_fence(self, touch: Touch, unordered: np.ndarray) -> None:
+        """Check that writes of the generic proxy were fenced before the async proxy reads them.
 
-        loose: the entries that are concurrent with the write, which is worse, and reported by itself.
+        unordered: the entries whose write is not even ordered before, which is reported by itself.
         """
         writer, at = self.shadow.writer, touch.elements
         generic = ~self.scene.test(_is_bulk)[writer.instruction[at]] & ~self.shadow.in_flight[at]
@@ -77,8 +77,8 @@ class SharedFaults(Races):
             return
         entries = np.flatnonzero(generic)
         thread, time = writer.thread[at[entries]], writer.time[at[entries]]
-        generic[entries] = self._order.unfenced(touch.lanes[entries], thread, time)
-        self.report(RACE, touch, writer, generic & ~loose, did=UNFENCED)
+        generic[entries] = self._order.is_unfenced(touch.lanes[entries], thread, time)
+        self.report(RACE, touch, writer, generic & ~unordered, action=UNFENCED)
 
     def on_landing(self, access: Access) -> None:
         touch = self._located(access)
@@ -94,30 +94,30 @@ class SharedFaults(Races):
         if np.count_nonzero(outside | (addresses % access.size != 0)):
             return None  # the machine is about to stop at it
         owners = machine.block_index if access.owners is None else access.owners
-        return self.touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
+        return self._make_touch(access, lanes, addresses + owners[lanes] * self._pitch, self._order.now)
 
-    def load(self, touch: Touch, loose: np.ndarray | None = None) -> None:
-        """loose: the entries that are concurrent with the write of what they read, where that is known."""
+    def load(self, touch: Touch, unordered: np.ndarray | None = None) -> None:
+        """Check a read, and record it; unordered: the entries that are concurrent with the write, if known."""
         shadow, at = self.shadow, touch.elements
         early = shadow.in_flight[at]
         self.report(EARLY, touch, shadow.writer, early)
         self.report(UNWRITTEN, touch, None, shadow.writer.thread[at] == NOBODY)
-        loose = self.concurrent(touch, shadow.writer) if loose is None else loose
-        self.report(RACE, touch, shadow.writer, loose & ~early)
+        unordered = self.concurrent(touch, shadow.writer) if unordered is None else unordered
+        self.report(RACE, touch, shadow.writer, unordered & ~early)
         shadow.read(touch, self.concurrent)
 
     def store(self, touch: Touch) -> None:
         shadow, at = self.shadow, touch.elements
-        if shadow.in_flight[at].any():  # its own too, which is not concurrent
+        if shadow.in_flight[at].any():  # also a copy of the same thread, which is ordered
             self.report(RACE, touch, shadow.writer, shadow.in_flight[at] & ~self.concurrent(touch, shadow.writer))
         if (reading := shadow.being_read[at] > 0).any():
-            self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), did=READS)
+            self.report(RACE, touch, shadow.reader, reading & ~self.concurrent(touch, shadow.reader), action=READS)
         super().store(touch)
         shadow.in_flight[at] = touch.access.kind == "async store"
 
-    def lost(self, touch: Touch) -> np.ndarray:
-        """Those that would have left something else there: Triton has all lanes of a warp store what they agree on."""
-        lost = super().lost(touch)
+    def find_overwritten(self, touch: Touch) -> np.ndarray:
+        """Return the overwritten entries whose values differ: in Triton all lanes of a warp store the same value."""
+        lost = super().find_overwritten(touch)
         access, at = touch.access, touch.elements
         if np.count_nonzero(lost) and isinstance(access, Access) and access.values:
             machine = access.machine
@@ -136,11 +136,11 @@ class SharedFaults(Races):
             return other
         return self._order.concurrent(touch.lanes, thread, mark.time[touch.elements]) & other
 
-    def name(self, element: int) -> str:
+    def describe(self, element: int) -> str:
         return self.scene.describe_shared(element * self.shadow.width % self._pitch)
 
-    def relation(self, kind: str, element: int, other: str, did: str, line: str) -> str:
-        if did == UNFENCED:
+    def explain(self, kind: str, element: int, other: str, action: str, line: str) -> str:
+        if action == UNFENCED:
             return (
                 f"which {other} wrote at {line}, and an asynchronous unit may not see it: the writer needs "
                 "fence.proxy.async, before the barrier between them"
@@ -154,8 +154,8 @@ class SharedFaults(Races):
         if kind == EARLY:
             others = "" if wait.startswith("mbarrier") else ", and then at a barrier"
             return f"{copy} that was not waited for: wait for it ({wait}){others}"
-        if self.shadow.in_flight[element] and did == WRITES:
+        if self.shadow.in_flight[element] and action == WRITES:
             return f"{copy} that may still land: wait for it ({wait}) first"
-        if self.shadow.being_read[element] and did == READS:
+        if self.shadow.being_read[element] and action == READS:
             return f"which {other} may still be reading by what it started at {line}: wait for that first"
-        return super().relation(kind, element, other, did, line)
+        return super().explain(kind, element, other, action, line)
