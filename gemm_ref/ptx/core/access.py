@@ -29,35 +29,34 @@ _BEFORE_WINDOW = 1 << 32
 
 @dataclass(frozen=True)
 class Piece:
-    """The lanes of an access that fall into one memory block: all lanes where `lanes` is None."""
+    """The part of an access that is in one memory block: some lanes, or all if `lanes` is None."""
 
     block: Block
-    start: int  # with `index`, the element of block.view(width) that a lane touches first: index + start
+    start: int  # a lane's first element in block.view(width) is index + start
     index: Value
     lanes: np.ndarray | None
 
     def view(self, width: int, element: int = 0) -> np.ndarray:
-        """The block's elements of `width` bytes, such that `index` finds the lanes' element number `element`."""
+        """Return the elements of `width` bytes in which `index` addresses the vector element number `element`."""
         return self.block.view(width)[self.start + element :]
 
 
 class Accessor:
-    """Turns the address operand of one instruction into pieces of memory, with all checks."""
+    """Resolves the address operand of one instruction to pieces of memory, with all checks."""
 
     def __init__(self, decoder: Decoder, instruction: Instruction, operand: Operand, space: str, size: int, width: int):
         address = expect(operand, Address)
         self.instruction = instruction
         self.offset = address.offset
         self.space = space
-        self.size = size  # bytes a lane
+        self.size = size  # bytes per lane
         self.width = width  # bytes of one element of a vector access
         self.base = decoder.address(address)
 
     def locate(self, machine: Machine, mask: Mask, kind: str | None, values: Sequence[Value] = ()) -> list[Piece]:
-        """Check the access and tell observers of it; empty when no lane takes part.
+        """Check the access, tell observers of it, and return its pieces; none if no lane takes part.
 
-        kind: what `Access` calls it, or None where observers were told of these bytes by another access. values: as
-        `Access` has them.
+        kind, values: those of `Access`; None if observers know these bytes from another access.
         """
         footprint = machine.footprint(self.base(machine))
         offset, space = self.offset, self.space
@@ -66,11 +65,11 @@ class Accessor:
         if active is not None:
             if not np.count_nonzero(active):
                 return []
-            if not footprint.uniform:  # lanes that take no part may hold any address
+            if not footprint.uniform:  # inactive lanes may hold any address
                 footprint = footprint.among(active)
         if space == "generic":
             space, offset = self._resolve_generic(footprint)
-            kind = None if space == "param" else kind  # which nobody writes
+            kind = None if space == "param" else kind  # read-only
         if space != self.space or space == "shared::cluster":
             if space.startswith("shared") and footprint.high + offset >= REMOTE:
                 return self._locate_in_cluster(machine, every.addresses + offset, active, kind)
@@ -84,13 +83,13 @@ class Accessor:
             for block in machine.blocks(space):
                 if block.holds(low, high, self.size):
                     start, index = offset // self.width, footprint.index(block, self.width)
-                    if start < 0 or footprint.low < block.first:  # a view cannot begin before its block, nor an index
+                    if start < 0 or footprint.low < block.first:  # a view cannot begin before its block
                         start, index = 0, index + start
                     return [Piece(block, start, index, active)]
         return self._locate_lane_by_lane(machine, footprint, offset, space, active)
 
     def _locate_in_cluster(self, machine: Machine, addresses: Value, active: Mask, kind: str | None) -> list[Piece]:
-        """The access where some lanes name the shared memory of another block of their cluster."""
+        """Resolve an access in which some lanes address shared memory of another block of the cluster."""
         lanes = np.arange(machine.lanes) if active is None else np.flatnonzero(active)
         blocks, offsets = locate_shared(machine, self.instruction, lanes, addresses, self.size, self.size)
         places, owners = np.zeros((2, machine.lanes), np.int64)
@@ -101,14 +100,14 @@ class Accessor:
         return [Piece(machine.shared, 0, index, active)]
 
     def access(self, machine: Machine, kind: str, lanes: np.ndarray | None) -> Access:
-        """What `locate` has told of, for these lanes; not for generic addresses."""
+        """Return the access that `locate` has reported, for these lanes; not for generic addresses."""
         addresses = machine.footprint(self.base(machine)).addresses + self.offset
         return Access(self.instruction, kind, self.space, self.size, addresses, lanes, machine)
 
     def _locate_lane_by_lane(
         self, machine: Machine, footprint: Footprint, offset: int, space: str, active
     ) -> list[Piece]:
-        """The access again when its lanes are not all in bounds of one block."""
+        """Resolve an access whose lanes are not all within the bounds of one memory block."""
         addresses = per_lane(footprint.addresses, machine.lanes) + offset
         waiting = np.ones(machine.lanes, bool) if active is None else active.copy()
         misaligned = waiting & ((addresses & (self.size - 1)) != 0)
@@ -126,7 +125,7 @@ class Accessor:
         return pieces
 
     def _resolve_generic(self, footprint: Footprint) -> tuple[str, int]:
-        """The state space that generic addresses lie in, and the offset that makes them addresses of that space."""
+        """Return the state space of generic addresses, and the offset that makes them addresses of that space."""
         space, window = _space_of(footprint.low)
         if _space_of(footprint.high) != (space, window):
             raise Unsupported(f"{self.instruction.place}: one instruction whose lanes access different state spaces")
@@ -147,8 +146,8 @@ class Accessor:
 
 
 def _space_of(address: int) -> tuple[str, int]:
-    """The state space that a generic address lies in, and where that space's window begins."""
-    # a little before a window belongs to it: a base below an array that a positive offset brings back
+    """Return the state space of a generic address, and the start of that space's window."""
+    # addresses just before a window belong to it: a base below an array, to which an offset is added
     for space, window in (("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)):
         if address >= window - _BEFORE_WINDOW:
             return space, window
@@ -156,9 +155,9 @@ def _space_of(address: int) -> tuple[str, int]:
 
 
 def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
-    """The lanes' values of the vector element number `element`, from one piece or more.
+    """Return the lanes' values of the vector element number `element`, from one piece or more.
 
-    Lanes that take no part get any value.
+    Inactive lanes get any value.
     """
     values: Value = np.False_  # of the pieces so far
     for piece in pieces:
@@ -169,7 +168,7 @@ def gather(pieces: list[Piece], dtype: np.dtype, element: int) -> Value:
 
 
 def scatter(view: np.ndarray, index: Value, value: Value, lanes: np.ndarray | None) -> None:
-    """Write the lanes' values; of several lanes at one place the last wins, as one of them does on a GPU."""
+    """Write the lanes' values; if several write to one place, the last wins, as an undefined one does on a GPU."""
     if lanes is not None:
         if not lanes.any():
             return
@@ -185,19 +184,19 @@ REMOTE = 1 << _RANK_BITS
 
 
 def with_rank(offsets: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """The addresses of the same places in the shared memory of the blocks of these ranks."""
+    """Return the addresses of the same places in the shared memory of the blocks with these ranks."""
     return np.where(offsets >= REMOTE, offsets & REMOTE - 1, offsets) | rank + 1 << _RANK_BITS
 
 
 def rank_of(offsets: np.ndarray) -> np.ndarray:
-    """The rank that each address names; -1 for one of the executing block's own."""
+    """Return the rank in each address; -1 for an address of the executing block itself."""
     return (offsets >> _RANK_BITS) - 1
 
 
 def locate_shared(
     machine: Machine, instruction: Instruction, lanes: np.ndarray, addresses: Value, size: int, align: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(block of the machine, byte in its shared memory) for lane numbers that access `size` bytes at these addresses.
+    """Return (block of the machine, byte in its shared memory) for lanes that access `size` bytes at these addresses.
 
     Addresses: of all lanes, or one for all; shared, shared::cluster or generic. Raises MemoryFault for one that is
     out of bounds or misaligned, and AsyncFault for one in a block whose threads have all left.
@@ -222,7 +221,7 @@ def locate_shared(
 
 
 def require_running(machine: Machine, instruction: Instruction, blocks: np.ndarray) -> None:
-    """Raise AsyncFault if all threads of one of these blocks of the machine have left: its shared memory is gone."""
+    """Raise AsyncFault if all threads of one of these blocks have exited: its shared memory does not exist any more."""
     running = np.zeros(int(machine.block_index[-1]) + 1, bool)
     running[machine.block_index[machine.living()]] = True
     if not running[blocks].all():

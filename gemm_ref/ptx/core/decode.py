@@ -1,4 +1,7 @@
-"""From a parsed kernel to operations that a machine executes: operands become readers and writers of registers."""
+"""Decoding: operands become closures that read and write registers (PTX ISA, 6, instruction operands).
+
+A kernel and the functions that it calls share one register file and one local memory, which the decoder lays out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gemm_ref.ptx.core.calls import Room
+from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.coordinates import SPECIAL_REGISTERS
 from gemm_ref.ptx.core.machine import Control, Execute, Machine, Mask, Read, Write
 from gemm_ref.ptx.core.memory import CODE_WINDOW, PARAMETER_SPACING, STACK_BYTES, MemoryLayout, lay_out, round_up
@@ -19,72 +22,72 @@ from gemm_ref.ptx.text.operands import Address, Immediate, Negated, Operand, Reg
 from gemm_ref.ptx.text.parser import Entry, Instruction
 
 T = TypeVar("T")
-_LOCAL = "local", "param"  # what functions are given and give back is a thread's own too
-# Makes of an instruction what it does. Raises Unsupported for a form that the reference GPU lacks, ParseError for
-# operands that make no sense.
+_LOCAL = "local", "param"  # parameters of functions are per-thread memory too
+# Builds what executes an instruction. Raises Unsupported for a form that the reference GPU does not have, and
+# ParseError for invalid operands.
 Builder = Callable[["Decoder", Instruction], Execute | Control]
 
 
 class Decoder:
-    """Knows one kernel's or function's registers, parameters and variables, and turns operands into closures."""
+    """The registers, parameters and variables of a kernel or function; turns its operands into closures."""
 
     local: MemoryLayout
-    stack = 0  # the byte of local memory at which threads' stacks begin, each frame of `frame_bytes`
+    stack = 0  # the byte of local memory at which a thread's stack begins, in frames of `frame_bytes`
 
     def __init__(self, entry: Entry, kernel: Decoder | None = None) -> None:
-        """kernel: whose register file and memory a function uses."""
+        """kernel: the decoder of the kernel, for a function; it owns the register file and the memory."""
         self.entry = entry
         self.kernel = kernel or self
         self.slots: dict[str, int] = {} if kernel is None else kernel.slots
         self.first = 0  # the place of its first instruction in the program
-        self._readers: dict[tuple[str, np.dtype | None], Read] = {}  # of registers: most are read many times
+        self._readers: dict[tuple[str, np.dtype | None], Read] = {}  # a cache: most registers are read many times
         self._writers: dict[str, Write] = {}
-        # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten, and
-        # read as all ones (NaN), so that using one shows.
+        # Registers that a guarded instruction writes: where its guard held for no lane they are legally unwritten. They
+        # read as all ones (NaN), so that a use of one is noticed.
         self.guarded = {
             self.slot(name) for instruction in entry.instructions if instruction.guard for name in _written(instruction)
         }
         if kernel is None:
             self.static_shared, self.dynamic_shared = lay_out(entry.variables, "shared")
             self.functions = {function.name: Decoder(function, self) for function in entry.functions}
-            for function in self.functions.values():  # which come before the kernel, so that lanes in them go first
+            for function in self.functions.values():  # before the kernel, so that lanes in them execute first
                 function.first = self.first
                 self.first += len(function.entry.instructions)
             self._lay_out_local()
 
     @property
     def parts(self) -> list[Decoder]:
-        """The functions, and the kernel itself behind them."""
+        """Return the decoders of the functions and, at the end, of the kernel itself."""
         return [*self.functions.values(), self]
 
     @functools.cached_property
     def offsets(self) -> dict[str, int]:
-        """Of its variables in shared and local memory."""
+        """Return the byte offsets of its variables in shared and local memory."""
         return {**self.kernel.static_shared.offsets, **self.local.offsets}
 
     def _lay_out_local(self) -> None:
-        """Local memory: the kernel's own variables and each function's; in the stack theirs that call themselves."""
+        """Lay out local memory: the variables of the kernel and of each function, and a stack for recursive ones."""
         self.local, _ = lay_out(self.entry.variables, *_LOCAL)
         size = self.local.size
-        again = [f for f in self.functions.values() if f.calls_itself]
-        for function in [*(f for f in self.functions.values() if not f.calls_itself), *again]:
+        recursive = [f for f in self.functions.values() if f.is_recursive]
+        for function in [*(f for f in self.functions.values() if not f.is_recursive), *recursive]:
             function.local, _ = lay_out(function.entry.variables, *_LOCAL, first=round_up(size, 16))
-            if function in again[:1]:
+            if function in recursive[:1]:
                 self.stack = round_up(size, 16)
             size = function.local.size
-        self.frame_bytes = round_up(size - self.stack, 16) if again else 0
-        self.local_bytes = self.stack + STACK_BYTES if again else size
+        self.frame_bytes = round_up(size - self.stack, 16) if recursive else 0
+        self.local_bytes = self.stack + STACK_BYTES if recursive else size
 
-    def room(self, name: str) -> Room:
-        """The place of a variable in local memory. Raises ParseError for a name that none has."""
+    def local_variable(self, name: str) -> LocalVariable:
+        """Return a variable in local memory. Raises ParseError for an unknown name."""
         size = next((v.size for v in self.entry.variables if v.name == name and v.space in _LOCAL), None)
         if size is None:
             raise ParseError(f"{name} is not declared in {self.entry.name}")
-        return Room(self.local.offsets[name], size, self.calls_itself)
+        return LocalVariable(self.local.offsets[name], size, self.is_recursive)
 
     @functools.cached_property
-    def calls_itself(self) -> bool:
-        """Whether a call may lead back to it; one by address may lead anywhere."""
+    def is_recursive(self) -> bool:
+        """Whether a call may lead back to it; a call by address may lead anywhere."""
         found: set[str] = set()
         waiting = [self.entry]
         while waiting:
@@ -96,29 +99,29 @@ class Decoder:
         return self.entry.name in found
 
     def slot(self, name: str) -> int:
-        """The place of a register in the machine's register file."""
+        """Return the slot of a register in the machine's register file."""
         if self.kernel is not self:
             name = f"{name} of {self.entry.name}"
         return self.slots.setdefault(name, len(self.slots))
 
     def guard(self, register: Register) -> int:
-        """The slot of a guard. Raises ParseError when it is not a predicate."""
+        """Return the slot of a guard. Raises ParseError if it is not a predicate."""
         if self.dtype_of(register) != np.bool_:
             raise ParseError(f"guard {register.name} of {self.entry.name} is not a predicate")
         return self.slot(register.name)
 
     def dtype_of(self, register: Register) -> np.dtype:
-        """The declared type of a register, b-types as unsigned integers."""
+        """Return the declared type of a register, b-types as unsigned integers."""
         return DTYPES[self.entry.register_type(register.name)]
 
     def named(self, operand: Operand) -> Operand:
-        """Inline assembly declares registers without a percent sign: `p` is then a register, not a symbol."""
+        """Return a register for a symbol that inline assembly has declared as one, without a percent sign."""
         if isinstance(operand, Symbol) and operand.name in self.entry.registers:
             return Register(operand.name)
         return operand
 
     def source(self, operand: Operand, dtype: np.dtype) -> Read:
-        """A reader of an operand as `dtype`. Raises ParseError for an operand that cannot be read."""
+        """Return a reader of an operand as `dtype`. Raises ParseError for an operand that cannot be read."""
         operand = self.named(operand)
         if isinstance(operand, Register):
             if operand.name in SPECIAL_REGISTERS:
@@ -135,7 +138,7 @@ class Decoder:
         raise ParseError(f"operand {operand} of {self.entry.name} is not a value")
 
     def _register(self, register: Register, dtype: np.dtype | None) -> Read:
-        """A reader of a register as `dtype`, or as whatever was last written to it where that is None."""
+        """Return a reader of a register as `dtype`; None stands for the type that was last written to it."""
         key = register.name, dtype
         if key not in self._readers:
             self._readers[key] = self._reader(register, dtype)
@@ -161,28 +164,28 @@ class Decoder:
         return read
 
     def _symbol(self, symbol: Symbol, dtype: np.dtype) -> Read:
-        name, beyond, kernel = symbol.name, symbol.offset, self.kernel
+        name, offset, kernel = symbol.name, symbol.offset, self.kernel
         if name in self.offsets:
-            if self.calls_itself and name in self.local.offsets:
-                below = np.int64(self.offsets[name] + beyond)
+            if self.is_recursive and name in self.local.offsets:
+                below = np.int64(self.offsets[name] + offset)
                 return lambda machine: (machine.calls.depth + below).astype(dtype)
-            return _always(self.offsets[name] + beyond, dtype)
+            return _always(self.offsets[name] + offset, dtype)
         if name in kernel.dynamic_shared:
-            return _always(kernel.static_shared.size + beyond, dtype)
+            return _always(kernel.static_shared.size + offset, dtype)
         if name in (parameters := [name for name, _ in self.entry.parameters]):
-            return _always(parameters.index(name) * PARAMETER_SPACING + beyond, dtype)
+            return _always(parameters.index(name) * PARAMETER_SPACING + offset, dtype)
         if name in kernel.functions:
             return lambda machine: _constant(kernel.code_address(name), dtype)
         if any(v.name == name and v.space in ("global", "const") for v in kernel.entry.variables):
-            return lambda machine: _constant(machine.symbols[name] + beyond, dtype)
+            return lambda machine: _constant(machine.symbols[name] + offset, dtype)
         raise ParseError(f"{name} is not declared in {self.entry.name}")
 
     def code_address(self, name: str) -> int:
-        """The address of a function."""
+        """Return the address of a function."""
         return CODE_WINDOW + self.functions[name].first
 
     def destination(self, operand: Operand) -> Write:
-        """A writer of a register: lanes outside the mask keep what they had."""
+        """Return a writer of a register: lanes outside the mask keep their value."""
         operand = self.named(operand)
         if not isinstance(operand, Register):
             raise ParseError(f"operand {operand} of {self.entry.name} is not a register")
@@ -211,9 +214,9 @@ class Decoder:
         return write
 
     def address(self, address: Address) -> Read:
-        """A reader of an address's base in bytes, without its offset: the register's own value, not a view.
+        """Return a reader of the base of an address in bytes, without its offset.
 
-        So that the machine knows it again, and measures its footprint once (`Machine.footprint`).
+        It returns the array of the register itself, by which the machine caches the footprint (`Machine.footprint`).
         """
         base = self.named(address.base)
         if isinstance(base, Register) and base.name not in SPECIAL_REGISTERS:
@@ -221,7 +224,7 @@ class Decoder:
         return self.source(base, DTYPES["u64"])
 
     def place(self, operand: Operand) -> Read:
-        """A reader of an address operand with its offset."""
+        """Return a reader of an address operand with its offset."""
         address = expect(operand, Address)
         base, offset = self.address(address), address.offset
 
@@ -232,9 +235,9 @@ class Decoder:
         return read
 
     def parameter(self, address: Address, dtype: np.dtype) -> Read | None:
-        """A reader of a kernel's parameter, or of a part of it, as `dtype`; None for an address that is in no name.
+        """Return a reader of a kernel's parameter, or of a part of it, as `dtype`; None for another address.
 
-        Raises ParseError for a read past its end.
+        Raises ParseError for a read past the end of the parameter.
         """
         names = [name for name, _ in self.entry.parameters]
         if not isinstance(address.base, Symbol) or address.base.name not in names:
@@ -251,7 +254,7 @@ class Decoder:
 
 
 def bytes_of(parameter: Any) -> bytes:
-    """What a parameter is in memory. Raises Unsupported for a tensor map."""
+    """Return the bytes of a parameter. Raises Unsupported for a tensor map."""
     if not isinstance(parameter, np.ndarray | np.generic):
         raise Unsupported("a kernel reads the bytes of a tensor map, which nobody but a GPU knows")
     return parameter.tobytes()
@@ -263,14 +266,14 @@ def _always(value: int, dtype: np.dtype) -> Read:
 
 
 def expect(operand: Operand, kind: type[T]) -> T:
-    """The operand as the one kind that may stand there. Raises ParseError for another."""
+    """Return an operand that must be of this kind. Raises ParseError for another."""
     if not isinstance(operand, kind):
         raise ParseError(f"operand {operand} is no {kind.__name__}")
     return operand
 
 
 def integer(operand: Operand) -> int:
-    """The number that an operand is. Raises ParseError where it is no literal integer."""
+    """Return the value of an operand. Raises ParseError unless it is a literal integer."""
     value = expect(operand, Immediate).value
     if not isinstance(value, int):
         raise ParseError(f"operand {value} is not an integer")
@@ -278,7 +281,7 @@ def integer(operand: Operand) -> int:
 
 
 def _written(instruction: Instruction) -> list[str]:
-    """The registers in the place of an instruction's destination."""
+    """Return the registers in the destination of an instruction."""
     items = items_of(instruction.operands[0]) if instruction.operands else ()
     return [item.name for item in items if isinstance(item, Register)]
 
@@ -298,7 +301,7 @@ def match_form(pattern: str | re.Pattern, instruction: Instruction) -> re.Match:
 
 
 def dtype_named(instruction: Instruction) -> np.dtype:
-    """The type at the end of an instruction's name. Raises Unsupported for one that is not here."""
+    """Return the type at the end of an instruction's name. Raises Unsupported for an unknown one."""
     dtype = DTYPES.get(instruction.parts[-1])
     if dtype is None:
         raise Unsupported(f"the reference GPU has no {instruction.name} (type {instruction.parts[-1]})")
@@ -306,7 +309,7 @@ def dtype_named(instruction: Instruction) -> np.dtype:
 
 
 def _recast(value: Value, dtype: np.dtype) -> Value:
-    """The low bits of a register, as another type."""
+    """Return the low bits of a register, as another type."""
     if value.dtype.itemsize == dtype.itemsize:
         return value.view(dtype)
     whole = value.view(UNSIGNED[value.dtype.itemsize])

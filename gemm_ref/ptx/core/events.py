@@ -1,6 +1,6 @@
-"""A window on every launch, instruction, memory access and barrier, for counters and fault detectors.
+"""Events of the reference GPU for counters and fault detectors: launches, instructions, accesses and barriers.
 
-What observers are told, and what they may ask of the kernel and the machine that they watch.
+An access is to the generic proxy (`Access`) or the async proxy (`BulkAccess`): PTX ISA, 8.7.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ class Access:
     instruction: Instruction  # with its source file and line
     kind: str  # load, store, atomic, or async store (the shared side of a cp.async)
     space: str  # global, shared or local
-    size: int  # bytes a lane touches
-    addresses: np.ndarray  # of every lane, or one number where all agree; virtual for global, from 0 for the others
-    lanes: np.ndarray | None  # which lanes take part; None for all
-    machine: Lanes  # its `block_of_lane` and `thread_of_lane` say who the lanes are
-    owners: np.ndarray | None = None  # of shared memory: the machine's block that has it; None for each lane's own
-    values: Sequence[Value] = ()  # that an `st` writes, as unsigned integers, one for each element of its vector
+    size: int  # bytes per lane
+    addresses: np.ndarray  # of every lane, or one for all lanes; virtual for global, from 0 for the others
+    lanes: np.ndarray | None  # the mask of the lanes that take part; None for all
+    machine: Lanes  # its `block_of_lane` and `thread_of_lane` identify the lanes
+    owners: np.ndarray | None = None  # of shared memory: the machine's block that owns it; None for each lane's own
+    values: Sequence[Value] = ()  # what an `st` writes, as unsigned integers, one per element of its vector
 
 
 @dataclass(frozen=True)
 class BulkAccess:
-    """One side of a copy or a product that an asynchronous unit carries out: all of it, for one lane that asked."""
+    """One side of a bulk copy or a wgmma, which an asynchronous unit executes for the lane that issued it."""
 
     instruction: Instruction
     kind: str  # load or store in global memory, async load or async store in shared
     space: str  # global or shared
-    size: int  # bytes of each of the places
-    addresses: np.ndarray  # of the places; virtual for global, from 0 in the block for shared
+    size: int  # bytes at each address
+    addresses: np.ndarray  # virtual for global, from 0 in the block for shared
     lane: int  # of the machine: the lane that issued it, or the first of a warpgroup
     block: int  # of the machine, whose shared memory is read or written
-    started: bool  # true where it is issued, and may happen from now on; false where it happens
+    started: bool  # true when it is issued, and may happen from now on; false when it happens
     machine: Lanes
-    barrier: int | None = None  # the number of the mbarrier at which a copy completes its bytes
+    barrier: int | None = None  # the number of the mbarrier at which a copy completes its transaction
 
 
 @dataclass(frozen=True)
 class Synchronisation:
-    """Lanes that arrive at a barrier, or that a barrier lets go on."""
+    """Lanes arrive at a barrier, or a barrier opens for them."""
 
-    instruction: Instruction | None  # at which they arrive; None where a barrier opens
+    instruction: Instruction | None  # at which they arrive; None when the barrier opens
     barrier: tuple  # ("barrier", its number), ("warp",), or ("cluster" or "mbarrier", its number in the machine)
-    expected: int | None  # threads it opens for; None for all of the block, and for a warp's
-    member: Value | None  # of a warp's barrier: the lanes that it joins, as bits
+    expected: int | None  # count of threads it opens for; None for all of the block, and for a warp's
+    member: Value | None  # of a warp's barrier: its member mask
     lanes: np.ndarray | None  # None for all
     machine: Lanes
 
@@ -82,17 +82,17 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class BarrierUse:
-    """Lanes that initialise mbarriers, or use them: arrive, expect bytes, wait, or have a copy complete there."""
+    """Lanes initialise mbarriers, or use them: arrive, expect a transaction, wait, or have a copy complete there."""
 
     instruction: Instruction
     lanes: np.ndarray  # numbers of lanes of the machine
-    numbers: np.ndarray  # of the mbarriers, one for each of them
+    numbers: np.ndarray  # of the mbarriers, one per lane
     initialises: bool
     machine: Lanes
 
 
 class Observer:
-    """Told of what a kernel does while it runs; override what you want to see."""
+    """Receives the events of a kernel while it runs; a subclass overrides those that it needs."""
 
     def on_launch(self, kernel: KernelInfo, launch: Launch, memory: GlobalMemory) -> None:
         """A kernel is about to run; its tensors are in `memory`."""
@@ -104,7 +104,7 @@ class Observer:
         """A memory instruction is about to be executed; its bounds are not checked yet."""
 
     def on_landing(self, access: Access) -> None:
-        """Copies of an earlier `async store` land, because these lanes have waited for them."""
+        """Copies of an earlier `async store` complete, because these lanes have waited for them."""
 
     def on_bulk(self, access: BulkAccess) -> None:
         """A bulk copy or a wgmma accesses memory."""
@@ -119,16 +119,16 @@ class Observer:
         """These lanes (None: all) have arrived at a barrier of their block."""
 
     def on_synchronisation(self, event: Synchronisation) -> None:
-        """Lanes arrive at a barrier of their block or warp, or go on because it opened."""
+        """Lanes arrive at a barrier, or go on because it opened."""
 
     def on_mbarrier(self, use: BarrierUse) -> None:
         """Lanes are about to initialise mbarriers, or to use them."""
 
     def on_print(self, text: str) -> None:
-        """A thread has printed this; where nobody observes, it goes to the terminal."""
+        """A thread has printed this text; without observers it goes to the terminal."""
 
     def on_leave(self, instruction: Instruction, lanes: np.ndarray | None, machine: Lanes) -> None:
-        """These lanes (None: all) are done."""
+        """These lanes (None: all) have exited."""
 
     def on_end(self) -> None:
         """The kernel has run to its end, without a fault that stops it."""
@@ -139,7 +139,7 @@ _watching: contextvars.ContextVar[tuple[Observer, ...]] = contextvars.ContextVar
 
 @contextlib.contextmanager
 def watched(*observers: Observer) -> Iterator[None]:
-    """Inside, every kernel on the reference GPU is seen by these observers too, however it is started.
+    """Let these observers watch every kernel that runs on the reference GPU in this context, however it is started.
 
     `with watched(counter): cuda_kernels.gemm(a, b, stage="s04")`
     """
@@ -155,7 +155,7 @@ _one: contextvars.ContextVar[bool] = contextvars.ContextVar("one", default=False
 
 @contextlib.contextmanager
 def first_block() -> Iterator[None]:
-    """Inside, of every launch the first block runs alone, or its cluster: to see what a block does, at little cost."""
+    """Run only the first block, or cluster, of every launch in this context, to watch a block at little cost."""
     token = _one.set(True)
     try:
         yield
@@ -164,10 +164,10 @@ def first_block() -> Iterator[None]:
 
 
 def only_first() -> bool:
-    """Whether a `first_block` is around us."""
+    """Return whether this is the context of a `first_block`."""
     return _one.get()
 
 
 def watching() -> tuple[Observer, ...]:
-    """The observers of the `watched` around us."""
+    """Return the observers of the `watched` contexts that this is in."""
     return _watching.get()

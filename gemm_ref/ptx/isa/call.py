@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemm_ref.ptx.core.calls import Room
+from gemm_ref.ptx.core.calls import LocalVariable
 from gemm_ref.ptx.core.decode import Decoder, expect
 from gemm_ref.ptx.core.machine import Control, Machine, Mask
 from gemm_ref.ptx.core.memory import CODE_WINDOW, LOCAL_WINDOW
@@ -25,7 +25,7 @@ def call(decoder: Decoder, instruction: Instruction) -> Control:
     """`call`: by name, or by address through a table; functions that call themselves; printf, assert, malloc, free."""
     at = next(i for i, operand in enumerate(instruction.operands) if not isinstance(operand, Vector))
     target = decoder.named(instruction.operands[at])
-    gives, takes = _rooms(decoder, instruction.operands[:at]), _rooms(decoder, instruction.operands[at + 1 :])
+    gives, takes = _variables(decoder, instruction.operands[:at]), _variables(decoder, instruction.operands[at + 1 :])
     if isinstance(target, Symbol) and target.name not in decoder.kernel.functions:
         if target.name not in BUILTINS:
             raise Unsupported(f"the reference GPU has no function {target.name}, and the module does not define it")
@@ -54,44 +54,42 @@ def call(decoder: Decoder, instruction: Instruction) -> Control:
     return Control(step)
 
 
-def _rooms(decoder: Decoder, operands: tuple[Operand, ...]) -> list[Room]:
-    """The variables in parentheses."""
+def _variables(decoder: Decoder, operands: tuple[Operand, ...]) -> list[LocalVariable]:
+    """Return the variables in parentheses."""
     lists = [operand for operand in operands if isinstance(operand, Vector)]
-    return [decoder.room(expect(item, Symbol).name) for some in lists for item in some.items]
+    return [decoder.local_variable(expect(item, Symbol).name) for some in lists for item in some.items]
 
 
-def _link(decoder: Decoder, function: Decoder, gives: list[Room], takes: list[Room]) -> tuple | None:
-    """What `Calls.enter` is told of a call of this function; None where it takes or gives something else."""
-    formals = [[function.room(v.name) for v in some] for some in (function.entry.takes, function.entry.gives)]
+def _link(decoder: Decoder, function: Decoder, gives: list[LocalVariable], takes: list[LocalVariable]) -> tuple | None:
+    """Return the arguments of `Calls.enter` for a call of this function; None if its parameters are others."""
+    formals = [[function.local_variable(v.name) for v in some] for some in (function.entry.takes, function.entry.gives)]
     if [len(some) for some in formals] != [len(takes), len(gives)]:
         return None
-    again = decoder.calls_itself and function.calls_itself
-    keeps = (
-        [slot for name, slot in decoder.slots.items() if name.endswith(f" of {decoder.entry.name}")] if again else []
-    )
+    recursive = decoder.is_recursive and function.is_recursive
+    own = [slot for name, slot in decoder.slots.items() if name.endswith(f" of {decoder.entry.name}")]
     arguments, results = list(zip(takes, formals[0], strict=True)), list(zip(formals[1], gives, strict=True))
-    return arguments, results, keeps, decoder.kernel.frame_bytes if again else 0
+    return arguments, results, own if recursive else [], decoder.kernel.frame_bytes if recursive else 0
 
 
-def _call_builtin(builtin: Builtin, gives: list[Room], takes: list[Room]) -> Control:
+def _call_builtin(builtin: Builtin, gives: list[LocalVariable], takes: list[LocalVariable]) -> Control:
     def step(machine: Machine, mask: Mask, place: int) -> int:
         lanes = machine.lanes_of(mask)
         if lanes.any():
-            values = [machine.calls.values(lanes, room).copy().view(UNSIGNED[room.size])[:, 0] for room in takes]
+            values = [machine.calls.read(lanes, taken).copy().view(UNSIGNED[taken.size])[:, 0] for taken in takes]
             result = builtin(machine, lanes, values)
             if result is not None and gives:
-                machine.calls.set(lanes, gives[0], result.view(np.uint8).reshape(result.size, -1))
+                machine.calls.write(lanes, gives[0], result.view(np.uint8).reshape(result.size, -1))
         return place + 1
 
     return Control(step)
 
 
-# What a function makes of its arguments, an element for each lane that calls it: what it gives back, if anything.
+# From the arguments, an element for each lane that calls the function, to its result, if it has one.
 Builtin = Callable[[Machine, np.ndarray, list[np.ndarray]], np.ndarray | None]
 
 
 def _assert_fail(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray]) -> None:
-    """What `assert` calls: expression, file, line, function and the size of a character."""
+    """`__assertfail`, which `assert` calls with expression, file, line, function and the size of a character."""
     text = machine.memory.text
     expression, file, line, function = (int(argument[0]) for argument in arguments[:4])
     who = machine.describe_first(lanes)
@@ -105,7 +103,7 @@ _LONG = ("l", "ll", "j", "z", "t")
 
 
 class _Values:
-    """What a lane gave `printf` behind the format: each value lies at a multiple of its size."""
+    """The arguments of a lane's `printf` after the format: each is at a multiple of its size."""
 
     def __init__(self, data: np.ndarray, text: Callable[[int], str]) -> None:
         self._data, self._at, self._text = data, 0, text
@@ -117,7 +115,7 @@ class _Values:
         return np.frombuffer(self._data.tobytes(), np.uint8)[first : self._at].copy().view(dtype)[0].item()
 
     def convert(self, found: re.Match) -> str:
-        """One conversion of a format, as C's printf writes it; of `%a` the number as `%g` does."""
+        """Return one conversion of a format, as C's printf writes it; `%a` is written like `%g`."""
         flags, width, precision, size, kind = found.groups()
         if kind == "%":
             return "%"
@@ -135,7 +133,7 @@ class _Values:
 
 
 def _print(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray]) -> np.ndarray:
-    """`vprintf`: a format, and where the values lie; the number of them is given back. Lanes print in their order."""
+    """`vprintf` of a format and the address of its values; returns their number. Lanes print in order."""
     local, text, counts = machine.blocks("local")[0], machine.memory.text, []
     for lane, form, place in zip(np.flatnonzero(lanes), *arguments, strict=True):
         places = np.full(machine.lanes, int(place) - LOCAL_WINDOW if place else local.size, np.int64)
@@ -147,12 +145,12 @@ def _print(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray]) -> 
 
 
 def _allocate(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray]) -> np.ndarray:
-    """`malloc`: a null pointer where the heap is full."""
+    """`malloc`: a null pointer if the heap is full."""
     return np.array([machine.memory.allocate(int(size)) for size in arguments[0]], np.uint64)
 
 
 def _free(machine: Machine, lanes: np.ndarray, arguments: list[np.ndarray]) -> None:
-    """`free`: what the heap has given is not given again."""
+    """`free`: the heap does not reuse memory."""
 
 
 BUILTINS: dict[str, Builtin] = {"__assertfail": _assert_fail, "vprintf": _print, "malloc": _allocate, "free": _free}

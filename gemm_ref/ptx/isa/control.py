@@ -50,7 +50,7 @@ def leave(decoder: Decoder, instruction: Instruction) -> Control:
 
         def back(machine: Machine, mask: Mask, place: int) -> int:
             lanes = machine.lanes_of(mask)
-            return machine.schedule.branch_each(lanes, place + 1, machine.calls.give_back(lanes))
+            return machine.schedule.branch_each(lanes, place + 1, machine.calls.return_from(lanes))
 
         return Control(back)
     return Control(lambda machine, mask, place: machine.schedule.leave(mask, place + 1))
