@@ -47,7 +47,7 @@ def add() -> None:
     text = registry.read_text(encoding="utf-8")
     end = re.search(r"^_LADDER = \(\n.*?^\)\n", text, re.MULTILINE | re.DOTALL).end() - len(")\n")
     registry.write_text(text[:end] + ENTRY + text[end:], encoding="utf-8")
-    from experiments.publish.readme import words_of
+    from experiments.publish.answer import words_of
     from gemm_ref import DIALECTS, STAGES
 
     assert list(STAGES)[-1] == NEW

@@ -1,12 +1,15 @@
 """The answer to the project's question, from the data: which dialect is how fast, where, and at how many lines.
 
-README, the report and the demo say the same sentences and show the same table. Their words are in answer.LANGUAGE.j2;
-every 'level', 'faster' and 'slower' in them is a verdict (`experiments.records.stats.verdict`) on two named kernels.
-What to take: the dialect with the fewest lines of those whose best kernel is level with CUDA's or faster.
+README, the report and the demo say the same sentences and show the same numbers. Their words are in answer.LANGUAGE.j2
+and readme.toml; every 'level', 'faster' and 'slower' in them is a verdict (`experiments.records.stats.verdict`) on
+two named kernels. What to take: the dialect with the fewest lines of those whose best kernel is level with CUDA's or
+faster.
 """
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +21,26 @@ import pandas as pd
 
 import gemm_ref
 from experiments.grouped import grouped
-from experiments.publish.drawing import style
-from experiments.publish.markdown import listed
-from experiments.publish.templates import templates
+from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
+from experiments.publish.table import Table
+from experiments.publish.templates import make_templates
+from experiments.publish.wording import join_words
 from experiments.records import frames, stats, store
 from experiments.records.controls import Controls
 from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS
-from gemm_ref.dialect import BY_HAND, OTHERS
+from gemm_ref.dialect import BY_HAND
 
-NOTABLE = 5  # % of CUDA's speed, by which one layout of B is worth a sentence beside the other
+NOTABLE = 0.05  # of CUDA's speed, by which one layout of B is worth a line beside the other
 _JOINTS = {"en": (", ", " and "), "zh": ("、", " 和 ")}  # between the words of a list, and before its last
 LANGUAGES = tuple(_JOINTS)
+_FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def words_of(language: str) -> dict[str, Any]:
+    """The words of README's tables in one language, and the rungs' ideas if the registry is in another."""
+    return tomllib.loads((_FOLDER / "readme.toml").read_text(encoding="utf-8"))[language]
 
 
 @dataclass(frozen=True)
@@ -38,34 +49,23 @@ class Best:
 
     dialect: str
     row: Any  # of the CSV, as `itertuples` gives it
-    beside_hand: str  # its verdict beside CUDA's best; SAME for CUDA itself, empty where CUDA was not timed
+    verdict: str  # beside CUDA's best; SAME for CUDA itself, empty where CUDA was not timed
     ratio: stats.Ratio | None  # its speed over CUDA's best
 
     @property
     def percent(self) -> str:
-        """Its share of cuBLAS, in %."""
-        return style.number(100 * self.row.vs_cublas)
+        """Its share of cuBLAS."""
+        return format_percent(self.row.vs_cublas)
 
     @property
     def size(self) -> str:
         """The problem: M x N x K."""
-        return " x ".join(str(getattr(self.row, name)) for name in frames.SIZES)
+        return format_size(self.row)
 
     @property
-    def beside_others(self) -> bool:
-        """Whether something is said of it beside CUDA's best: it is another's, and CUDA was timed."""
-        return self.dialect != BY_HAND and bool(self.beside_hand)
-
-    @property
-    def differs(self) -> str:
-        """By how many % it is faster or slower than CUDA's best; empty where it is neither."""
-        return f"{abs(self.percent_apart):.0f}" if self.percent_apart else ""
-
-    @property
-    def percent_apart(self) -> float:
-        """By how many % it is faster than CUDA's best, negative where it is slower; 0 where it is neither."""
-        told_apart = self.ratio and self.beside_hand in (stats.FASTER, stats.SLOWER)
-        return 100 * (self.ratio.median - 1) if self.ratio and told_apart else 0.0
+    def gain(self) -> float:
+        """By which share it is faster than CUDA's best, negative where it is slower; 0 where it is neither."""
+        return self.ratio.median - 1 if self.ratio and self.verdict in (stats.FASTER, stats.SLOWER) else 0.0
 
     @property
     def number(self) -> str:
@@ -77,6 +77,12 @@ class Best:
         """The lines of code of the rung's own file and of the files that it shares."""
         return lines_of(self.row.stage, self.dialect).lines
 
+    def describe_verdict(self, language: str = "en") -> str:
+        """Its verdict beside CUDA's best in words, behind a comma; empty for CUDA, and where CUDA was not timed."""
+        if self.dialect == BY_HAND or not self.verdict:
+            return ""
+        return words_of(language)["verdicts"][self.verdict].format(percent=format_fixed(100 * abs(self.gain)))
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -87,8 +93,8 @@ class Mode:
     cublas_tflops: float
     best: Mapping[str, Best]  # by dialect
     layout: str  # of gemm_ref.B_LAYOUTS: how B is stored
-    cutlass: str = ""  # CUTLASS's share of cuBLAS, in %, where it was timed
-    other: Mode | None = None  # the same with B stored the other way, where somebody is NOTABLE nearer or further
+    cutlass: str = ""  # CUTLASS's share of cuBLAS, where it was timed
+    other: Mode | None = None  # the same with B stored the other way, where a dialect's gain changes by NOTABLE
 
     @property
     def library(self) -> str:
@@ -98,7 +104,7 @@ class Mode:
     @property
     def take(self) -> str | None:
         """The dialect with the fewest lines among those level with CUDA's best or faster; None without CUDA."""
-        able = [best for best in self.best.values() if best.beside_hand in (stats.SAME, stats.FASTER)]
+        able = [best for best in self.best.values() if best.verdict in (stats.SAME, stats.FASTER)]
         return min(able, key=lambda best: best.lines).dialect if able else None
 
 
@@ -107,19 +113,27 @@ class Shapes:
     """The problems that are no cubes, in one math mode."""
 
     count: int
-    mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS, in %
+    mean: Mapping[str, float]  # by dialect: geometric mean of its best kernel's share of cuBLAS
     worst: Mapping[str, Best]  # by dialect: its best kernel at the problem where that is furthest behind cuBLAS
     beats: Mapping[str, int]  # by dialect: at how many its best is FASTER than cuBLAS
     slower: Mapping[str, int]  # by dialect: at how many its best is SLOWER than CUDA's best
-    lacking: Mapping[str, dict[str, int]]  # by dialect: the rungs that it has no kernel of, and at how many of the
+    missing: Mapping[str, dict[str, int]]  # by dialect: the rungs that it has no kernel of, and at how many of the
     # problems each is CUDA's best, where that is more than a quarter
-    library: str = "cuBLAS"  # what shares are of
 
     @property
     def take(self) -> str | None:
         """CUDA, where each other dialect is SLOWER at more than half of them; None where nothing is clear."""
         behind = [2 * count > self.count for name, count in self.slower.items() if name != BY_HAND]
         return BY_HAND if behind and all(behind) and BY_HAND in self.mean else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the answer's table."""
+
+    mode: Mode
+    is_layout_named: bool  # where B is not stored by rows alone
+    shapes: Shapes | None
 
 
 class Answer:
@@ -148,10 +162,10 @@ class Answer:
         mode = _mode(math, rows, layout)
         if math == "fp32":  # timed with B by rows alone
             return mode
-        turned = next(each for each in gemm_ref.B_LAYOUTS if each != layout)
-        rows = frames.defaults(frames.at_tables(self._folder, math, turned))
-        other = None if frames.rungs(rows).empty else _mode(math, rows, turned)
-        return replace(mode, other=other) if other and _differs(mode, other) else mode
+        transposed = next(each for each in gemm_ref.B_LAYOUTS if each != layout)
+        rows = frames.defaults(frames.at_tables(self._folder, math, transposed))
+        other = None if frames.rungs(rows).empty else _mode(math, rows, transposed)
+        return replace(mode, other=other) if other and _differ(mode, other) else mode
 
     @property
     def take(self) -> dict[str, list[str]]:
@@ -164,62 +178,81 @@ class Answer:
         return grouped((mode.library, mode.math) for mode in self.modes)
 
     @cached_property
-    def shapes(self) -> Shapes | None:
-        """In fp32; None where they were not timed."""
-        return self._shapes("fp32")
-
-    @cached_property
-    def tensor_shapes(self) -> dict[str, Shapes]:
-        """By math mode of tensor cores, where they were timed."""
-        return {math: found for math in gemm_ref.MATHS if math != "fp32" and (found := self._shapes(math))}
+    def shapes(self) -> dict[str, Shapes]:
+        """By math mode, fp32 first, where shapes were timed."""
+        return {math: shapes for math in gemm_ref.MATHS if (shapes := self._shapes(math))}
 
     def _shapes(self, math: str) -> Shapes | None:
         rows = frames.defaults(frames.timed(store.read(self._folder, "shapes"), math))
         rows = frames.with_last_rung(frames.rungs(Controls(rows).passed(rows)))
-        found = grouped(((row.m, row.n, row.k), row) for row in rows.itertuples())
-        problems = [_best(own) for size, own in found.items() if len(set(size)) > 1]
+        by_size = grouped(((row.m, row.n, row.k), row) for row in rows.itertuples())
+        problems = [_best(own) for size, own in by_size.items() if len(set(size)) > 1]
         if not problems:
             return None
-        of = {name: [best[name] for best in problems if name in best] for name in DIALECTS}
-        of = {name: found for name, found in of.items() if found}
+        of = {name: found for name in DIALECTS if (found := [best[name] for best in problems if name in best])}
+        shares = {name: [best.row.vs_cublas for best in found] for name, found in of.items()}
         return Shapes(
-            library=frames.reference(math),
             count=len(problems),
-            mean={
-                name: 100 * stats.geometric_mean([each.row.vs_cublas for each in found]) for name, found in of.items()
-            },
+            mean={name: stats.geometric_mean(each) for name, each in shares.items()},
             worst={name: min(found, key=lambda best: best.row.vs_cublas) for name, found in of.items()},
             beats={name: sum(best.row.verdict == stats.FASTER for best in found) for name, found in of.items()},
-            slower={name: sum(best.beside_hand == stats.SLOWER for best in found) for name, found in of.items()},
-            lacking={name: rungs for name in of if (rungs := _lacking(math, name, of.get(BY_HAND, [])))},
+            slower={name: sum(best.verdict == stats.SLOWER for best in found) for name, found in of.items()},
+            missing={name: rungs for name in of if (rungs := _missing_rungs(math, name, of.get(BY_HAND, [])))},
         )
 
-    @cached_property
-    def all_shapes(self) -> dict[str, Shapes]:
-        """By math mode, fp32 first."""
-        return ({"fp32": self.shapes} if self.shapes else {}) | self.tensor_shapes
+    @property
+    def lines(self) -> list[Line]:
+        """The lines of the table: each mode, and below it the mode with B stored the other way."""
+        found = []
+        for mode in self.modes:
+            found.append(Line(mode, bool(mode.other) or mode.layout != "kn", self.shapes.get(mode.math)))
+            found += [Line(mode.other, True, None)] if mode.other else []
+        return found
+
+    def tabulate(self, language: str = "en") -> Table:
+        """The table of math modes, in README's words."""
+        words = words_of(language)
+        sizes, cublas, cutlass, other_shapes = words["sizes"]
+        head = [sizes, cublas, *(dialect.title for dialect in DIALECTS.values()), cutlass, other_shapes]
+        rows = []
+        for line in self.lines:
+            mode = line.mode
+            problem = words["problem"].format(math=mode.math, size=mode.size)
+            problem += words["layouts"][mode.layout] if line.is_layout_named else ""
+            cells = [_cell(mode, name, language) for name in DIALECTS]
+            means = ""
+            if line.shapes:
+                each = " / ".join(format_fixed(100 * mean) for mean in line.shapes.mean.values())
+                means = words["means"].format(means=each, count=line.shapes.count)
+            rows.append([problem, format_number(mode.cublas_tflops), *cells, mode.cutlass, means])
+        return Table.of(head, rows, (0, *range(2, 2 + len(DIALECTS))))
+
+    def sentences(self, language: str = "en") -> list[str]:
+        """What to take; then what the table's cells are, and other shapes. Empty where nothing was timed."""
+        settings = make_templates(_FOLDER)
+        settings.filters["listed"] = lambda words: join_words(words, *_JOINTS[language])
+        text = settings.get_template(f"answer.{language}.j2").render(answer=self)
+        return [" ".join(paragraph.split()) for paragraph in text.split("%%%") if paragraph.strip()]
 
     def paragraphs(self, language: str = "en") -> list[str]:
-        """In Markdown: what to take; the table of modes, fp32 first, and what its cells are; other shapes."""
-        settings = templates()
-        settings.filters |= {"listed": lambda words: listed(words, *_JOINTS[language]), "number": style.number}
-        template = settings.get_template(f"answer.{language}.j2")
-        text = template.render(answer=self, dialects=DIALECTS, others=OTHERS, hand=BY_HAND)
-        return [_folded(paragraph.strip()) for paragraph in text.split("%%%") if paragraph.strip()]
+        """In Markdown: the sentences, and before the last of them the table."""
+        *first, last = self.sentences(language) or [""]
+        return [*first, self.tabulate(language).to_markdown(is_compact=True), last] if self.modes else []
 
 
-def _folded(text: str) -> str:
-    """Markdown without the line breaks and the blanks of its template; a table keeps a line for each row."""
-    lines = [("\n" if line.startswith("|") else " ") + " ".join(line.split()) for line in text.splitlines()]
-    return "".join(lines).strip()
+def _cell(mode: Mode, dialect: str, language: str) -> str:
+    """The dialect's best kernel, its share in bold where it is the one to take."""
+    words, best = words_of(language), mode.best.get(dialect)
+    if best is None:
+        return words["not_measured"]
+    share = f"**{best.percent}**" if dialect == mode.take else best.percent
+    return words["best"].format(share=share, rung=best.number, lines=best.lines) + best.describe_verdict(language)
 
 
-def _differs(mode: Mode, other: Mode) -> bool:
-    """Whether somebody is NOTABLE % further from CUDA's best in one of them, or nearer."""
+def _differ(mode: Mode, other: Mode) -> bool:
+    """Whether a dialect's gain over CUDA's best differs by NOTABLE between the two layouts."""
     return any(
-        abs(best.percent_apart - other.best[name].percent_apart) >= NOTABLE
-        for name, best in mode.best.items()
-        if name in other.best
+        abs(best.gain - other.best[name].gain) >= NOTABLE for name, best in mode.best.items() if name in other.best
     )
 
 
@@ -232,7 +265,7 @@ def _mode(math: str, rows: pd.DataFrame, layout: str) -> Mode:
         cublas_tflops=float(reference["tflops"].iloc[0]) if len(reference) else float("nan"),
         best=_best(frames.rungs(rows).itertuples()),
         layout=layout,
-        cutlass=style.number(100 * shares.iloc[0]) if len(shares := cutlass["vs_cublas"].dropna()) else "",
+        cutlass=format_percent(shares.iloc[0]) if len(shares := cutlass["vs_cublas"].dropna()) else "",
     )
 
 
@@ -241,16 +274,16 @@ def _best(rows: Iterable[Any]) -> dict[str, Best]:
     found = grouped((row.dialect, row) for row in rows)
     fastest = {name: min(found[name], key=lambda row: row.median_us) for name in DIALECTS if name in found}
     hand = fastest.get(BY_HAND)
-    return {dialect: _beside(hand, row, dialect) for dialect, row in fastest.items()}
+    return {dialect: _compare(hand, row, dialect) for dialect, row in fastest.items()}
 
 
-def _beside(hand: Any, row: Any, dialect: str) -> Best:
+def _compare(hand: Any, row: Any, dialect: str) -> Best:
     if hand is None or dialect == BY_HAND:
         return Best(dialect, row, stats.SAME if dialect == BY_HAND else "", None)
     return Best(dialect, row, frames.verdict(hand, row), frames.speedup(hand, row))
 
 
-def _lacking(math: str, dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
+def _missing_rungs(math: str, dialect: str, by_hand: Sequence[Best]) -> dict[str, int]:
     led = Counter(best.row.stage for best in by_hand)
     absent = [stage.id for stage in gemm_ref.stages_in(math) if dialect not in stage.dialects]
     return {stage: led[stage] for stage in absent if 4 * led[stage] > len(by_hand)}

@@ -10,17 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import gemm_ref
-from experiments.publish import (
-    cost,
-    devices,
-    findings,
-    instructions,
-    markdown,
-    readme,
-    rounding,
-    sweeps,
-)
 from experiments.publish.compilers import compiler_findings
+from experiments.publish.docs import cost, devices, findings, instructions, readme, rounding, sweeps
+from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
 from gemm_ref import DIALECTS
@@ -34,8 +26,8 @@ _TABLES = (readme, rounding, sweeps, *_STUDIES)
 
 def _blocks_of(page: str) -> tuple[str, ...]:
     """The blocks of one page of docs/: of studies' tables, and of the rungs whose section is there."""
-    found = [name for table in _STUDIES for name, place in table.BLOCKS.items() if place == page]
-    return (*found, *(stage.id for stage in gemm_ref.STAGES.values() if markdown.page(stage) == page))
+    blocks = [name for table in _STUDIES for name, place in table.BLOCKS.items() if place == page]
+    return (*blocks, *(stage.id for stage in gemm_ref.STAGES.values() if docs_page(stage) == page))
 
 
 DOCUMENTS = {  # file -> the blocks that it must have

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from experiments.check import faults, words
 from experiments.check.page.lanes import Picture, picture
 from experiments.check.page.sizes import GLYPHS, strips
 from experiments.check.report import Line, Report
-from experiments.html import theme
-from experiments.html.coloured import coloured
-from experiments.publish.templates import templates
+from experiments.publish.pages import make_page_templates
+from experiments.publish.pages.coloured import colour_source
 
 _FOLDER = Path(__file__).resolve().parent
 
@@ -41,21 +38,20 @@ class Cost:
 def render(report: Report, text: str = "") -> str:
     """The whole page; `text` is the kernel's file, which is left out where it could not be read."""
     path = Path(report.path)
-    source = coloured(text, path.suffix) if text else []
+    source = colour_source(text, path.suffix) if text else []
     costs = _costs(report.lines)
     return (
-        templates(_FOLDER, html=True)
+        make_page_templates(_FOLDER)
         .get_template("page.html.j2")
         .render(
             report=report,
             file=path.name,
-            style=Markup(theme() + (_FOLDER / "page.css").read_text(encoding="utf-8")),
             strips=strips(report),
             glyphs=GLYPHS,
             others=words.others(report.told),
             costs=costs,
             source=source,
-            colour=lambda quote: coloured(quote, path.suffix)[0],
+            colour=lambda quote: colour_source(quote, path.suffix)[0],
             remarks=_remarks(report, path.name, costs),
             words=words,
             plain=faults.plain,

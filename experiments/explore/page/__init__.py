@@ -15,9 +15,8 @@ import numpy as np
 from markupsafe import Markup
 
 from experiments.explore.traces.record import Trace, plain
-from experiments.html import deflated, theme
-from experiments.publish.report.sources import sources
-from experiments.publish.templates import templates
+from experiments.publish.pages import deflate, make_page_templates
+from experiments.publish.report.sources import read_sources
 from gemm_ref import DIALECTS, STAGES
 from gemm_ref.rung import DEFAULT_VARIANT
 
@@ -53,19 +52,18 @@ def render(traces: Iterable[Trace], report: str = "report.html") -> str:
     """The whole page. `traces` are in the order in which the page offers them; `report` is the file beside it."""
     shown = {key(trace): trace for trace in traces}
     index = index_of(shown)
-    files = {source.path: source.html for stage in STAGES.values() for source in sources(stage)}
+    files = {source.path: source.html for stage in STAGES.values() for source in read_sources(stage)}
     paths = dict.fromkeys(trace.file for trace in shown.values())
-    template = templates(_FOLDER, html=True).get_template("explorer.html.j2")
+    template = make_page_templates(_FOLDER).get_template("explorer.html.j2")
     return template.render(
-        style=Markup(theme() + _text("explorer.css")),
         script=Markup("\n".join(_text(f"{name}.js") for name in _SCRIPTS)),
         index=Markup(json.dumps(index).replace("<", r"\u003c")),
         rungs=index["rungs"],
         report=report,
         uses=_USES,
         tour=[(_place(shown[name], kind, array), text) for name, kind, array, text in TOUR if name in shown],
-        sources={path: deflated(files[path].encode()) for path in paths},
-        traces={name: deflated(_stored(trace)) for name, trace in shown.items()},
+        sources={path: deflate(files[path].encode()) for path in paths},
+        traces={name: deflate(_stored(trace)) for name, trace in shown.items()},
     )
 
 

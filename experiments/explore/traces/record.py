@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.html import deflated
+from experiments.publish.pages import deflate
 
 NOWHERE = -1  # in a pattern a thread that takes no part; in origins what is no element of A, B or C
 
@@ -187,7 +187,7 @@ def _packed(values: np.ndarray) -> dict:
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     name = next(name for name, kind in _TYPES.items() if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     whole = values.astype(_TYPES[name])
-    texts = [deflated(each.tobytes()) for each in (whole, np.diff(whole, axis=0, prepend=whole[:1] * 0))]
+    texts = [deflate(each.tobytes()) for each in (whole, np.diff(whole, axis=0, prepend=whole[:1] * 0))]
     delta = len(texts[1]) < len(texts[0])
     return {"type": name, "shape": list(values.shape), "delta": delta, "data": texts[delta]}
 

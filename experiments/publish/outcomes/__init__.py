@@ -1,6 +1,6 @@
 """What came of each experiment, in one to three sentences made from its rows; 'faster' and 'slower' are verdicts.
 
-`outcome` is what the report shows beside an experiment's expectation. A part that was not measured is not spoken of.
+`outcome` is what the report shows beside an experiment's expectation. A part that was not measured is left out.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
-from experiments.publish import rounding
-from experiments.publish.outcomes import cards, kernels, shapes, speeds, times
+from experiments.publish.docs import rounding
+from experiments.publish.numbers import format_percent
+from experiments.publish.outcomes import cards, code, shapes, speeds, times
 from experiments.records import frames, stats
 
 
@@ -26,16 +27,16 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: order.index(name) if name in OF else len(OF))
 
 
-def trust(found: Iterable[pd.DataFrame]) -> str:
+def describe_trust(timed: Iterable[pd.DataFrame]) -> str:
     """How far the timed rows of several experiments can be trusted, by cuBLAS timed against itself."""
-    of_each = [frames.controls(frame) for frame in found if "vs_cublas" in frame]
-    same, count = (sum(of[place] for of in of_each) for place in (0, 1))
+    controls = [frames.controls(frame) for frame in timed if "vs_cublas" in frame]
+    same, count = (sum(each[place] for each in controls) for place in (0, 1))
     if not count:
         return ""
-    off = max(off for _, own, off in of_each if own)
+    off = max(off for _, own, off in controls if own)
     return (
         f"cuBLAS was timed against itself beside every problem: {same} of {count} such rows say {stats.SAME}, and "
-        f"the one furthest from 1 is off by {100 * off:.2f}%."
+        f"the one furthest from 1 is off by {format_percent(off, 2)}."
     )
 
 
@@ -46,16 +47,16 @@ OF: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = {
     "squares": speeds.squares,
     "shapes": shapes.shapes,
     "choice": shapes.choice,
-    "cost": kernels.cost,
+    "cost": code.cost,
     "host": times.host,
-    "correctness": kernels.correctness,
-    "accuracy": kernels.accuracy,
+    "correctness": code.correctness,
+    "accuracy": code.accuracy,
     "rounding": rounding.outcome,
     "emulation": rounding.of_emulation,
-    "roofs": kernels.roofs,
-    "registers": kernels.registers,
-    "memory": kernels.memory,
-    "instructions": kernels.instructions,
+    "roofs": code.roofs,
+    "registers": code.registers,
+    "memory": code.memory,
+    "instructions": code.instructions,
     "modes": times.modes,
     "timers": times.timers,
     "energy": times.energy,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.publish.markdown import listed
+from experiments.publish.numbers import format_percent_range
+from experiments.publish.wording import join_words
 from experiments.records import scaling as measured
 from experiments.records.rows import PASS, SKIPPED, STRONG
 from gemm_ref.distributed.layouts import LAYOUTS, OVERLAPPED, WAYS
@@ -26,16 +27,17 @@ def scaling(frame: pd.DataFrame) -> Iterator[str]:
     hardest = best.loc[best["efficiency"].idxmin(), "math"]  # whose links cost most
     for layout in (layout for layout in LAYOUTS if (best["layout"] == layout).any()):
         rows = best[(best["layout"] == layout) & (best["math"] == hardest)]
-        kept = [f"{_range(rows, way)} {way}" for way in WAYS if (rows["way"] == way).any()]
+        kept = [f"{_format_kept(rows, way)} {way}" for way in WAYS if (rows["way"] == way).any()]
         yield (
-            f"On {rows['gpus'].max()} GPUs, {layout} with a product in {hardest} keeps {listed(kept)} of the speed of "
-            f"a GPU that is alone, from {rows['m'].min()} to {rows['m'].max()}"
+            f"On {rows['gpus'].max()} GPUs, {layout} with a product in {hardest} keeps {join_words(kept)} of the speed "
+            f"of a GPU that is alone, from {rows['m'].min()} to {rows['m'].max()}"
         )
     if len(others := best[(best["math"] != hardest) & (best["way"] == OVERLAPPED)]):
-        yield f"In {listed(dict.fromkeys(others['math']))} {_range(others, OVERLAPPED)} are kept {OVERLAPPED}"
+        maths = join_words(dict.fromkeys(others["math"]))
+        yield f"In {maths} {_format_kept(others, OVERLAPPED)} are kept {OVERLAPPED}"
 
 
-def _range(rows: pd.DataFrame, way: str) -> str:
+def _format_kept(rows: pd.DataFrame, way: str) -> str:
     """The smallest and the largest share of a way."""
-    shares = 100 * rows.loc[rows["way"] == way, "efficiency"]
-    return f"{shares.min():.0f} to {shares.max():.0f}%"
+    shares = rows.loc[rows["way"] == way, "efficiency"]
+    return format_percent_range(shares.min(), shares.max(), 0)

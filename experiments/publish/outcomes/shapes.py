@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.publish.drawing.style import number
-from experiments.publish.markdown import listed
-from experiments.publish.outcomes.words import title
+from experiments.publish.numbers import format_fixed, format_number, format_percent, format_size
+from experiments.publish.wording import DIALECT_TITLES, dialect_title, join_words
 from experiments.records import frames, stats
 from experiments.records.controls import Controls
 from gemm_ref import DIALECTS
@@ -16,57 +15,59 @@ from gemm_ref import DIALECTS
 
 def shapes(frame: pd.DataFrame) -> Iterator[str]:
     """Sentences on rows of `shapes`, in fp32 and on tensor cores; none where no rung was timed off the cubes."""
-    yield from _fp32(frame)
-    means, worst = {}, []
+    yield from _describe_fp32(frame)
+    means, worst = [], []
     for math in frames.maths_of(frames.on_tensor_cores(frame)):
-        best = frames.leaders(_judged(frame, math))
+        best = frames.leaders(_select_judged(frame, math))
         if len(best):
-            shares = best.groupby("dialect")["vs_cublas"]
-            found = [shares.get_group(name) for name in DIALECTS if name in shares.groups]
-            means[math] = " / ".join(f"{100 * stats.geometric_mean(of):.0f}" for of in found)
+            shares = best.groupby("dialect")["vs_cublas"].apply(stats.geometric_mean)
+            each = " / ".join(format_fixed(100 * shares[name]) for name in DIALECTS if name in shares)
+            means.append(f"{each}% in {frames.in_mode(math)}")
             worst.append(best.loc[best["vs_cublas"].idxmin()])
     if worst:
-        said = listed(f"{shares}% in {frames.in_mode(math)}" for math, shares in means.items())
         least = min(worst, key=lambda row: row["vs_cublas"])
-        where = f"{least['math']}, {title(least['dialect'])}, {_size(least)}"
-        titles = " / ".join(each.title for each in DIALECTS.values())
+        where = f"{least['math']}, {dialect_title(least['dialect'])}, {format_size(least)}"
         yield (
-            f"On tensor cores the best rungs in {titles} reach, of cuBLAS' speed, on average {said}, and at worst "
-            f"{number(100 * least['vs_cublas'])}% ({where})"
+            f"On tensor cores the best rungs in {DIALECT_TITLES} reach, of cuBLAS' speed, on average "
+            f"{join_words(means)}, and at worst {format_percent(least['vs_cublas'])} ({where})"
         )
 
 
-def _judged(frame: pd.DataFrame, math: str) -> pd.DataFrame:
+def _select_judged(frame: pd.DataFrame, math: str) -> pd.DataFrame:
     """The timed rows of one math mode off the cubes that can be judged, where the last rung was timed."""
     timed = frames.timed(frame, math)
     return frames.with_last_rung(frames.off_cubes(Controls(timed).passed(timed)))
 
 
-def _fp32(frame: pd.DataFrame) -> Iterator[str]:
-    sizes, timed = list(frames.SIZES), _judged(frame, "fp32")
+def _describe_fp32(frame: pd.DataFrame) -> Iterator[str]:
+    sizes, timed = list(frames.SIZES), _select_judged(frame, "fp32")
     own = frames.rungs(timed)
     if own.empty:
         return
     best = own.loc[own.groupby(sizes)["median_us"].idxmin()]
     faster, same = ((best["verdict"] == word).sum() for word in (stats.FASTER, stats.SAME))
     yield f"Of {len(best)} shapes, no cubes, the best rung is faster than cuBLAS at {faster} and level at {same}"
+    reached = []
     by_dialect = frames.leaders(own).groupby("dialect")
-    found = [(name, by_dialect.get_group(name)) for name in DIALECTS if name in by_dialect.groups]
-    reached = [
-        f"{100 * stats.geometric_mean(rows['vs_cublas']):.0f}% in {title(name)} (at worst "
-        f"{number(100 * rows['vs_cublas'].min())}%, {_size(rows.loc[rows['vs_cublas'].idxmin()])})"
-        for name, rows in found
-    ]
-    yield f"The best rung's share of cuBLAS is on average (geometric mean) {listed(reached)}"
+    for name in (name for name in DIALECTS if name in by_dialect.groups):
+        rows = by_dialect.get_group(name)
+        worst = rows.loc[rows["vs_cublas"].idxmin()]
+        mean = format_percent(stats.geometric_mean(rows["vs_cublas"]), 0)
+        worst_words = f"{format_percent(worst['vs_cublas'])}, {format_size(worst)}"
+        reached.append(f"{mean} in {dialect_title(name)} (at worst {worst_words})")
+    yield f"The best rung's share of cuBLAS is on average (geometric mean) {join_words(reached)}"
     alone = frames.for_all(own)
-    said = [f"`{alone[d][0][:3]}` in {title(d)} {100 * alone[d][1]:.0f}%" for d in DIALECTS if d in alone]
-    yield f"One rung for all of them reaches at most: {listed(said)}"
-    often = best["stage"].value_counts()
-    counts = [f"`{stage[:3]}` at {count}" for stage, count in often.head(3).items()]
-    yield f"The best is most often {listed(counts)}"
+    each = [
+        f"`{alone[name][0][:3]}` in {dialect.title} {format_percent(alone[name][1], 0)}"
+        for name, dialect in DIALECTS.items()
+        if name in alone
+    ]
+    yield f"One rung for all of them reaches at most: {join_words(each)}"
+    counts = [f"`{stage[:3]}` at {count}" for stage, count in best["stage"].value_counts().head(3).items()]
+    yield f"The best is most often {join_words(counts)}"
     library = timed[timed["backend"] == "cublaslt"]
-    missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
     if len(library):
+        missed = library[library["verdict"] == stats.FASTER][sizes].drop_duplicates()
         tried = len(library[sizes].drop_duplicates())
         yield f"At {len(missed)} of {tried} another algorithm of cuBLASLt is faster than the one that cuBLAS chose"
 
@@ -74,39 +75,33 @@ def _fp32(frame: pd.DataFrame) -> Iterator[str]:
 def choice(frame: pd.DataFrame) -> Iterator[str]:
     """Sentences on rows of `choice`; none where no chosen candidate was timed at a shape that no model has seen."""
     for math, own in frames.rungs(frames.held_out(frames.tried(frame))).groupby("math", sort=False):
-        yield from _choice(str(math), own)
+        yield from _describe_choice(str(math), own)
 
 
-def _choice(math: str, own: pd.DataFrame) -> Iterator[str]:
+def _describe_choice(math: str, own: pd.DataFrame) -> Iterator[str]:
     found = frames.regrets(own)
     found = found[found["regret"].notna()]
     if found.empty:
         return
-    worst = {name: rows.loc[rows["regret"].idxmax()] for name, rows in found.groupby("dialect")}
-    said = [
-        f"{percent_over(found[found['dialect'] == name]['regret'])} in {title(name)} (at worst "
-        f"{number(100 * worst[name]['regret'])}%, {_size(worst[name])})"
-        for name in DIALECTS
-        if name in worst
-    ]
+    losses = {}
+    for name, rows in found.groupby("dialect"):
+        worst = rows.loc[rows["regret"].idxmax()]
+        at_worst = f"(at worst {format_percent(worst['regret'])}, {format_size(worst)})"
+        losses[name] = f"{format_mean_loss(rows['regret'])} in {dialect_title(name)} {at_worst}"
     count = len(found[list(frames.SIZES)].drop_duplicates())
     yield (
         f"At {count} shapes in {math} that the model was not fitted on, what it chooses takes longer than the fastest "
-        f"candidate by, on average (geometric mean), {listed(said)}"
+        f"candidate by, on average (geometric mean), {join_words(losses[name] for name in DIALECTS if name in losses)}"
     )
-    off = 100 * (own["predicted_us"] / own["median_us"] - 1).abs().median()
+    off = format_percent((own["predicted_us"] / own["median_us"] - 1).abs().median(), 0)
     tried = f"{len(own)} of {found['candidates'].sum():.0f} candidates were tried"
-    yield f"A predicted time is off by {off:.0f}% (median); {tried}, those predicted within 3 times the best"
+    yield f"A predicted time is off by {off} (median); {tried}, those predicted within 3 times the best"
     tuned = found[found["tuned"].notna()]
     if len(tuned):
-        seconds = number(tuned["autotune_s"].median())
-        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {percent_over(tuned['tuned'])}"
+        seconds = format_number(tuned["autotune_s"].median())
+        yield f"Triton's autotune takes {seconds} s for a shape (median), and loses {format_mean_loss(tuned['tuned'])}"
 
 
-def percent_over(losses: pd.Series) -> str:
+def format_mean_loss(losses: pd.Series) -> str:
     """The geometric mean of times that are longer by these shares, in %."""
-    return f"{100 * (stats.geometric_mean(1 + losses) - 1):.1f}%"
-
-
-def _size(row: pd.Series) -> str:
-    return " x ".join(str(row[name]) for name in frames.SIZES)
+    return format_percent(stats.geometric_mean(1 + losses) - 1, 1)

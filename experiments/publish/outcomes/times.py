@@ -6,26 +6,25 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.publish.drawing.style import number
-from experiments.publish.markdown import listed
-from experiments.publish.outcomes.words import spread, title
+from experiments.publish.numbers import format_fixed, format_number, format_percent, format_range, format_size
+from experiments.publish.wording import dialect_title, join_dialects, join_words
 from experiments.records import frames
 from experiments.records.rows import COLD, GRAPH, SUSTAINED, WARM
-from gemm_ref import DIALECTS
 
 
 def modes(frame: pd.DataFrame) -> Iterator[str]:
     for where, timed in (("", frames.timed(frame)), (" on tensor cores", frames.on_tensor_cores(frame))):
         rungs = frames.rungs(timed)
         for size in sorted({rungs["m"].min(), rungs["m"].max()} if len(rungs) else ()):
-            who = (rungs, timed[timed["backend"] == "cublas"])
-            ours, theirs = (frames.of_cold(rows[rows["m"] == size]) for rows in who)
+            contenders = (rungs, timed[timed["backend"] == "cublas"])
+            ours, theirs = (frames.of_cold(rows[rows["m"] == size]) for rows in contenders)
             if {WARM, GRAPH} <= set(ours):
-                both = {WARM, GRAPH} <= set(theirs)
-                beside = f" (cuBLAS {100 * theirs[WARM]:.0f}% and {100 * theirs[GRAPH]:.0f}%)" if both else ""
+                warm, graph = (format_percent(ours[mode], 0) for mode in (WARM, GRAPH))
+                known = {WARM, GRAPH} <= set(theirs)
+                beside = " and ".join(format_percent(theirs[mode], 0) for mode in (WARM, GRAPH)) if known else ""
                 yield (
-                    f"At {size}{where} the median rung takes {100 * ours[WARM]:.0f}% of its cold time with a warm "
-                    f"cache and {100 * ours[GRAPH]:.0f}% in a CUDA graph{beside}"
+                    f"At {size}{where} the median rung takes {warm} of its cold time with a warm cache and {graph} in "
+                    "a CUDA graph" + (f" (cuBLAS {beside})" if beside else "")
                 )
 
 
@@ -37,11 +36,11 @@ def timers(frame: pd.DataFrame) -> Iterator[str]:
         shares = frames.rungs(own).groupby("mode")["vs_cublas"].max().dropna()
         if COLD not in library or shares.empty:
             continue
-        others = listed(f"{100 * us / library[COLD]:.0f}% ({way})" for way, us in library.items() if way != COLD)
+        others = [f"{format_percent(us / library[COLD], 0)} ({mode})" for mode, us in library.items() if mode != COLD]
         yield (
-            f"At {own['m'].iloc[0]} in {math} cuBLAS takes, of its time from a cold cache, {others}; the best rung has "
-            f"{100 * shares.min():.0f}% of its speed by one timer ({shares.idxmin()}) and {100 * shares.max():.0f}% by "
-            f"another ({shares.idxmax()})"
+            f"At {own['m'].iloc[0]} in {math} cuBLAS takes, of its time from a cold cache, {join_words(others)}; the "
+            f"best rung has {format_percent(shares.min(), 0)} of its speed by one timer ({shares.idxmin()}) and "
+            f"{format_percent(shares.max(), 0)} by another ({shares.idxmax()})"
         )
 
 
@@ -52,25 +51,28 @@ def host(frame: pd.DataFrame) -> Iterator[str]:
     if rungs.empty:
         return
     medians = rungs.groupby("dialect", sort=False)["median_us"].median()
-    said = listed(f"{medians[d]:.1f} µs in {title(d)}" for d in DIALECTS if d in medians)
-    beside = f"; torch's own takes {spread(library['median_us'], '.1f')} µs" if len(library) else ""
-    yield f"A call at {own['m'].iloc[0]} costs the host {said}, the median of the rungs{beside}"
+    costs = join_dialects({dialect: f"{format_fixed(us, 1)} µs" for dialect, us in medians.items()})
+    torchs = format_range(library["median_us"], lambda us: format_fixed(us, 1)) if len(library) else ""
+    beside = f"; torch's own takes {torchs} µs" if torchs else ""
+    yield f"A call at {own['m'].iloc[0]} costs the host {costs}, the median of the rungs{beside}"
     worst = rungs.loc[rungs["median_us"].idxmax()]
-    yield f"The most is {worst.median_us:.1f} µs, of `{worst.stage}` in {title(worst.dialect)}"
+    yield f"The most is {format_fixed(worst.median_us, 1)} µs, of `{worst.stage}` in {dialect_title(worst.dialect)}"
 
 
 def energy(frame: pd.DataFrame) -> Iterator[str]:
     own = frame[(frame["backend"] == "cublas") & (frame["mode"] == SUSTAINED) & frame["tflops"].notna()]
     own = own[own["m"] == own["m"].max()]
-    said = []
+    speeds = []
     for math in frames.maths_of(own):
-        of = own[own["math"] == math].set_index("inputs")
-        if {"zeros", "normal"} <= set(of.index):
-            (a, b), (p, q) = (of.loc[["zeros", "normal"], column] for column in ("tflops", "power_w"))
-            said.append(f"{number(a)} and {number(b)} TFLOP/s in {math} ({p:.0f} and {q:.0f} W)")
-    if said:
+        rows = own[own["math"] == math].set_index("inputs")
+        if {"zeros", "normal"} <= set(rows.index):
+            zeros, normal = rows.loc["zeros"], rows.loc["normal"]
+            watts = f"{format_fixed(zeros['power_w'])} and {format_fixed(normal['power_w'])} W"
+            speed = f"{format_number(zeros['tflops'])} and {format_number(normal['tflops'])} TFLOP/s"
+            speeds.append(f"{speed} in {math} ({watts})")
+    if speeds:
         size = f"At {own['m'].iloc[0]}, run back to back for seconds"
-        yield f"{size}, cuBLAS reaches on zeros and on normal numbers {listed(said)}"
+        yield f"{size}, cuBLAS reaches on zeros and on normal numbers {join_words(speeds)}"
 
 
 def epilogues(frame: pd.DataFrame) -> Iterator[str]:
@@ -81,8 +83,8 @@ def epilogues(frame: pd.DataFrame) -> Iterator[str]:
     own = frames.at(frame[frame["math"] == first["math"]], (first["m"], first["n"], first["k"]))
     for form, rows in own[own["form"].isin(("bias", "bias, gelu", "c"))].groupby("form", sort=False):
         fused = rows[rows["how"] == "fused"]
-        who = [title(dialect) if dialect else "cuBLASLt" for dialect in fused["dialect"]]
-        costs = list(zip(fused["over_plain"], who, strict=True))
+        names = [dialect_title(dialect) if dialect else "cuBLASLt" for dialect in fused["dialect"]]
+        costs = list(zip(fused["over_plain"], names, strict=True))
         costs += [(share, "kernels of their own") for share in rows.loc[rows["how"] == "in turn", "over_plain"]]
-        said = [f"{100 * share - 100:.1f}% in {where}" for share, where in costs]
-        yield f"{form} at {first['m']} x {first['n']} x {first['k']} in {first['math']} costs {listed(said)}"
+        each = [f"{format_percent(share - 1, 1)} in {name}" for share, name in costs]
+        yield f"{form} at {format_size(first)} in {first['math']} costs {join_words(each)}"

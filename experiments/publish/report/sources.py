@@ -1,4 +1,4 @@
-"""The kernels' files as the page shows them: coloured, and the five fields of a .cu's header apart."""
+"""The kernels' files as the page shows them: in colour, and the five fields of a .cu's header apart."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.html.coloured import coloured
+from experiments.publish.pages.coloured import colour_source
 from experiments.records.source_lines import kernel_file
 from gemm_ref import DIALECTS, Rung
 from gemm_ref.dialect import BY_HAND, Dialect
 
 _ROOT = Path(__file__).resolve().parents[3]
 _FIELD = re.compile(r"// (Idea|Changed|Tile/threads|Cost|Requires): +(.*)")
-_TEXT_COLUMN = 17  # where the text of a field begins; what is further in is a list
+_TEXT_COLUMN = 17  # where the text of a field begins; what is indented further is a list
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Source:
     kernel: Source | None = None  # the file that it imports its kernel from
 
 
-def sources(stage: Rung) -> list[Source]:
+def read_sources(stage: Rung) -> list[Source]:
     """The files of a rung, in the order of its dialects."""
     return [
         _read_source(DIALECTS[name], DIALECTS[name].file_of(stage.id), kernel_file(stage.id, name))
@@ -40,17 +40,17 @@ def sources(stage: Rung) -> list[Source]:
 
 def _read_source(dialect: Dialect, file: str, kernel: str) -> Source:
     path = _ROOT / file
-    html = _coloured(path.read_text(encoding="utf-8"), path.suffix)
+    html = _colour(path.read_text(encoding="utf-8"), path.suffix)
     imported = None if kernel == file else _read_source(dialect, kernel, kernel)
     return Source(dialect.name, dialect.title, file, html, imported)
 
 
 @functools.cache
-def _coloured(text: str, suffix: str) -> Markup:
-    return Markup("").join(coloured(text, suffix))
+def _colour(text: str, suffix: str) -> Markup:
+    return Markup("").join(colour_source(text, suffix))
 
 
-def header(stage: Rung) -> dict[str, str]:
+def read_header(stage: Rung) -> dict[str, str]:
     """The five fields that open a rung's file by hand: Idea, Changed, Tile/threads, Cost, Requires."""
     fields: dict[str, str] = {}
     name = ""

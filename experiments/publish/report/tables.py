@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.html import deflated
+from experiments.publish.numbers import format_edges, format_fixed, format_precise
+from experiments.publish.table import NUMBER, PROSE, SIZE, TEXT, Column, Select, Table
 from experiments.records import frames, stats
 from experiments.records.controls import Controls
 from experiments.records.rows import ERROR, FAIL, PASS, SKIPPED
 from gemm_ref import DIALECTS
+from gemm_ref.rung import DEFAULT_VARIANT
 
-MANY = 2000  # rows; beyond them those without a time are summed up by kernel, and of candidates a few are shown
-LONG = 40  # characters beyond which a text may be broken into lines
+MANY_ROWS = 2000  # beyond them rows without a time are summed up by kernel, and of candidates a few are shown
+LONG_CHARACTERS = 40  # beyond which a text may be broken into lines
 _KERNEL = ["stage", "variant", "dialect"]
-_SIZES = ["m", "n", "k"]
+_SIZES = list(frames.SIZES)
 _UNSAID = ("experiment", "backend")  # the section and the other columns say them
 
 _WORDS = {
@@ -52,61 +53,25 @@ _UNITS = {  # the last word of a column's name
 
 
 @dataclass(frozen=True)
-class Column:
-    """The head of a column. `kind` says how it is set and sorted.
+class ResultTable:
+    """What the page shows of a CSV."""
 
-    It is number, size (4096, or 128×128×65536), text, or prose: text of which some is long.
-    """
-
-    name: str  # in the CSV
-    label: str
-    kind: str
-
-
-@dataclass(frozen=True)
-class Select:
-    """A choice among the values of one column."""
-
-    label: str
-    column: int
-    options: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """What the page shows of a CSV. `rows` holds a text for each column."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
+    table: Table
     constants: tuple[tuple[str, str], ...] = ()  # (label, value) of columns that are the same in all rows
-    selects: tuple[Select, ...] = ()
     summed: int = 0  # of how many rows of the CSV it is a summary; 0 if it has them all
     shown: str = ""  # what a summary shows of them
 
-    @property
-    def packed(self) -> str:
-        """Columns, choices and rows as JSON, in base64 of raw deflate: the page's script unpacks what is opened.
 
-        A tenth of the rows' size as HTML, and the page opens without 100,000 cells.
-        """
-        content = {
-            "columns": [asdict(column) for column in self.columns],
-            "selects": [asdict(select) for select in self.selects],
-            "rows": self.rows,
-        }
-        return deflated(json.dumps(content, separators=(",", ":")).encode())
-
-
-def table_of(frame: pd.DataFrame) -> Table | None:
+def tabulate(frame: pd.DataFrame) -> ResultTable | None:
     """The table of one experiment's rows, as `store.read` gives them; None where there are none."""
     if frame.empty:
         return None
     timed = "median_us" in frame and frame["median_us"].notna().any()
-    if len(frame) > MANY and not timed and set(_KERNEL) <= set(frame):
-        return replace(_table(_summary(frame), summed=True), summed=len(frame), shown="a row per kernel")
-    if len(frame) > MANY and "chosen" in frame:
-        return replace(_table(_leading(frame)), summed=len(frame), shown="what was chosen, and the fastest")
-    return _table(frame)
+    if len(frame) > MANY_ROWS and not timed and set(_KERNEL) <= set(frame):
+        return ResultTable(*_columns(_sum_up(frame), is_summary=True), len(frame), "a row per kernel")
+    if len(frame) > MANY_ROWS and "chosen" in frame:
+        return ResultTable(*_columns(_leading(frame)), len(frame), "what was chosen, and the fastest")
+    return ResultTable(*_columns(frame))
 
 
 def _leading(frame: pd.DataFrame) -> pd.DataFrame:
@@ -116,7 +81,7 @@ def _leading(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[fastest | untimed | (frame["chosen"] == 1) | (frame["dialect"] == "")]
 
 
-def _summary(frame: pd.DataFrame) -> pd.DataFrame:
+def _sum_up(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per kernel: how many rows it has, how many passed, failed and so on, and the largest of each measure."""
     groups = frame.groupby(_KERNEL, sort=False)
     found = groups.size().rename("rows").to_frame()
@@ -127,42 +92,40 @@ def _summary(frame: pd.DataFrame) -> pd.DataFrame:
     return found.join(groups[measures].max().add_prefix("largest_")).reset_index()
 
 
-def _table(frame: pd.DataFrame, summed: bool = False) -> Table:
-    frame = _with_sizes(_with_controls(frame).drop(columns=[name for name in _UNSAID if name in frame]))
+def _columns(frame: pd.DataFrame, is_summary: bool = False) -> tuple[Table, tuple[tuple[str, str], ...]]:
+    """The table of the columns that differ from row to row, and the others as constants."""
+    frame = _add_sizes(_add_controls(frame).drop(columns=[name for name in _UNSAID if name in frame]))
     columns, texts, constants = [], [], []
     for name in frame:
         cells = _texts(frame[name], name)
-        column = Column(name, _label(name), _kind(frame[name], name, cells))
         if not any(cells):
             continue
-        if len(set(cells)) == 1 and len(cells) > 1 and name not in _KERNEL and not summed:
+        column = Column(name, _label(name), _kind(frame[name], name, cells))
+        if len(set(cells)) == 1 and len(cells) > 1 and name not in _KERNEL and not is_summary:
             constants.append((column.label, cells[0]))
         else:
             columns.append(column)
             texts.append(cells)
     rows = tuple(zip(*texts, strict=True))
-    return Table(tuple(columns), rows, tuple(constants), tuple(_selects(columns, texts)))
+    return Table(tuple(columns), rows, tuple(_selects(columns, texts))), tuple(constants)
 
 
-def _with_controls(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_controls(frame: pd.DataFrame) -> pd.DataFrame:
     """With a column that says at which problems no verdict can be trusted, beside the verdicts."""
     if "verdict" not in frame:
         return frame
     controls = Controls(frame)
-    said = [f"not {stats.SAME}" if controls.mark_row(row) else "" for row in frame.itertuples()]
+    marks = [f"not {stats.SAME}" if controls.mark_row(row) else "" for row in frame.itertuples()]
     frame = frame.copy()
-    frame.insert(frame.columns.get_loc("verdict") + 1, "control", said)
+    frame.insert(frame.columns.get_loc("verdict") + 1, "control", marks)
     return frame
 
 
-def _with_sizes(frame: pd.DataFrame) -> pd.DataFrame:
+def _add_sizes(frame: pd.DataFrame) -> pd.DataFrame:
     """m, n and k in one column: a cube by its edge."""
     if not set(_SIZES) <= set(frame):
         return frame
-    sizes = [
-        f"{m}" if m == n == k else f"{m}×{n}×{k}"
-        for m, n, k in frame[_SIZES].astype("int64").itertuples(index=False, name=None)
-    ]
+    sizes = [format_edges(row, "×") for row in frame[_SIZES].astype("int64").itertuples()]
     place = frame.columns.get_loc("m")
     frame = frame.drop(columns=_SIZES)
     frame.insert(place, "size", sizes)
@@ -191,30 +154,21 @@ def _volume(size: str) -> tuple[int, str]:
 
 def _kind(values: pd.Series, name: str, cells: list[str]) -> str:
     if name == "size":
-        return "size"
+        return SIZE
     if pd.api.types.is_numeric_dtype(values):
-        return "number"
-    return "prose" if max(map(len, cells)) > LONG else "text"
+        return NUMBER
+    return PROSE if max(map(len, cells)) > LONG_CHARACTERS else TEXT
 
 
 def _texts(values: pd.Series, name: str) -> list[str]:
     if name == "dialect":
         return [DIALECTS[value].title if value in DIALECTS else value for value in values]
     if name == "variant":
-        return ["" if value == "default" else str(value) for value in values]
+        return ["" if value == DEFAULT_VARIANT else str(value) for value in values]
     if not pd.api.types.is_numeric_dtype(values):
         return ["" if pd.isna(value) else str(value) for value in values]
-    whole = bool((values.dropna() % 1 == 0).all())
-    return ["" if pd.isna(value) else f"{value:.0f}" if whole else figures_of(float(value)) for value in values]
-
-
-def figures_of(value: float) -> str:
-    """Four significant digits, as plain as they can be."""
-    if value == 0:
-        return "0"
-    if 1e-3 <= abs(value) < 1e4:
-        return f"{value:#.4g}".rstrip(".")
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.3g}"
+    form = format_fixed if bool((values.dropna() % 1 == 0).all()) else format_precise
+    return ["" if pd.isna(value) else form(float(value)) for value in values]
 
 
 def _label(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,21 +12,22 @@ from pathlib import Path
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.answer import Answer, Best
-from experiments.publish.outcomes import outcome, trust
-from experiments.publish.report import tables
+from experiments.publish.answer import Answer, Mode
+from experiments.publish.kernels import KernelCell, best_cell_of, cell_of
+from experiments.publish.outcomes import describe_trust, outcome
 from experiments.publish.report.figures import Figure
-from experiments.records import environment, frames, stats, store, studies
+from experiments.publish.report.rungs import tabulate_resources
+from experiments.publish.report.tables import ResultTable, tabulate
+from experiments.publish.table import PROSE, TEXT, Column, Table
+from experiments.records import environment, frames, store, studies
 from experiments.records.controls import explained
 from experiments.records.rows import SKIPPED
+from gemm_ref import DIALECTS, Rung
 
 _LABELLED = re.compile(r"([A-Z][a-z]+): (.*)", re.DOTALL)
-_RUN_FIELDS = ("date", "device", "cuda", "torch", "triton", "numpy", "python", "os", "commit")
-_BESIDE = {
-    stats.SAME: "level",
-    stats.FASTER: "faster",
-    stats.SLOWER: "slower",
-    stats.UNSURE: "not told apart",
+_RUN_FIELDS = {  # of environment.json -> the column's head
+    **{"date": "run", "device": "device", "driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton"},
+    **{"numpy": "NumPy", "python": "Python", "os": "system", "commit": "commit"},
 }
 
 
@@ -39,7 +40,7 @@ class Section:
     paragraphs: dict[str, str]  # Expectation, Method, Run -> text
     outcome: str  # in sentences, from the rows
     figures: Sequence[Figure]
-    table: tables.Table | None
+    results: ResultTable | None
     csv: str
 
     @property
@@ -49,7 +50,7 @@ class Section:
 
 
 class View:
-    """A folder of results, as the page needs it. What is asked for is read once."""
+    """A folder of results, as the page needs it. Each CSV is read once."""
 
     def __init__(self, folder: Path, is_first: bool = True, is_own: bool = False) -> None:
         self.folder, self.is_own = folder, is_own
@@ -73,20 +74,36 @@ class View:
         """The fastest kernels, by math mode and dialect, and what is said of them."""
         return Answer(self.folder)
 
+    def modes(self, maths: Collection[str]) -> dict[str, Mode]:
+        """Those of these math modes in which rungs were timed: their size and cuBLAS."""
+        return {mode.math: mode for mode in self.answer.modes if mode.math in maths}
+
+    def best_cells(self, stage: Rung, math: str) -> dict[str, KernelCell]:
+        """Each dialect's default variant of a rung in one math mode."""
+        return {dialect: best_cell_of(self._at_size[math], stage, dialect) for dialect in DIALECTS}
+
+    def cells(self, stage: Rung, math: str, variant: str, below: Rung | None) -> dict[str, KernelCell]:
+        """One variant of a rung in each dialect, with its gain over the rung below."""
+        return {dialect: cell_of(self._at_size[math], stage, variant, dialect, below) for dialect in DIALECTS}
+
+    def checks(self, stage: Rung) -> dict[str, tuple[int, int]]:
+        """By dialect that was checked: how many checks of the rung passed, of how many."""
+        rows = self.checked[self.checked["stage"] == stage.id]
+        return {str(dialect): frames.tally(own) for dialect, own in rows.groupby("dialect")}
+
+    def resources(self, stage: Rung) -> ResultTable | None:
+        """What the compilers made of each kernel of a rung."""
+        return tabulate_resources(stage, self.rows("instructions"))
+
     @property
     def has_speeds(self) -> bool:
         """Whether rungs were timed, which takes a GPU."""
         return bool(self.answer.modes)
 
     @cached_property
-    def at_size(self) -> dict[str, pd.DataFrame]:
+    def _at_size(self) -> dict[str, pd.DataFrame]:
         """By math mode, the timed rows at the size of the tables."""
         return {math: frames.at_tables(self.folder, math) for math in gemm_ref.MATHS}
-
-    @cached_property
-    def compiled(self) -> pd.DataFrame:
-        """The rows of `instructions`, which knows registers, spills and occupancy."""
-        return self.rows("instructions")
 
     @cached_property
     def checked(self) -> pd.DataFrame:
@@ -95,30 +112,30 @@ class View:
         return rows[rows["status"] != SKIPPED]
 
     @cached_property
-    def _shown(self) -> list[dict]:
-        """The ladder's own run speaks for the page; others, such as one that only compiled, beside their plots."""
-        return store.runs_of(self.at_size["fp32"], self.folder) or [self.runs[key] for key in sorted(self.runs)]
+    def _ladder_runs(self) -> list[dict]:
+        """The runs that speak for the page: the ladder's, else all; others stand beside their plots."""
+        return store.runs_of(self._at_size["fp32"], self.folder) or [self.runs[key] for key in sorted(self.runs)]
 
     @property
     def device(self) -> str:
         """What measured, by its name."""
-        return self._shown[-1]["device"] if self._shown else "an unknown device"
+        return self._ladder_runs[-1]["device"] if self._ladder_runs else "an unknown device"
 
     @property
     def caption(self) -> str:
         """Device, versions, commit and date."""
-        return explained(environment.caption(self._shown), *(mode.size for mode in self.answer.modes))
+        return explained(environment.caption(self._ladder_runs), *(mode.size for mode in self.answer.modes))
 
     @property
     def trust(self) -> str:
         """How far its times can be trusted, in a sentence; empty where nothing was timed beside cuBLAS."""
-        return trust(self.rows(name) for name in studies.names())
+        return describe_trust(self.rows(name) for name in studies.names())
 
     def experiments(self) -> list[str]:
         """The names of those that have data here."""
         return [path.stem for path in sorted(self.folder.glob("*.csv"))]
 
-    def section(self, name: str, text: str, figures: Sequence[Figure]) -> Section:
+    def describe(self, name: str, text: str, figures: Sequence[Figure]) -> Section:
         """One experiment; `text` is its docstring."""
         question, *paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")]
         labelled = [match.groups() if (match := _LABELLED.fullmatch(part)) else ("", part) for part in paragraphs]
@@ -132,22 +149,15 @@ class View:
             paragraphs={label: "\n\n".join(parts) for label, parts in found.items()},
             outcome=outcome(name, rows),
             figures=figures,
-            table=tables.table_of(rows),
+            results=tabulate(rows),
             csv=store.csv_path(self.folder, name).name,
         )
 
-    def environments(self) -> list[dict[str, str]]:
+    def tabulate_runs(self) -> Table:
         """environment.json as rows of texts, oldest first."""
         rows = []
-        for key in sorted(self.runs):
-            run = self.runs[key]
-            row = {name: str(run.get(name) or "") for name in _RUN_FIELDS}
-            row["commit"] = environment.commit_of(run)
-            row["driver"] = (run["gpu"] or {}).get("driver") or ""
-            rows.append(row)
-        return rows
-
-
-def beside(best: Best) -> str:
-    """The verdict on a dialect's fastest kernel beside CUDA's, in words."""
-    return f"{best.differs}% {_BESIDE[best.beside_hand]}" if best.differs else _BESIDE[best.beside_hand]
+        for run in (self.runs[key] for key in sorted(self.runs)):
+            known = {**run, "commit": environment.commit_of(run), "driver": (run["gpu"] or {}).get("driver")}
+            rows.append(tuple(str(known.get(name) or "") for name in _RUN_FIELDS))
+        columns = [Column(name, head, PROSE if name == "os" else TEXT) for name, head in _RUN_FIELDS.items()]
+        return Table(tuple(columns), tuple(rows))

@@ -15,7 +15,7 @@ import gemm_ref
 from experiments.publish import markdown
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
-from experiments.publish.kernel_rows import default_row, gain, row_of
+from experiments.publish.kernels import default_row, gain, row_of
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import environment, frames, stats, store, workloads
 from experiments.records.controls import Controls, explained

@@ -13,7 +13,7 @@ import pandas as pd
 import gemm_ref
 from experiments.publish import markdown
 from experiments.publish.drawing import style
-from experiments.publish.kernel_rows import default_row, row_of
+from experiments.publish.kernels import default_row, row_of
 from experiments.publish.markdown import NOT_MEASURED
 from experiments.records import frames, store, workloads
 from experiments.records.controls import CONTROL, Controls, explained

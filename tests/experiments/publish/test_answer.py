@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from experiments.publish.answer import LANGUAGES, Answer, Best, Shapes
-from experiments.publish.drawing import style
+from experiments.publish.numbers import format_number
 from experiments.records import store
 from experiments.records.stats import FASTER, SAME, SLOWER, UNSURE, Ratio
 from tests.experiments.fixtures import ENVIRONMENT, ladder_rows
@@ -45,14 +45,14 @@ def test_each_verdict_is_said_and_the_fewest_lines_at_that_speed_are_to_take(
     monkeypatch.setattr(Best, "lines", property(lambda best: of[best.dialect]))
     save(tmp_path, {"cuda": HAND, "triton": scaled(*ratio)})
     answer = Answer(tmp_path)
-    assert answer.modes[0].best["triton"].beside_hand == verdict
+    assert answer.modes[0].best["triton"].verdict == verdict
     first, table, _ = answer.paragraphs()
     lightest = "CUDA" if take == "CUDA" or lines == (9, 20) else "Triton"
     assert first.startswith(f"**At M = N = K = 4096 take {lightest} in fp32.**")
     share, beside = said
     by_hand, triton = ("**50.0%**", share) if lightest == "CUDA" else ("50.0%", f"**{share}**")
     cells = f"{by_hand} `s01`, {lines[0]} lines | {triton} `s01`, {lines[1]} lines, {beside} | not measured"
-    assert table.splitlines()[2] == f"| fp32 at 4096 | {style.number(answer.modes[0].cublas_tflops)} | {cells} | | |"
+    assert table.splitlines()[2] == f"| fp32 at 4096 | {format_number(answer.modes[0].cublas_tflops)} | {cells} | | |"
 
 
 def test_without_cuda_nothing_is_compared_or_recommended(tmp_path):
@@ -71,13 +71,13 @@ def test_the_published_answer_has_every_mode_share_and_line(language):
     for row, line in zip(rows, lines, strict=True):
         assert line.startswith(f"| {row.math}") and row.cutlass in line
         for best in row.best.values():
-            assert f"{best.percent}%" in line and f"`{best.number}`" in line and f"{best.lines} " in line
+            assert best.percent in line and f"`{best.number}`" in line and f"{best.lines} " in line
         assert (row.take is None) == ("**" not in line)
     assert answer.modes[1].other, "who reads B by columns as it is stored is level there, and not by rows"
-    for name, mean in answer.shapes.mean.items():
-        worst = answer.shapes.worst[name]
-        assert f"{mean:.0f}" in lines[0] and worst.size in about
-        assert worst.percent in about and 100 * worst.row.vs_cublas < mean
+    for name, mean in answer.shapes["fp32"].mean.items():
+        worst = answer.shapes["fp32"].worst[name]
+        assert f"{100 * mean:.0f}" in lines[0] and worst.size in about
+        assert worst.percent in about and worst.row.vs_cublas < mean
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -88,4 +88,4 @@ def test_nothing_is_said_of_an_empty_folder(tmp_path, language):
 @pytest.mark.parametrize(("slower", "take"), [(60, "cuda"), (50, None), (0, None)])
 def test_cuda_is_to_take_where_the_others_are_slower_at_most_shapes(slower, take):
     counts = {"cuda": 0, "triton": 90, "gluon": slower}
-    assert Shapes(100, dict.fromkeys(counts, 80.0), {}, dict.fromkeys(counts, 1), counts, {}).take == take
+    assert Shapes(100, dict.fromkeys(counts, 0.8), {}, dict.fromkeys(counts, 1), counts, {}).take == take

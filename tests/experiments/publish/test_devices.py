@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from experiments.publish import devices
+from experiments.publish.docs import devices
 from experiments.publish.report import choose
 from experiments.publish.report.views import View
 from experiments.records import store
@@ -102,7 +102,7 @@ def test_what_a_card_has_not_run_is_said(two, tmp_path):
 
 def test_less_memory_makes_more_wait_for_it(two):
     (pair,) = [devices.Pair(devices.Card(two[0]), devices.Card(two[1]))]
-    counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.bound}
+    counts = {rung: (int(here.split()[0]), int(there.split()[0])) for rung, here, there in pair.memory_bound}
     assert counts["`s14_register_banks`"][0] < counts["`s14_register_banks`"][1]
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.html import theme
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
-from experiments.publish.report import colours, figures, page
+from experiments.publish.pages import FOLDER
+from experiments.publish.report import colours, figures
 from experiments.records import store, studies
 
 
@@ -66,7 +65,7 @@ def test_dark_twins_keep_texts_readable():
 
 
 def test_themes_have_contrast():
-    sheet = theme() + (Path(page.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
+    sheet = (FOLDER / "base.css").read_text(encoding="utf-8")
     pairs = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", sheet)}
     assert pairs["paper"][1] == colours.PAPER and pairs["ink"][1] == colours.INK
     texts = [name for name in pairs if name in ("ink", "muted", "link", "failed") or name.startswith("syntax-")]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.publish import findings
-from experiments.publish.findings import SIZE, Data
+from experiments.publish.docs import findings
+from experiments.publish.docs.findings import SIZE, Findings
 from experiments.records import store
 from experiments.records.request import UsageError
 from experiments.records.stats import SAME
@@ -15,10 +15,10 @@ ROWS = ("ladder", "squares", "shapes", "modes", "energy", "accuracy")
 
 def test_the_page_has_every_rung_and_its_numbers():
     text = findings.render()
-    data = Data(store.PUBLISHED)
+    data = Findings(store.PUBLISHED)
     for stage in stages_in("fp32"):
         row = data.row(stage, "cuda")
-        assert f"| [`{stage.id}`](ladder.md#{stage.id}) | {row.tflops:#.3g}{data.variant(row)} |" in text
+        assert f"| [`{stage.id}`](ladder.md#{stage.id}) | {row.tflops:#.3g}{findings._describe_variant(row)} |" in text
     assert f"reaches {100 * data.best('cuda').vs_cublas:#.3g}".rstrip(".") + "% of cuBLAS in CUDA" in text
     assert "nan" not in text.lower().replace("nanobind", "")
 
@@ -31,11 +31,11 @@ def test_a_word_follows_its_numbers(tmp_path):
         for name in ("vs_cublas", "vs_cublas_low", "vs_cublas_high"):
             frame.loc[own, name] = (2 * frame.loc[own, name].astype(float)).astype(str)
 
-    before = Data(store.PUBLISHED)
-    after = Data(changed(tmp_path, ladder=twice_as_fast))
+    before = Findings(store.PUBLISHED)
+    after = Findings(changed(tmp_path, ladder=twice_as_fast))
     assert after.word(stage, "triton") == "faster"
-    ratio = before.versus(stage, "triton").median
-    assert after.versus(stage, "triton").median == pytest.approx(2 * ratio, rel=1e-4)
+    ratio = before.compare(stage, "triton").median
+    assert after.compare(stage, "triton").median == pytest.approx(2 * ratio, rel=1e-4)
     assert after.word(STAGES["s13_split_k"], "gluon") == "no kernel"
 
 
@@ -53,19 +53,19 @@ def test_another_run_is_told_with_what_is_level_there(tmp_path):
     def same_run(frame):
         frame["run"] = store.read(store.PUBLISHED, "ladder")["run"].iloc[-1]
 
-    data = Data(store.PUBLISHED)
+    data = Findings(store.PUBLISHED)
     best, s10 = data.best("triton"), data.row(STAGES["s10_double_buffer"], "triton")
     faster = times(2.0, 0.5)  # in the squares' run s10 leads
-    told = Data(changed(tmp_path, squares=faster))
-    assert dict(told.leaders())[SIZE[0]]["triton"].stage == s10.stage != best.stage
+    told = Findings(changed(tmp_path, squares=faster))
+    assert told.leaders()[SIZE[0]]["triton"].stage == s10.stage != best.stage
     assert told.other_run().endswith("from another run than those above.")
 
     def level(frame):  # and in the ladder's, of one run, it is level
         times(0.999 * best.vs_cublas / s10.vs_cublas, 1.01 * s10.vs_cublas / best.vs_cublas)(frame)
         frame["run"] = frame["run"].iloc[0]
 
-    assert " level in Triton." in Data(changed(tmp_path, squares=faster, ladder=level)).other_run()
-    assert Data(changed(tmp_path, squares=same_run, ladder=same_run)).other_run() == ""
+    assert " level in Triton." in Findings(changed(tmp_path, squares=faster, ladder=level)).other_run()
+    assert Findings(changed(tmp_path, squares=same_run, ladder=same_run)).other_run() == ""
 
 
 def test_what_is_held_is_the_fastest_in_a_burst(tmp_path):
@@ -75,11 +75,11 @@ def test_what_is_held_is_the_fastest_in_a_burst(tmp_path):
     def slow(frame):
         frame.loc[frame["stage"] == "s14_register_banks", "tflops"] = "1"
 
-    rung, library = Data(store.PUBLISHED).held()
+    rung, library = Findings(store.PUBLISHED).sustained()
     assert rung.stage == "s14_register_banks" and library.backend == "cublas" and rung.m == library.m
     assert f"held {rung.tflops:.1f} at {rung.power_w:.0f} W" in findings.render()
-    assert Data(changed(tmp_path, energy=slow)).held()[0].stage == "s12_async_copy"
-    assert Data(changed(tmp_path, energy=no_bursts)).held() == []
+    assert Findings(changed(tmp_path, energy=slow)).sustained()[0].stage == "s12_async_copy"
+    assert Findings(changed(tmp_path, energy=no_bursts)).sustained() == []
 
 
 def test_controls_that_are_not_same_are_counted(tmp_path):
@@ -88,13 +88,13 @@ def test_controls_that_are_not_same_are_counted(tmp_path):
         frame.loc[first, "verdict"] = "UNSURE"
         frame.loc[first, "vs_cublas"] = "1.5"
 
-    same, total, _ = Data(store.PUBLISHED).control()
-    after = Data(changed(tmp_path, squares=spoil)).control()
+    same, total, _ = Findings(store.PUBLISHED).control()
+    after = Findings(changed(tmp_path, squares=spoil)).control()
     assert after[1] == total and after[0] in (same, same - 1) and after[2] == pytest.approx(0.5)
 
 
 def test_what_beats_cublas_is_named_once_a_problem():
-    rows = Data(store.PUBLISHED).beats_cublas()
+    rows = Findings(store.PUBLISHED).beats_cublas()
     problems = [(row.m, row.n, row.k) for row in rows]
     assert len(set(problems)) == len(problems)
     assert all(row.verdict != SAME and row.vs_cublas_low > 1 for row in rows)

@@ -7,8 +7,8 @@ import re
 import pandas as pd
 import pytest
 
-from experiments.publish import cost
-from experiments.publish.outcomes import OF, in_order, outcome, trust
+from experiments.publish.docs import cost
+from experiments.publish.outcomes import OF, describe_trust, in_order, outcome
 from experiments.records import store, studies
 from experiments.records.rows import FAIL
 from gemm_ref import DIALECTS
@@ -124,7 +124,7 @@ def test_without_a_gpu_the_libraries_of_the_cpu_are_spoken_of():
 def test_the_control_says_how_far_times_can_be_trusted():
     frame = store.read(store.PUBLISHED, "ladder")
     controls = (frame["stage"] == "control").sum()
-    assert f"{controls} of {controls} such rows say SAME" in trust([frame])
+    assert f"{controls} of {controls} such rows say SAME" in describe_trust([frame])
     frame.loc[frame["stage"] == "control", "verdict"] = "UNSURE"
-    assert f"0 of {controls} such rows say SAME" in trust([frame])
-    assert trust([frame.iloc[:0]]) == ""
+    assert f"0 of {controls} such rows say SAME" in describe_trust([frame])
+    assert describe_trust([frame.iloc[:0]]) == ""

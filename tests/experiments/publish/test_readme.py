@@ -14,8 +14,8 @@ import gemm_ref
 from cuda_kernels import gemm_of_ptx, source
 from cuda_kernels.mutants import BARRIER, cuda_mutants
 from experiments.cli import app
-from experiments.publish import readme
-from experiments.publish.answer import LANGUAGES
+from experiments.publish.answer import LANGUAGES, words_of
+from experiments.publish.docs import readme
 from experiments.records import frames, store
 from experiments.records.request import UsageError
 from experiments.records.source_lines import lines_of
@@ -124,7 +124,7 @@ def test_the_table_has_each_rungs_share_and_lines(tmp_path, language):
 
 
 def test_every_rung_has_its_idea_in_each_language():
-    assert list(readme.words_of("zh")["ideas"]) == list(STAGES)
+    assert list(words_of("zh")["ideas"]) == list(STAGES)
     stage = dataclasses.replace(STAGES["s01_naive"], id="s99_new")
     assert readme.idea(stage, "en") == stage.idea
     with pytest.raises(UsageError, match="lacks the idea of s99_new"):

@@ -20,12 +20,14 @@ from experiments import cli
 from experiments.explore import page as explorer
 from experiments.explore.traces import Gathered, gather
 from experiments.explore.traces.gathered import first_modes
-from experiments.publish import markdown, pictures, report
+from experiments.publish import pictures, report
 from experiments.publish.compilers import compiler_findings
 from experiments.publish.drawing import style
 from experiments.publish.drawing.sheet import Sheet
+from experiments.publish.numbers import format_number, format_percent, format_precise
 from experiments.publish.outcomes import in_order, outcome
 from experiments.publish.report import page, rungs, sources, tables
+from experiments.publish.wording import docs_page
 from experiments.records import store, studies
 from experiments.records.request import UsageError
 from experiments.records.rows import FAIL, CheckedRow
@@ -165,9 +167,9 @@ def test_numbers_are_those_of_the_csv(published_report):
     asked = {"stage": "s04_shared_tile", "dialect": "CUDA", "size": "4096"}
     (shown,) = [cells for cells in rows if cells.items() >= asked.items()]
     for name in ("median_us", "tflops", "vs_cublas"):
-        assert shown[name] == tables.figures_of(getattr(row, name))
+        assert shown[name] == format_precise(getattr(row, name))
     section = seen(rung_of(text, "s04_shared_tile"))
-    assert style.number(row.tflops) in section and f"{style.number(100 * row.vs_cublas)}%" in section
+    assert format_number(row.tflops) in section and format_percent(row.vs_cublas) in section
 
 
 def test_a_failure_is_told_and_what_it_says_is_escaped(made):
@@ -193,16 +195,16 @@ def test_plots_take_the_colours_of_the_page(made):
 def test_pages_of_docs_are_linked_within_a_checkout(tmp_path):
     templates = (Path(page.__file__).parent / "templates").glob("*.j2")
     named = {name for path in templates for name in re.findall(r'"([\w.]+\.md)" \| doc', path.read_text())}
-    named |= {f"{markdown.page(stage)}#{stage.id}" for stage in STAGES.values()}
+    named |= {f"{docs_page(stage)}#{stage.id}" for stage in STAGES.values()}
     named |= {name for text in questions().values() for name in re.findall(r"docs/(\w+\.md)", text)}
     assert len(named) > len(STAGES) + 2
     for name in named:
         file, _, place = name.partition("#")
-        link = re.search(r'href="([^"]+)"', page.doc(name, ROOT / "some" / "where" / "report.html"))[1]
+        link = re.search(r'href="([^"]+)"', page.link_docs(name, ROOT / "some" / "where" / "report.html"))[1]
         document = ROOT / "some" / "where" / link.split("#")[0]
         assert document.resolve() == ROOT / "docs" / file
         assert not place or re.search(rf"^#+ `?{place}\b", document.resolve().read_text(), re.MULTILINE), name
-        assert page.doc(name, tmp_path / "report.html") == f"<code>docs/{file}</code>"
+        assert page.link_docs(name, tmp_path / "report.html") == f"<code>docs/{file}</code>"
 
 
 def test_tables_say_once_what_is_the_same():
@@ -220,11 +222,11 @@ def test_tables_say_once_what_is_the_same():
             "median_us": [1.0, 2.5],
         }
     )
-    table = tables.table_of(frame)
-    assert [column.label for column in table.columns] == ["rung", "dialect", "size", "SM, MHz", "median, µs"]
-    assert table.rows == (("a", "CUDA", "8", "1980", "1.000"), ("b", "", "2×3×4", "1235", "2.500"))
-    assert table.constants == (("math", "fp32"),)
-    assert tables.table_of(frame.iloc[:0]) is None
+    results = tables.tabulate(frame)
+    assert [column.label for column in results.table.columns] == ["rung", "dialect", "size", "SM, MHz", "median, µs"]
+    assert results.table.rows == (("a", "CUDA", "8", "1980", "1.000"), ("b", "", "2×3×4", "1235", "2.500"))
+    assert results.constants == (("math", "fp32"),)
+    assert tables.tabulate(frame.iloc[:0]) is None
 
 
 def test_of_many_candidates_the_chosen_and_the_fastest_are_shown():
@@ -233,10 +235,10 @@ def test_of_many_candidates_the_chosen_and_the_fastest_are_shown():
     each.loc[8, "median_us"] = np.nan
     library = pd.DataFrame({"dialect": [""], "variant": [-1], "chosen": [0], "median_us": [1.0]})
     problems = [pd.concat([each, library]).assign(m=m, n=4, k=4, math="fp32") for m in (4, 8)]
-    table = tables.table_of(pd.concat(problems, ignore_index=True))
-    variants = [row[[column.name for column in table.columns].index("variant")] for row in table.rows]
+    results = tables.tabulate(pd.concat(problems, ignore_index=True))
+    variants = [row[[column.name for column in results.table.columns].index("variant")] for row in results.table.rows]
     assert variants == ["7", "8", "1499", "-1"] * 2
-    assert table.summed == 3002 and table.shown == "what was chosen, and the fastest"
+    assert results.summed == 3002 and results.shown == "what was chosen, and the fastest"
 
 
 def test_many_rows_without_times_are_summed_up_a_kernel():
@@ -250,9 +252,9 @@ def test_many_rows_without_times_are_summed_up_a_kernel():
             "rel_error": np.nan,
         }
     )
-    table = tables.table_of(frame)
-    assert table.summed == 3000
-    assert [column.label for column in table.columns] == [
+    results = tables.tabulate(frame)
+    assert results.summed == 3000
+    assert [column.label for column in results.table.columns] == [
         "rung",
         "dialect",
         "rows",
@@ -260,8 +262,8 @@ def test_many_rows_without_times_are_summed_up_a_kernel():
         "failed",
         "largest share of bound",
     ]
-    assert table.rows[0] == ("a", "CUDA", "1500", "1499", "1", "0.4998")
-    assert table.rows[1][2:5] == ("1500", "1500", "0")
+    assert results.table.rows[0] == ("a", "CUDA", "1500", "1499", "1", "0.4998")
+    assert results.table.rows[1][2:5] == ("1500", "1500", "0")
 
 
 def test_resources_are_shown_where_there_are_some():
@@ -277,10 +279,16 @@ def test_resources_are_shown_where_there_are_some():
             "seconds_to_compile": [1.0, 2.0],
         }
     )
-    table = rungs.resources(STAGES["s04_shared_tile"], frame)
-    assert [column.name for column in table.columns] == ["dialect", "arch", "registers", "spill_bytes", "occupancy"]
-    assert table.rows == (("CUDA", "sm_90", "32", "0", "1"),)
-    assert rungs.resources(STAGES["s01_naive"], pd.DataFrame()) is None
+    results = rungs.tabulate_resources(STAGES["s04_shared_tile"], frame)
+    assert [column.name for column in results.table.columns] == [
+        "dialect",
+        "arch",
+        "registers",
+        "spill_bytes",
+        "occupancy",
+    ]
+    assert results.table.rows == (("CUDA", "sm_90", "32", "0", "1"),)
+    assert rungs.tabulate_resources(STAGES["s01_naive"], pd.DataFrame()) is None
 
 
 def test_a_new_experiment_appears_by_itself(tmp_path, monkeypatch):
@@ -321,11 +329,11 @@ def _heatmap(folder: Path) -> Iterator[style.Picture]:
 
 def test_headers_have_five_fields():
     for stage in STAGES.values():
-        fields = sources.header(stage)
+        fields = sources.read_header(stage)
         assert list(fields) == ["Idea", "Changed", "Tile/threads", "Cost", "Requires"]
         assert all(fields.values())
-    assert "\npadded" in sources.header(STAGES["s05_bank_conflict"])["Cost"]  # a list stays one,
-    assert "\n" not in sources.header(STAGES["s09_conflict_free"])["Cost"]  # and what was only wrapped does not
+    assert "\npadded" in sources.read_header(STAGES["s05_bank_conflict"])["Cost"]  # a list stays one,
+    assert "\n" not in sources.read_header(STAGES["s09_conflict_free"])["Cost"]  # and what was only wrapped does not
 
 
 def test_the_command_gives_the_same_bytes_for_the_same_data(tmp_path, made, monkeypatch):

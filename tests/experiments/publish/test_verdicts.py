@@ -7,10 +7,9 @@ import pytest
 
 import gemm_ref
 from experiments.publish import blocks
-from experiments.publish.findings import Data
-from experiments.publish.kernel_rows import default_row, gain
-from experiments.publish.report import rungs
-from experiments.publish.report.tables import table_of
+from experiments.publish.docs.findings import Findings
+from experiments.publish.kernels import best_cell_of, default_row, gain
+from experiments.publish.report.tables import tabulate
 from experiments.records import frames, store
 from experiments.records.controls import LEGEND, MARK, Controls
 from experiments.records.stats import SAME, UNSURE, Ratio
@@ -107,7 +106,7 @@ def test_published_problems_are_marked_wherever_they_are_shown(drawn):
     failed = frame[(frame["stage"] == "control") & (frame["verdict"] != SAME)]
     svg = "".join(drawn("shapes", folder=store.PUBLISHED).values())
     assert (MARK in svg) == (LEGEND in svg) == bool(len(failed))
-    data = Data(store.PUBLISHED)
+    data = Findings(store.PUBLISHED)
     claimed = {(row.math, row.m, row.n, row.k) for row in data.beats_cublas() + data.heuristic()[0]}
     for row in failed.itertuples():
         assert f"{row.math} at {row.m} x {row.n} x {row.k} (shapes)" in data.failed_controls()
@@ -125,7 +124,7 @@ def test_the_reports_table_says_it_in_each_row():
             "verdict": ["SLOWER", UNSURE, "SLOWER", SAME],
         }
     )
-    table = table_of(frame)
+    table = tabulate(frame).table
     place = [column.name for column in table.columns].index("control")
     assert [row[place] for row in table.rows] == ["not SAME", "not SAME", "", ""]
 
@@ -139,10 +138,8 @@ def test_data_without_controls_are_not_marked():
 def test_the_report_names_the_variant_of_each_dialects_best():
     at_size = frames.largest_cube(store.read(store.PUBLISHED, "ladder"))
     stage = gemm_ref.STAGES["s11_warp_tile"]
-    best = {d: rungs.cell(stage, "default", d, None, at_size).variant for d in stage.dialects}
+    best = {d: best_cell_of(at_size, stage, d).variant for d in stage.dialects}
     assert best == {d: stage.find_variant("default", d) for d in stage.dialects} and len(set(best.values())) > 1
-    assert rungs.cell(stage, "tile128", "cuda", None, at_size).variant == ""  # its row of the table says it
-    assert rungs.cell(gemm_ref.STAGES["s04_shared_tile"], "default", "cuda", None, at_size).variant == ""
 
 
 def test_the_speed_over_the_rung_below_is_one_number():

@@ -10,8 +10,8 @@ import pytest
 import gemm_ref
 from experiments import runner
 from experiments.progress import Bars
-from experiments.publish import sweeps
 from experiments.publish.answer import Answer
+from experiments.publish.docs import sweeps
 from experiments.publish.drawing import style
 from experiments.publish.outcomes import outcome
 from experiments.records import store, workloads
@@ -156,8 +156,8 @@ def test_what_is_said_of_tensor_cores(tmp_path):
     (tmp_path / "squares_tensor_cores.png").touch()
     assert f"{tmp_path.name}/squares_tensor_cores.png" in sweeps.block("tensor_sweeps", tmp_path)
     answer = Answer(tmp_path)
-    assert answer.shapes is None and list(answer.tensor_shapes) == TENSOR_MODES
-    assert [f"{mean:.0f}" for mean in answer.tensor_shapes["tf32"].mean.values()] == ["64"] * 3
+    assert list(answer.shapes) == TENSOR_MODES
+    assert [f"{100 * mean:.0f}" for mean in answer.shapes["tf32"].mean.values()] == ["64"] * 3
     assert answer.paragraphs() == []  # which no mode was timed for at the size of the tables
     assert "90.0% in fp8 (at 256)" in outcome("squares", store.read(tmp_path, "squares"))
     assert "360% in fp16x3 (of cuBLAS SGEMM) (at 256)" in outcome("squares", store.read(tmp_path, "squares"))

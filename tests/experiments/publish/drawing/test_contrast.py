@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from experiments.html import theme
 from experiments.publish import pictures
 from experiments.publish.drawing import style
+from experiments.publish.pages import FOLDER
 from experiments.publish.report import colours, figures
 from experiments.records import store, studies
 
-_SHEET = theme() + (Path(figures.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
+_SHEET = (FOLDER / "base.css").read_text(encoding="utf-8")
 PALETTE = {name: two for name, *two in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _SHEET)}
 PALETTE |= {dialect: [look.colour, look.dark] for dialect, look in style.LOOKS.items()}
 _WIDTH = 0.55  # of a letter, of its height

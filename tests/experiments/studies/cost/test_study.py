@@ -9,7 +9,7 @@ import pytest
 import gemm_ref
 from cuda_kernels import source
 from experiments.bench.machine_code import compile_to_cubin
-from experiments.publish import cost as page
+from experiments.publish.docs import cost as page
 from experiments.records import store
 from experiments.records.contenders import Contender, contenders
 from experiments.records.request import Request

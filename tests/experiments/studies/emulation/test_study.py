@@ -9,7 +9,7 @@ import torch
 
 import gemm_ref
 from experiments.progress import Bars
-from experiments.publish import rounding as documents
+from experiments.publish.docs import rounding as documents
 from experiments.records import store
 from experiments.records.contenders import contenders
 from experiments.records.request import Request

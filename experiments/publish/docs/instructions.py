@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from experiments.publish import markdown
+from experiments.publish.table import Table
 from gemm_ref.ptx.isa.table import MANUAL, OPCODES, SECTIONS, OpcodeRow
 
 _HEAD = f"""# Instructions of the reference GPU
@@ -45,8 +45,8 @@ def render(published: Path) -> str:
     parts = [_HEAD]
     for section, rows in SECTIONS.items():
         number, _, title = section.partition(", ")
-        table = markdown.table(["opcode", "what it does, and its forms", "built in"], map(_line, rows), words=3)
-        parts += [f"## {title[0].upper()}{title[1:]} ({number})", table]
+        table = Table.of(["opcode", "what it does, and its forms", "built in"], map(_line, rows), 3)
+        parts += [f"## {title[0].upper()}{title[1:]} ({number})", table.to_markdown()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.publish import markdown
 from experiments.publish.answer import Answer
-from experiments.publish.drawing import style
-from experiments.publish.markdown import NOT_MEASURED
+from experiments.publish.numbers import format_percent
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED
 from experiments.records import frames, store
 from experiments.records.controls import Controls
 from gemm_ref import DIALECTS
@@ -26,7 +26,7 @@ _PICTURES = {  # drawn from rows of tensor cores, where there are any
 def block(name: str, published: Path) -> str:
     """Each dialect's best rung in each math mode: its least share of cuBLAS over cubes, its mean and least off them."""
     squares, shapes = (frames.on_tensor_cores(store.read(published, name)) for name in ("squares", "shapes"))
-    both, off_cubes = pd.concat([squares, shapes]), Answer(published).tensor_shapes
+    both, off_cubes = pd.concat([squares, shapes]), Answer(published).shapes
     lines = []
     squares = frames.leaders(frames.defaults(Controls(squares).passed(squares)))
     for math, dialect in itertools.product(frames.maths_of(frames.rungs(both)), DIALECTS):
@@ -34,14 +34,14 @@ def block(name: str, published: Path) -> str:
         own = squares[(squares["math"] == math) & (squares["dialect"] == dialect)]
         if len(own):
             least = own.loc[own["vs_cublas"].idxmin()]
-            cells[:2] = f"{style.number(100 * least['vs_cublas'])}%", str(least["m"])
+            cells[:2] = format_percent(least["vs_cublas"]), str(least["m"])
         if dialect in (of := off_cubes[math].worst if math in off_cubes else {}):
-            cells[2:] = f"{off_cubes[math].mean[dialect]:.0f}%", f"{of[dialect].percent}%", of[dialect].size
+            cells[2:] = format_percent(off_cubes[math].mean[dialect], 0), of[dialect].percent, of[dialect].size
         lines.append([math, DIALECTS[dialect].title, *cells])
     if not lines:
         return NOT_MEASURED
     head = ["mode", "dialect", "cubes: at worst", "at", "shapes: on average", "at worst", "at"]
-    counts = squares["m"].nunique(), max((each.count for each in off_cubes.values()), default=0)
+    counts = squares["m"].nunique(), max((each.count for math, each in off_cubes.items() if math != "fp32"), default=0)
     said = (
         f"% of cuBLAS of each dialect's best rung, at {counts[0]} sizes of cubes and at {counts[1]} shapes that are no "
         "cubes (on average: geometric mean)."
@@ -52,4 +52,4 @@ def block(name: str, published: Path) -> str:
         for name, title in _PICTURES.items()
         if (published / f"{name}.png").exists()
     ]
-    return "\n\n".join([markdown.table(head, lines, words=2), f"{said} {caption}.", *pictures])
+    return "\n\n".join([Table.of(head, lines, 2).to_markdown(), f"{said} {caption}.", *pictures])

@@ -1,6 +1,6 @@
 """docs/findings.md: what the published data say about CUDA against Triton, each number looked up when it is written.
 
-The words are in findings.md.j2; what they may ask of the data is the public methods of `Data`. A statement that
+The words are in findings.md.j2; what they may ask of the data is the public methods of `Findings`. A statement that
 depends on the data (who is faster, how often) is made from a verdict, never written down.
 """
 
@@ -13,9 +13,10 @@ from typing import Any
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.drawing import style
-from experiments.publish.markdown import listed
-from experiments.publish.templates import templates
+from experiments.publish.numbers import format_interval, format_number, format_percent, format_ratio, format_size
+from experiments.publish.table import Table
+from experiments.publish.templates import make_templates
+from experiments.publish.wording import join_words
 from experiments.records import frames, stats, store, workloads
 from experiments.records.ceilings import Roofs
 from experiments.records.controls import CONTROL, Controls
@@ -26,24 +27,25 @@ from gemm_ref.dialect import BY_HAND, OTHERS
 from gemm_ref.rung import DEFAULT_VARIANT, Rung
 
 SIZE = workloads.cube(workloads.LARGEST)  # of the comparison rung by rung
-_BACKENDS = {each.backend for each in DIALECTS.values()}
+MOST_WINS = 20  # rows of the table of what beats cuBLAS; the CSVs have the others
+_TITLES = [dialect.title for dialect in DIALECTS.values()]
+_BACKENDS = {dialect.backend for dialect in DIALECTS.values()}
 _MAP = f"M x N, K = {workloads.MAP_K}"  # the shapes that have no name
 _WORDS = {stats.FASTER: "faster", stats.SLOWER: "slower", stats.SAME: "the same", stats.UNSURE: "undecided"}
 
 
 def render(published: Path = store.PUBLISHED) -> str:
     """The whole page, from the results in a folder. Raises UsageError where one of the experiments is missing."""
-    template = templates().get_template("findings.md.j2")
-    return template.render(data=Data(published), number=style.number, dialects=DIALECTS, others=OTHERS)
+    template = make_templates(Path(__file__).parent).get_template("findings.md.j2")
+    return template.render(data=Findings(published), most=MOST_WINS)
 
 
-class Data:
+class Findings:
     """Questions to one folder of results; a row is what `itertuples` gives, None where it was not measured."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._frames: dict[str, pd.DataFrame] = {}
-        self.stages = gemm_ref.stages_in("fp32")
 
     def _read(self, name: str) -> pd.DataFrame:
         if name not in self._frames:
@@ -58,7 +60,7 @@ class Data:
         return frames.at(frames.timed(self._read("ladder")), SIZE)
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, str], object]:
+    def _rows(self) -> dict[tuple[str, str], Any]:
         """The first row at SIZE of each rung's default variant, by its id and dialect."""
         return {(row.stage, row.dialect): row for row in reversed([*frames.defaults(self._ladder).itertuples()])}
 
@@ -81,55 +83,71 @@ class Data:
         return store.caption(self._read(experiment), self._folder)
 
     def cublas_tflops(self) -> float:
-        """cuBLAS at SIZE."""
+        """The speed of cuBLAS at SIZE."""
         return self._ladder[self._ladder["backend"] == "cublas"].iloc[0].tflops
 
     def mark(self, size: int) -> str:
         """The mark of a square size whose control failed, in the comparison rung by rung or over sizes."""
         return Controls(self._ladder if size == SIZE[0] else self._squares).mark(m=size, n=size, k=size)
 
-    def row(self, stage: Rung, dialect: str):
-        """A rung's default variant at SIZE."""
+    def row(self, stage: Rung, dialect: str) -> Any:
+        """The row of a rung's default variant at SIZE."""
         return self._rows.get((stage.id, dialect))
 
-    def variant(self, row) -> str:
-        """A row's variant in words to put behind it; nothing for a rung that has one."""
-        return "" if row.variant == DEFAULT_VARIANT else f" ({row.variant})"
-
-    def versus(self, stage: Rung, dialect: str, other: str = BY_HAND) -> stats.Ratio | None:
-        """The speed of one dialect's kernel over another's, from their shares of cuBLAS in the same rounds."""
-        return frames.speedup(self.row(stage, other), self.row(stage, dialect))
+    def compare(self, stage: Rung, dialect: str) -> stats.Ratio | None:
+        """The speed of a dialect's kernel over CUDA's, from their shares of cuBLAS in the same rounds."""
+        return frames.speedup(self.row(stage, BY_HAND), self.row(stage, dialect))
 
     def word(self, stage: Rung, dialect: str) -> str:
         """`faster`, `slower`, `the same` or `undecided`, beside CUDA."""
         rows = [self.row(stage, name) for name in (BY_HAND, dialect)]
         return "no kernel" if None in rows else _WORDS[frames.verdict(*rows)]
 
-    def tally(self, dialect: str) -> dict[str, int]:
+    def tally(self, dialect: str) -> str:
         """How many rungs of a dialect are faster than CUDA's, the same, and so on."""
-        words = [self.word(stage, dialect) for stage in self.stages if dialect in stage.dialects]
-        return {word: words.count(word) for word in _WORDS.values() if word in words}
+        words = [self.word(stage, dialect) for stage in gemm_ref.stages_in("fp32") if dialect in stage.dialects]
+        return ", ".join(f"{word} in {words.count(word)}" for word in _WORDS.values() if word in words)
 
-    def best(self, dialect: str):
-        """The fastest kernel of a dialect at SIZE, of any variant."""
+    def tabulate_rungs(self) -> Table:
+        """A row for each rung: its speed in each dialect, and what each other dialect has over CUDA."""
+        lines = []
+        for stage in gemm_ref.stages_in("fp32"):
+            rows = [self.row(stage, dialect) for dialect in DIALECTS]
+            cells = [f"{format_number(row.tflops)}{_describe_variant(row)}" if row else "–" for row in rows]
+            for dialect in OTHERS:
+                cells += [format_ratio(self.compare(stage, dialect)), self.word(stage, dialect)]
+            lines.append([f"[`{stage.id}`](ladder.md#{stage.id})", *cells])
+        compared = [text for name in OTHERS for text in (f"{DIALECTS[name].title} / {DIALECTS[BY_HAND].title}", "")]
+        words = [0, *(len(DIALECTS) + 2 * place for place in range(1, len(OTHERS) + 1))]
+        return Table.of(["rung", *_TITLES, *compared], lines, words)
+
+    def best(self, dialect: str) -> Any:
+        """The row of the fastest kernel of a dialect at SIZE, of any variant."""
         own = self._ladder[self._ladder["dialect"] == dialect]
         return next(own.loc[[own["median_us"].idxmin()]].itertuples())
 
-    def sizes(self) -> list[int]:
-        """The square sizes that were timed."""
-        return sorted(set(self._squares["m"]))
-
-    def leaders(self) -> list[tuple[int, dict[str, Any]]]:
+    def leaders(self) -> dict[int, dict[str, Any]]:
         """For each power of two, the fastest rung of each dialect."""
         best = frames.leaders(self._squares[[size & (size - 1) == 0 for size in self._squares["m"]]])
-        return [(size, {row.dialect: row for row in own.itertuples()}) for size, own in best.groupby("m")]
+        return {size: {row.dialect: row for row in own.itertuples()} for size, own in best.groupby("m")}
+
+    def tabulate_leaders(self) -> Table:
+        """A row for each power of two: the fastest rung of each dialect, and its share of cuBLAS."""
+        lines = [
+            [
+                f"{size}{self.mark(size)}",
+                *(f"`{best[d].stage}` {format_percent(best[d].vs_cublas)}" if d in best else "–" for d in DIALECTS),
+            ]
+            for size, best in self.leaders().items()
+        ]
+        return Table.of(["M = N = K", *_TITLES], lines, range(1, len(_TITLES) + 1))
 
     def other_run(self) -> str:
         """That the fastest at SIZE over sizes are from another run than those rung by rung, and where both are level.
 
         Empty where they are from one run.
         """
-        there = dict(self.leaders()).get(SIZE[0], {})
+        there = self.leaders().get(SIZE[0], {})
         if {row.run for row in there.values()} <= set(self._ladder["run"]):
             return ""
         level = []
@@ -138,51 +156,69 @@ class Data:
             own = {stage: row for (stage, name), row in self._rows.items() if name == dialect}
             same = [name[:3] for name, row in own.items() if frames.verdict(best, row) == stats.SAME]
             if row.stage != best.stage and {row.stage[:3], best.stage[:3]} <= set(same):
-                level.append(f"{listed(sorted(same))} are level in {DIALECTS[dialect].title}")
-        return "Its speeds are from another run than those above" + (f", where {listed(level)}." if level else ".")
+                level.append(f"{join_words(sorted(same))} are level in {DIALECTS[dialect].title}")
+        return "Its speeds are from another run than those above" + (f", where {join_words(level)}." if level else ".")
 
-    def awkward(self, dialect: str) -> dict[int, float]:
-        """Size -> speed there over that at the power of two beside it: the median of the rungs from s08 on.
+    def tabulate_awkward(self) -> Table:
+        """A row for each size off a power of two: the speed over that at the power, the median of rungs from s08 on."""
+        own = self._squares
+        rows = [own[(own["dialect"] == dialect) & (own["stage"] >= "s08")] for dialect in DIALECTS]
+        shares = [frames.beside_powers(each) for each in (*rows, own[own["backend"] == "cublas"])]
+        lines = [[str(size), *(format_number(each[size]) for each in shares)] for size in shares[-1]]
+        return Table.of(["size", *_TITLES, "cuBLAS"], lines, 0)
 
-        Without a dialect that of cuBLAS.
-        """
-        rows = self._squares
-        high = (rows["dialect"] == dialect) & (rows["stage"] >= "s08")
-        return frames.beside_powers(rows[high if dialect else rows["backend"] == "cublas"])
+    def tabulate_groups(self) -> Table:
+        """A row for each group of shapes that are no cubes: how many, and what each dialect's best rungs reach.
 
-    def groups(self) -> list[tuple[str, int, dict[str, tuple[float, float]]]]:
-        """The shapes that are no cubes, by group: title, how many, and for each dialect what its best rungs reach.
-
-        Geometric mean and least of their shares of cuBLAS, in %, at problems whose control is SAME.
+        Geometric mean and least of their shares of cuBLAS, at problems whose control is SAME.
         """
         rows = Controls(self._shapes).passed(self._shapes)
         rows = frames.leaders(frames.with_last_rung(frames.off_cubes(rows)))
         titles = {shape.sizes: shape.title for shape in workloads.named_shapes()}
-        of = [titles.get(sizes, _MAP) for sizes in rows[list(frames.SIZES)].itertuples(index=False, name=None)]
-        found = []
-        for title, own in [*rows.groupby(of, sort=False), ("All", rows)]:
+        groups = [titles.get(sizes, _MAP) for sizes in rows[list(frames.SIZES)].itertuples(index=False, name=None)]
+        lines = []
+        for title, own in [*rows.groupby(groups, sort=False), ("All", rows)]:
             shares = {name: 100 * each for name, each in own.groupby("dialect")["vs_cublas"]}
-            reached = {name: (stats.geometric_mean(each), each.min()) for name, each in shares.items()}
-            found.append((title, len(own[list(frames.SIZES)].drop_duplicates()), reached))
-        return found
+            cells = [
+                f"{format_number(stats.geometric_mean(shares[name]))}, {format_number(shares[name].min())}"
+                if name in shares
+                else "not run"
+                for name in DIALECTS
+            ]
+            lines.append([title, str(len(own[list(frames.SIZES)].drop_duplicates())), *cells])
+        return Table.of(["shapes", "", *_TITLES], lines, (0, *range(2, len(_TITLES) + 2)))
 
     def read_roof(self) -> tuple[int, dict[str, tuple[float, float]]]:
         """At how many shapes reading takes longest, and what the best rungs reach there: by dialect, "" for cuBLAS.
 
-        The least and the largest share of the read roof, in %; nothing where `roofs` was not measured.
+        The least and the largest share of the read roof; nothing where `roofs` was not measured.
         """
         roofs, rows = Roofs.of(self._folder), self._shapes[self._shapes["backend"].isin([*_BACKENDS, "cublas"])]
         best = rows.loc[rows.groupby([*frames.SIZES, "dialect"])["median_us"].idxmin()]
-        of: dict[str, list[float]] = {}
+        shares: dict[str, list[float]] = {}
         for row in best.itertuples():
             problem = gemm_ref.Problem(row.m, row.n, row.k)
             if roofs and roofs.is_read(problem):
-                of.setdefault(row.dialect, []).append(100 * roofs.read_us(problem) / row.median_us)
-        return max(map(len, of.values()), default=0), {name: (min(own), max(own)) for name, own in of.items()}
+                shares.setdefault(row.dialect, []).append(roofs.read_us(problem) / row.median_us)
+        return max(map(len, shares.values()), default=0), {d: (min(own), max(own)) for d, own in shares.items()}
 
     def beats_cublas(self) -> list:
         """Rows of `_problems` whose verdict is FASTER, the best of each problem, fastest first."""
-        return _faster(frames.rungs(self._problems))
+        return _select_faster(frames.rungs(self._problems))
+
+    def tabulate_wins(self) -> Table:
+        """The first MOST_WINS rows of `beats_cublas`."""
+        lines = [
+            [
+                format_size(row),
+                f"`{row.stage}`",
+                DIALECTS[row.dialect].title,
+                f"{row.vs_cublas:.3f}",
+                format_interval(row.vs_cublas_low, row.vs_cublas_high),
+            ]
+            for row in self.beats_cublas()[:MOST_WINS]
+        ]
+        return Table.of(["M x N x K", "rung", "dialect", "of cuBLAS", "95% interval"], lines, (0, 1, 2, 4))
 
     def heuristic(self) -> tuple[list, int]:
         """Where the best of cuBLASLt's algorithms is FASTER than the one cuBLAS chose, and of how many problems.
@@ -190,7 +226,7 @@ class Data:
         Rows, largest gain first.
         """
         rows = self._problems[self._problems["backend"] == "cublaslt"]
-        return _faster(rows), len(rows.drop_duplicates(list(frames.SIZES)))
+        return _select_faster(rows), len(rows.drop_duplicates(list(frames.SIZES)))
 
     def mode_share(self, size: int, mode: str, backend: str = "") -> float:
         """The median over all rungs, or of a library, of the time in a mode over that from a cold cache."""
@@ -198,17 +234,17 @@ class Data:
         own = own[own["backend"] == backend] if backend else frames.rungs(own)
         return frames.of_cold(own[own["m"] == size])[mode]
 
-    def inputs(self, math: str, kind: str):
+    def inputs(self, math: str, kind: str) -> Any:
         """The row of cuBLAS in a math mode on one kind of inputs, held, from `energy`."""
         own = self._read("energy")
         own = own[(own["mode"] == SUSTAINED) & (own["backend"] == "cublas")]
         own = own[(own["math"] == math) & (own["inputs"] == kind)].sort_values("m", ascending=False)
         return next(own.itertuples())
 
-    def held(self) -> list:
-        """The fastest fp32 rung at the largest size that was timed in a burst and held, and cuBLAS there.
+    def sustained(self) -> list:
+        """The fastest fp32 rung at the largest size that was timed in a burst and for seconds, and cuBLAS there.
 
-        Rows of when it was held, with `burst`, its TFLOP/s in one; none where `energy` has no such pair.
+        Rows of the seconds, with `burst`, its TFLOP/s in one; none where `energy` has no such pair.
         """
         own = self._read("energy")
         own = own[(own["math"] == "fp32") & (own["inputs"] == "normal") & own["median_us"].notna()]
@@ -231,33 +267,38 @@ class Data:
         """The largest K of `accuracy`."""
         return int(self._read("accuracy")["k"].max())
 
-    def _rows_of_all(self) -> pd.DataFrame:
+    def _compared(self) -> pd.DataFrame:
         """The rows with a share of cuBLAS of all experiments that time contenders beside it."""
         rows = pd.concat(map(self._read, ("ladder", "squares", "shapes", "tensor_cores", "modes")))
         return rows[rows["vs_cublas"].notna()]
 
     def control(self) -> tuple[int, int, float]:
         """A-against-A rows of all timed experiments: how many say SAME, of how many, and the furthest from 1."""
-        return frames.controls(self._rows_of_all())
+        return frames.controls(self._compared())
 
     def failed_controls(self) -> list[str]:
         """The problems whose control is not SAME."""
-        rows = self._rows_of_all()
+        rows = self._compared()
         rows = rows[(rows["stage"] == CONTROL) & (rows["verdict"] != stats.SAME)]
-        return [f"{row.math} at {row.m} x {row.n} x {row.k} ({row.experiment})" for row in rows.itertuples()]
+        return [f"{row.math} at {format_size(row)} ({row.experiment})" for row in rows.itertuples()]
 
     def precision(self) -> tuple[int, int, float]:
         """Shares of cuBLAS, but for its own: how many are known to half a percent, of how many, and the widest.
 
         Half the 95% interval, relative to the share.
         """
-        rows = self._rows_of_all()
+        rows = self._compared()
         rows = rows[rows["backend"] != "cublas"]
         half = (rows["vs_cublas_high"] - rows["vs_cublas_low"]) / 2 / rows["vs_cublas"]
         return int((half <= 0.005).sum()), len(rows), float(half.max())
 
 
-def _faster(rows: pd.DataFrame) -> list:
+def _describe_variant(row: Any) -> str:
+    """A row's variant behind its number; nothing for a rung that has one."""
+    return "" if row.variant == DEFAULT_VARIANT else f" ({row.variant})"
+
+
+def _select_faster(rows: pd.DataFrame) -> list:
     """Of each problem the row that is FASTER than cuBLAS by most, where there is one; the fastest first."""
     rows = rows[rows["verdict"] == stats.FASTER].sort_values("vs_cublas", ascending=False)
     return list(rows.drop_duplicates(list(frames.SIZES)).itertuples())

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 import gemm_ref
-from experiments.publish.markdown import NOT_MEASURED, listed, table
+from experiments.publish.numbers import format_error, format_fixed, format_percent
+from experiments.publish.table import Table
+from experiments.publish.wording import NOT_MEASURED, join_words
 from experiments.records import frames, store
 from experiments.records.rows import HARDWARE, PASS, PREDICTED
 from gemm_ref.dialect import BY_HAND
@@ -42,9 +44,11 @@ def _instructions(frame: pd.DataFrame) -> str:
         how = sum_of("mma", "f16", 16) if converted else sum_of(instruction, kind, int(depth))
         group = f"2 x {how.group}, then c" if converted else str(how.group)
         kept = "11, rounded" if row.stage.endswith("f16 sums") else f"{how.kept + 1}"
-        rows.append([f"`{row.stage}`", group, str(how.fraction), kept, f"{row.vectors:.0f}", f"{row.mismatches:.0f}"])
+        rows.append(
+            [f"`{row.stage}`", group, str(how.fraction), kept, format_fixed(row.vectors), format_fixed(row.mismatches)]
+        )
     head = ("instruction", "products a sum", "bits below the largest", "bits of the result", "vectors", "other bits")
-    return table(head, rows) if rows else ""
+    return Table.of(head, rows).to_markdown() if rows else ""
 
 
 def _rungs(frame: pd.DataFrame) -> str:
@@ -59,16 +63,15 @@ def _rungs(frame: pd.DataFrame) -> str:
         cells = [" / ".join(_error(errors, k, view) for view in (PREDICTED, HARDWARE)) for k in depths]
         rows.append([math, f"`{stage}`", *cells])
     maths = [*gemm_ref.MATHS]
-    return table(
-        ("mode", "rung", *(f"K = {k}" for k in depths)), sorted(rows, key=lambda r: (maths.index(r[0]), r[1])), 2
-    )
+    rows.sort(key=lambda row: (maths.index(row[0]), row[1]))
+    return Table.of(["mode", "rung", *(f"K = {k}" for k in depths)], rows, 2).to_markdown()
 
 
 def _error(errors: pd.Series, k: int, view: str) -> str:
-    return f"{errors[k, view]:.4e}" if (k, view) in errors.index else "–"
+    return format_error(errors[k, view], 4) if (k, view) in errors.index else "–"
 
 
-def pairs(frame: pd.DataFrame) -> pd.DataFrame:
+def pair_products(frame: pd.DataFrame) -> pd.DataFrame:
     """A line for each product that was both predicted and made on the GPU; columns end in _predicted and _hardware.
 
     Only those that both dealt alike: shares of K that are added in another order have other bits.
@@ -82,10 +85,10 @@ def pairs(frame: pd.DataFrame) -> pd.DataFrame:
 def outcome(frame: pd.DataFrame) -> Iterator[str]:
     alone = frame[frame["vectors"].notna()]
     if len(alone):
-        each = listed(f"{count:.0f}" for count in sorted(set(alone["vectors"])))
-        wrong = f"{alone['mismatches'].sum():.0f} sums have other bits than predicted"
+        each = join_words(format_fixed(count) for count in sorted(set(alone["vectors"])))
+        wrong = f"{format_fixed(alone['mismatches'].sum())} sums have other bits than predicted"
         yield f"Of {len(alone)} instructions with {each} random vectors each, {wrong}"
-    both = pairs(frame)
+    both = pair_products(frame)
     if len(both):
         same = (both["checksum_predicted"] == both["checksum_hardware"]).sum()
         off = np.abs(both["rel_error_predicted"] / both["rel_error_hardware"] - 1).max()
@@ -96,9 +99,10 @@ def outcome(frame: pd.DataFrame) -> Iterator[str]:
     if low < high:
         errors = own.pivot_table(index="math", columns="k", values="rel_error", aggfunc="max")
         said = [
-            f"{errors.loc[math, high] / errors.loc[math, low]:.2f} times in {math}" for math in frames.maths_of(own)
+            f"{format_fixed(errors.loc[math, high] / errors.loc[math, low], 2)} times in {math}"
+            for math in frames.maths_of(own)
         ]
-        yield f"From K = {low} to {high} the largest error of a CUDA rung grows {listed(said)}"
+        yield f"From K = {low} to {high} the largest error of a CUDA rung grows {join_words(said)}"
 
 
 def _emulation(published: Path) -> str:
@@ -120,7 +124,7 @@ def _emulation(published: Path) -> str:
     )
     caption = store.caption(frame, published)
     titles = [{"fp32": "SGEMM", "tf32": "TF32"}.get(math, math) for math in maths]
-    return f"{table(('inputs', 'K', *titles), rows)}\n\n{said} {caption}."
+    return f"{Table.of(['inputs', 'K', *titles], rows).to_markdown()}\n\n{said} {caption}."
 
 
 def _own(frame: pd.DataFrame) -> pd.DataFrame:
@@ -132,8 +136,8 @@ def _lost(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "–"
     row = rows.iloc[0]
-    widened = f", {100 * row.widened:.0f}% widened" if row.widened > 0 else ""
-    return f"{row.rel_error:.1e} / {row.max_error:.1e}{widened}"
+    widened = f", {format_percent(row.widened, 0)} widened" if row.widened > 0 else ""
+    return f"{format_error(row.rel_error)} / {format_error(row.max_error)}{widened}"
 
 
 def of_emulation(frame: pd.DataFrame) -> Iterator[str]:
@@ -145,5 +149,5 @@ def of_emulation(frame: pd.DataFrame) -> Iterator[str]:
             most = beside.idxmax()
             yield (
                 f"The largest error of an element in {math} is below SGEMM's at {(beside < 1).sum()} of {len(beside)} "
-                f"inputs and depths, and at most {beside.max():.2g} times as large ({listed(map(str, most[1:]))})"
+                f"inputs and depths, and at most {beside.max():.2g} times as large ({join_words(map(str, most[1:]))})"
             )

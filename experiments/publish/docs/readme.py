@@ -1,29 +1,27 @@
 """The generated blocks of README.md and README.zh-CN.md: the answer, and the ladder in one table, in each language.
 
-A block is called NAME.LANGUAGE. The table has a row for each rung, in the math mode that the registry names first. The
+A block is called NAME.LANGUAGE. The ladder has a row for each rung, in the math mode that the registry names first. The
 words of both are in readme.toml, and so is each rung's idea in other languages than the registry's.
 """
 
 from __future__ import annotations
 
 import functools
-import tomllib
 from pathlib import Path
 
 import gemm_ref
-from experiments.publish import markdown
-from experiments.publish.answer import LANGUAGES, Answer
-from experiments.publish.drawing import style
+from experiments.publish.answer import LANGUAGES, Answer, words_of
+from experiments.publish.numbers import format_number, format_percent
+from experiments.publish.table import Table
+from experiments.publish.wording import docs_page
 from experiments.records import environment, store
 from experiments.records.controls import explained
 from experiments.records.request import UsageError
 from experiments.records.source_lines import lines_of
 from gemm_ref import DIALECTS, Rung
 
-_NAMES = ("answer", "rungs")
-IN = {language: tuple(f"{name}.{language}" for name in _NAMES) for language in LANGUAGES}  # language -> its blocks
+IN = {language: (f"answer.{language}", f"rungs.{language}") for language in LANGUAGES}  # language -> its blocks
 BLOCKS = tuple(name for blocks in IN.values() for name in blocks)
-_WORDS = Path(__file__).with_name("readme.toml")
 
 
 def block(name: str, published: Path) -> str:
@@ -33,8 +31,7 @@ def block(name: str, published: Path) -> str:
     if kind == "answer":
         paragraphs = answer.paragraphs(language)
         return explained("\n\n".join(paragraphs), *paragraphs)
-    caption = _caption(answer, language, published)
-    return f"{caption}\n\n{_table(answer, language)}"
+    return f"{_caption(answer, language, published)}\n\n{_tabulate(answer, language).to_markdown()}"
 
 
 @functools.lru_cache(maxsize=1)
@@ -56,19 +53,17 @@ def idea(stage: Rung, language: str) -> str:
     if ideas is None:
         return stage.idea
     if stage.id not in ideas:
-        raise UsageError(f"{_WORDS.name} lacks the idea of {stage.id} in [{language}.ideas]: {stage.idea}")
+        raise UsageError(f"readme.toml lacks the idea of {stage.id} in [{language}.ideas]: {stage.idea}")
     return ideas[stage.id]
 
 
-def _table(answer: Answer, language: str) -> str:
+def _tabulate(answer: Answer, language: str) -> Table:
     words = words_of(language)
     lines = []
     for stage in gemm_ref.STAGES.values():
-        name = f"[`{stage.id}`](docs/{markdown.page(stage)}#{stage.id})<br>{idea(stage, language)}"
-        cells = [_cell(answer, stage, dialect, words) for dialect in DIALECTS]
-        lines.append([name, stage.maths[0], *cells])
-    head = [words["rung"], words["mode"], *(dialect.title for dialect in DIALECTS.values())]
-    return markdown.table(head, lines, words=2)
+        name = f"[`{stage.id}`](docs/{docs_page(stage)}#{stage.id})<br>{idea(stage, language)}"
+        lines.append([name, stage.maths[0], *(_cell(answer, stage, dialect, words) for dialect in DIALECTS)])
+    return Table.of([words["rung"], words["mode"], *(dialect.title for dialect in DIALECTS.values())], lines, 2)
 
 
 def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
@@ -77,7 +72,7 @@ def _cell(answer: Answer, stage: Rung, dialect: str, words: dict) -> str:
         return words["no_kernel"]
     rows = answer.at_size(stage.maths[0])
     own = rows[(rows["stage"] == stage.id) & (rows["dialect"] == dialect)]["vs_cublas"].dropna()
-    share = words["not_measured"] if own.empty else f"{style.number(100 * own.iloc[0])}%"
+    share = words["not_measured"] if own.empty else format_percent(own.iloc[0])
     code = lines_of(stage.id, dialect)
     return f"{share}<br>{code.own_lines}" + (f"+{code.shared_lines}" if code.shared_lines else "")
 
@@ -90,14 +85,6 @@ def _caption(answer: Answer, language: str, published: Path) -> str:
     if not shown:
         return words["cells"]
     runs = [run for mode in shown for run in store.runs_of(answer.at_size(mode.math), published)]
-    speeds = words["comma"].join(
-        words["speed"].format(tflops=style.number(mode.cublas_tflops), math=mode.math, size=mode.size) for mode in shown
-    )
-    said = f"{words['cells']}{words['cublas'].format(speeds=speeds)}{environment.brief(runs)}"
+    speeds = [words["speed"].format(mode=mode, tflops=format_number(mode.cublas_tflops)) for mode in shown]
+    said = f"{words['cells']}{words['cublas'].format(speeds=words['comma'].join(speeds))}{environment.brief(runs)}"
     return explained(said, said)
-
-
-@functools.cache
-def words_of(language: str) -> dict:
-    """The words of the blocks in one language, and the rungs' ideas if the registry is in another."""
-    return tomllib.loads(_WORDS.read_text(encoding="utf-8"))[language]

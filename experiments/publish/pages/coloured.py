@@ -1,4 +1,4 @@
-"""Sources as HTML, coloured; `theme.css` has the colours."""
+"""Sources as HTML in colour; base.css has the colours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLASSES = {
 }
 
 
-def coloured(text: str, suffix: str) -> list[Markup]:
+def colour_source(text: str, suffix: str) -> list[Markup]:
     """Each line of a source in a span, and in it one for each coloured token. No token reaches over a line's end.
 
     suffix: of the file's name: `.py`, or else CUDA. A line's `--i` is how far in its text begins, behind a comment's
